@@ -1,7 +1,7 @@
-"""The command ``serried``: two processes, and commands for people who want to know what these do.
+"""The command ``serried``: starts the two processes, and has commands for people who look after them.
 
-A process is started without the modules of the commands: neither typer nor rich takes room in it, nor time. The
-distribution serried-cli has the commands alone.
+A process is started without the modules of the commands, so that it spends neither memory nor time on typer and rich.
+The distribution serried-cli has the commands only.
 """
 
 import sys
@@ -15,11 +15,11 @@ _ELSEWHERE = {
     "controller": "controller.process",
     "replay": "extender.look.decide",
 }
-"""The commands that need the server's code, each with a module of it."""
+"""The commands that need the server's code, each with a module that this code has."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command until it ends; returns the exit code."""
+    """Run one command until it ends. Return the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given and (missing := explain_missing(given[0])):
         sys.stderr.write(f"serried {given[0]}: {missing}\n")
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain_missing(command: str) -> str:
-    """Why a command is not there, and where it is; "" if it is there."""
+    """Return why a command is not available here, and where it is; "" if it is available."""
     needed = _ELSEWHERE.get(command, "")
     room = needed.partition(".")[0]
     if not needed or (find_spec(room) and find_spec(needed)):

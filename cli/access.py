@@ -1,7 +1,10 @@
-"""How a command reaches an extender: by its address, or through the API server, which passes requests on to a pod.
+"""The access to an extender: directly by its address, or through the API server, which forwards requests to the pod.
 
-The second way needs no port-forward, only the rights of the Role serried-commands. The API server does not tell a pod
-who asks. So a token for the ServiceAccount that may look is made first: a pod never sees the user's own credentials.
+A command calls `ask` with a function that uses a `DebugApi`; `reach` is the same for asynchronous callers.
+
+The way through the API server needs no port-forward, only the rights of the Role serried-commands. The API server does
+not tell the pod who the user is. Therefore the command first creates a token for the ServiceAccount
+serried-debug-reader and sends that: the pod never sees the user's own credentials.
 """
 
 import asyncio
@@ -10,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.output import CommandError, ExitCode, note
+from cli.output import CommandError, ExitCode, print_note
 from cli.rights import list_unreadable
 from cli.target import Target, find_credentials, name_api_server, read_token, split_address
 from serried.kube.auth import Credentials
@@ -23,19 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LABELS = "app.kubernetes.io/name=serried,app.kubernetes.io/component=scheduler"
-"""What the extender's pods have, in the shipped manifests."""
+"""The labels of the extender's pods in the shipped manifests."""
 
 _OPS_PORT = 8912
-"""The port of operations, where no port of the container is named ``ops``."""
+"""The operations port, used if no port of the container is named ``ops``."""
 
 READER = "serried-debug-reader"
-"""The ServiceAccount that may look, in the shipped manifests."""
+"""The ServiceAccount with the right to read ``/debug``, in the shipped manifests."""
 
 HEADER = "X-Serried-Token"
-"""Where the extender looks for a token that comes through the API server (`serried.ops.access`)."""
+"""The header in which the extender expects a token that comes through the API server (`serried.ops.access`)."""
 
 _TOKEN_SECONDS = 600
-"""How long a token is good: the shortest time that the API server grants."""
+"""Lifetime of a token in seconds: the shortest that the API server allows."""
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts")
 
@@ -44,7 +47,7 @@ _ANSWER_SECONDS = 30.0
 
 
 class DebugApi:
-    """``/debug`` of one extender."""
+    """A client of the ``/debug`` routes of one extender. Lives as long as the command, or as one attempt of a watch."""
 
     def __init__(
         self,
@@ -59,29 +62,29 @@ class DebugApi:
         self._client = client
 
         self._name = name
-        """What this extender is called in messages."""
+        """The extender's name in messages."""
 
         self.prefix = prefix
-        """What stands before ``/debug`` in every path."""
+        """The part of each URL path before ``/debug``."""
 
         self.headers = {HEADER: token} if token else {}
-        """Headers that every request needs."""
+        """The headers of every request."""
 
         self.pod = pod
-        """Its pod; None where its own address is asked."""
+        """The extender's pod; None if the extender is asked at its own address."""
 
-        self._obstacle = obstacle
-        """Why there is no token."""
+        self._token_problem = obstacle
+        """The reason why no token could be created, "" for none."""
 
         self._hidden: dict[str, bool] = {}
-        """By namespace, whether the user may not list its pods; a watch asks once."""
+        """By namespace, whether the user may not list its pods. Kept so that a watch asks the API server once."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """The document at ``path`` below ``/debug``."""
+        """Return the JSON document at ``path`` below ``/debug``. Raises CommandError."""
         return await self._ask("GET", path, params=params)
 
     async def post(self, path: str, document: Any) -> Any:
-        """The answer to ``document``."""
+        """Send ``document`` to ``path`` below ``/debug`` and return the answer. Raises CommandError."""
         try:
             body = write_json(document)
         except TypeError as error:
@@ -89,9 +92,9 @@ class DebugApi:
         return await self._ask("POST", path, body=body)
 
     async def list_hidden(self, namespaces: Collection[str]) -> set[str]:
-        """Return those of these namespaces whose gangs are not named to the user, who may not list their pods.
+        """Return the namespaces whose pods the user may not list, so that gangs there are not named to the user.
 
-        An extender that is asked at its own address does not know who asks, and the API server is not asked then: none.
+        Return none if the extender is asked at its own address: then nobody knows who the user is.
         """
         if self.pod is None:
             return set()
@@ -113,8 +116,8 @@ class DebugApi:
             said = f"{self._name} answers /debug/{path} with no JSON: is this an extender of Serried?"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
-    async def probe(self) -> JSON | str:
-        """What its self-check says; why there is none, a sentence, if it does not answer."""
+    async def read_selfcheck(self) -> JSON | str:
+        """Return the extender's self-check, or a sentence that says why it does not answer."""
         try:
             found = await self._ask("GET", "selfcheck", timeout=_PROBE_SECONDS)
         except CommandError as error:
@@ -123,18 +126,18 @@ class DebugApi:
 
     def _explain(self, path: str, error: ApiError) -> CommandError:
         said = error.message or error.reason
-        # Its own 404 is not that of an API server, which alone is NotFound.
+        # The extender's own 404 differs from an API server's, and only that one is raised as NotFound.
         if error.status == 404 and said == "Not Found":
             other = "it is of another version than this command, or its address is not that of an extender"
             return CommandError(ExitCode.UNREACHABLE, f"{self._name} has no /debug/{path}: {other}")
         if error.status == 404:
             return CommandError(ExitCode.NOT_FOUND, said)
-        if error.status in {400, 422} and tell_failure(error) == said:
+        if error.status in {400, 422} and describe_failure(error) == said:
             return CommandError(ExitCode.USAGE, said)
-        if error.status == 401 and self._obstacle:
-            obstacle = f"No token could be made for it: {self._obstacle}"
+        if error.status == 401 and self._token_problem:
+            obstacle = f"No token could be made for it: {self._token_problem}"
             return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {said}. {obstacle}")
-        return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {tell_failure(error)}")
+        return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {describe_failure(error)}")
 
 
 _NO_PROXY = (
@@ -157,14 +160,14 @@ _PLAIN = (
     ),
     (r"address not allowed", _NO_PROXY),
 )
-"""What Python, Go and the API server say of a request that did not get through, and what that means."""
+"""Messages of Python, Go and the API server about a request that failed, as patterns, and what they mean."""
 
 _CERTIFICATE = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|['\]]|$)", re.IGNORECASE)
 _CLASS = re.compile(r"^\w+(?:Error|Exception): ")
 
 
-def tell_failure(error: ApiError) -> str:
-    """Why there is no answer, a phrase in plain words; the server's own where it has refused."""
+def describe_failure(error: ApiError) -> str:
+    """Return a phrase that says why a request failed: the API server's own words if it rejected the request."""
     said = error.message or error.reason or f"status {error.status}"
     for pattern, meaning in _PLAIN:
         if re.search(pattern, said):
@@ -178,7 +181,7 @@ def tell_failure(error: ApiError) -> str:
 
 
 def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
-    """What ``work`` finds out from the extender; raises CommandError."""
+    """Connect to the extender, run ``work`` with it and return the result. Raises CommandError."""
 
     async def run() -> T:
         async with reach(target) as debug:
@@ -189,7 +192,7 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def reach(target: Target) -> AsyncIterator[DebugApi]:
-    """The extender that leads, else any that answers; raises CommandError if none does."""
+    """Connect to the extender that leads, otherwise to any that answers. Raises CommandError if none does."""
     from cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 
     credentials = find_credentials(target)
@@ -198,7 +201,7 @@ async def reach(target: Target) -> AsyncIterator[DebugApi]:
 
 
 async def find_extender(client: "ApiClient", target: Target, credentials: Credentials) -> DebugApi:
-    """Return the extender that leads, else any that answers; raises CommandError if none does."""
+    """Find the extender that leads, otherwise any that answers. Raises CommandError if none does."""
     if target.server:
         return DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
     pods = await _list_pods(client, target.home, name_api_server(target, credentials))
@@ -206,7 +209,7 @@ async def find_extender(client: "ApiClient", target: Target, credentials: Creden
 
 
 async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
-    """The extender's pods that run; raises CommandError if there is none."""
+    """Return the extender's pods that run. Raises CommandError if there are none."""
     try:
         pods = [pod async for pod in client.items(PODS, Selection(namespace=home, labels=LABELS))]
     except Forbidden as error:
@@ -214,7 +217,7 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
         raise CommandError(ExitCode.UNREACHABLE, said) from error
     except ApiError as error:
         doing = "does not list pods" if error.status else "does not answer"
-        raise CommandError(ExitCode.UNREACHABLE, f"{server} {doing}: {tell_failure(error)}") from error
+        raise CommandError(ExitCode.UNREACHABLE, f"{server} {doing}: {describe_failure(error)}") from error
     if not pods:
         said = (
             f"Serried is not installed in namespace {home} of {server}: it has no pod with the labels {LABELS}; "
@@ -234,7 +237,7 @@ async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]
         DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token=token, obstacle=obstacle, pod=pod)
         for pod in pods
     ]
-    answers = await asyncio.gather(*(debug.probe() for debug in debugs))
+    answers = await asyncio.gather(*(debug.read_selfcheck() for debug in debugs))
     refusals = [each for each in answers if isinstance(each, str)]
     found = [(debug, check) for debug, check in zip(debugs, answers, strict=True) if not isinstance(check, str)]
     if not found:
@@ -244,16 +247,19 @@ async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]
             f"{target.home}, and a pod that is ready; or name an address with --server",
         )
     for refusal in refusals:
-        note(refusal)
+        print_note(refusal)
     for debug, check in found:
         if check.get("active"):
             return debug
-    note("no extender leads at the moment, so one that does not is asked: it knows no plans")
+    print_note("no extender leads at the moment, so one that does not is asked: it knows no plans")
     return found[0][0]
 
 
 async def _make_token(client: "ApiClient", target: Target) -> tuple[str, str]:
-    """A token to show to the pod; or "", and why there is none: an extender that asks for none answers all the same."""
+    """Create a token for the pod. Return it with "", or "" with the reason why there is none.
+
+    A missing token is no error yet: an extender without authentication answers all the same.
+    """
     if token := read_token(target):
         return token, ""
     path = f"{_ACCOUNTS.path(target.home, READER)}/token"

@@ -1,11 +1,12 @@
-"""What an API server would make of the pods of manifests, and whether it would let them in: a dry run, nothing else.
+"""Admission of the pods in manifests: a dry run asks the API server whether it accepts them, and how it changes them.
 
-It knows the defaults of LimitRanges, the overhead of RuntimeClasses, quotas and everybody's webhooks. The caller's own
-credentials ask: the extender may not create pods.
+`admit` is called by ``serried whatif`` before it asks the extender. The API server applies LimitRanges, overhead of
+RuntimeClasses, quotas and all webhooks. The requests use the user's own credentials, because the extender may not
+create pods.
 
-The dry run of a pod checks one pod. Whether the quotas of a namespace have room for all pods of a manifest together is
-counted here. Usage and scopes are those of kube-apiserver 1.37 (pkg/quota/v1/evaluator/core/pods.go); of the scope
-CrossNamespacePodAffinity the dry run alone is believed.
+A dry run checks one pod. Whether the quotas have room for all pods of a manifest together is computed here. Usage and
+scopes follow kube-apiserver 1.37 (pkg/quota/v1/evaluator/core/pods.go). For the scope CrossNamespacePodAffinity, only
+the dry run counts.
 """
 
 from collections import Counter
@@ -41,8 +42,8 @@ Decoded = TypeVar("Decoded")
 _QUOTAS = Resource("", "v1", "resourcequotas")
 _CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 
-_COMES_FIRST = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
-"""What a manifest may bring that its pods need: a dry run does not find it."""
+_BROUGHT_KINDS = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
+"""Kinds in a manifest that pods may depend on: a dry run does not find objects that do not exist yet."""
 
 _ALL_REST = "defaults, LimitRanges, RuntimeClasses, quotas and admission"
 
@@ -52,23 +53,26 @@ _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Pods that are alike."""
+    """A number of equal pods."""
 
     pod: Raw
-    """One of them, as it was admitted."""
+    """One of the pods, as admission returned it."""
 
     count: int
 
 
 class Quotas:
-    """The quotas of one namespace, and what is left of them after the pods that found room before."""
+    """The quotas of one namespace, and what the pods charged so far leave of them. Lives for one dry run."""
 
     def __init__(self, quotas: Iterable[Raw]) -> None:
         self._quotas = list(quotas)
         self._left = [_list_left(each) for each in self._quotas]
 
-    def take(self, wanted: Iterable[Wanted]) -> str:
-        """Take the room of some pods; a sentence about the quota that has no room for all of them, and no room then."""
+    def charge(self, wanted: Iterable[Wanted]) -> str:
+        """Charge pods to all quotas.
+
+        If one has no room, charge nothing and return a sentence about it; else return "".
+        """
         asked = list(wanted)
         needs = [_add_up(quota, asked) for quota in self._quotas]
         for quota, left, need in zip(self._quotas, self._left, needs, strict=True):
@@ -100,7 +104,7 @@ def _is_cpu(name: str) -> bool:
 
 
 def _add_up(quota: Raw, wanted: Iterable[Wanted]) -> dict[str, int]:
-    """What the pods to which a quota applies use of it."""
+    """Return what the pods use of a quota, by resource. Pods outside the quota's scopes use nothing."""
     total: dict[str, int] = {}
     for each in wanted:
         if _applies(quota, each.pod):
@@ -110,7 +114,7 @@ def _add_up(quota: Raw, wanted: Iterable[Wanted]) -> dict[str, int]:
 
 
 def _measure(pod: Raw) -> Iterator[tuple[str, int]]:
-    """What one pod uses of each resource that quotas name."""
+    """Yield what one pod uses, by the resource names of quotas."""
     yield "count/pods", 1
     for name, amount in pod_requests(pod):
         if name in _PLAIN or name.startswith("hugepages-") or name == COUNTED_PODS:
@@ -118,13 +122,13 @@ def _measure(pod: Raw) -> Iterator[tuple[str, int]]:
         if name in _PLAIN or name.startswith("hugepages-") or is_extended(name):
             yield f"requests.{name}", amount
     overhead = dict(pod_requests({"spec": {"overhead": read_map(read_map(pod, "spec"), "overhead")}}))
-    for name, amount in pod_requests(_turn(pod)):
+    for name, amount in pod_requests(_limits_as_requests(pod)):
         if name in _PLAIN:
             yield f"limits.{name}", amount + overhead.get(name, 0)
 
 
-def _turn(pod: Raw) -> dict[str, Any]:
-    """A pod whose requests are the limits of this one."""
+def _limits_as_requests(pod: Raw) -> dict[str, Any]:
+    """Return a pod whose requests are the limits of this one, so that the code for requests can add up limits."""
     spec = read_map(pod, "spec")
     turned: dict[str, Any] = {"resources": {"requests": read_map(read_map(spec, "resources"), "limits")}}
     for name in ("containers", "initContainers"):
@@ -185,23 +189,23 @@ def _show(name: str, amount: int) -> str:
 
 @dataclass(slots=True)
 class Admitted:
-    """Some objects as an API server would have them."""
+    """The result of `admit`."""
 
     objects: list[Any] = field(default_factory=list)
-    """In their order, with the pods' specs as they were admitted; None for one whose pods are refused.
+    """The objects in their order, with the pod specs that admission returned; None where the pods are rejected.
 
-    Behind them are the ResourceClaimTemplates that exist and that the pods name: the extender does not see them.
+    After them come the existing ResourceClaimTemplates that the pods name, which the extender does not watch.
     """
 
     refused: list[str] = field(default_factory=list)
-    """Whose pods are refused, and why, a sentence each."""
+    """A sentence for each object whose pods are rejected: the object and the reason."""
 
     unchecked: list[str] = field(default_factory=list)
-    """What could not be checked, and why, a sentence each."""
+    """A sentence for each thing that could not be checked, with the reason."""
 
 
 async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admitted:
-    """Try all pods of these objects, which are in ``namespace`` if they name none; nothing is created."""
+    """Send all pods of these objects to the API server as a dry run. ``namespace`` is for objects that name none."""
     try:
         credentials = find_credentials(replace(target, server=""))
     except CommandError as error:
@@ -209,40 +213,40 @@ async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admit
     async with open_client(credentials) as client:
         trial = _Trial(client, namespace, objects)
         for each in objects:
-            await trial.take(each)
+            await trial.admit_object(each)
     trial.admitted.objects += trial.claim_templates
     return trial.admitted
 
 
 class _RefusedError(Exception):
-    """The pods of an object would not be let in."""
+    """The API server would reject the pods of an object."""
 
 
 class _UncheckedError(Exception):
-    """Whether they would be let in cannot be found out."""
+    """The check of an object's pods is not possible."""
 
 
 class _Template(NamedTuple):
-    """A pod template in an object, and how many pods come of it."""
+    """A pod template in an object, with the number of its pods."""
 
     path: tuple[str | int, ...]
     pods: int
 
     enough: int
-    """How many of them a gang needs."""
+    """Number of pods that the gang needs to start."""
 
 
-class _Home(NamedTuple):
-    """What is known of a namespace."""
+class _NamespaceState(NamedTuple):
+    """The state of a namespace, read once."""
 
     obstacle: str
-    """Why nothing can be tried there; "" for nothing."""
+    """The reason why no dry run is possible, "" for none."""
 
     quotas: Quotas
 
 
 class _Trial:
-    """Tries one object after the other."""
+    """Admits one object after the other, and collects the result. Lives for one call of `admit`."""
 
     def __init__(self, client: ApiClient, namespace: str, objects: Sequence[Any]) -> None:
         self.admitted = Admitted()
@@ -250,11 +254,11 @@ class _Trial:
         self._known_templates = {_find_claim_template(each, namespace) for each in objects}
         self._client = client
         self._namespace = namespace
-        self._homes: dict[str, _Home] = {}
-        self._coming = [name for name in map(_find_coming, objects) if name]
-        """The names of what the objects themselves bring."""
+        self._homes: dict[str, _NamespaceState] = {}
+        self._brought = [name for name in map(_find_brought, objects) if name]
+        """The names of the objects in the manifests that pods may depend on."""
 
-    async def take(self, obj: Any) -> None:
+    async def admit_object(self, obj: Any) -> None:
         templates = list(_list_templates(obj)) if isinstance(obj, dict) else []
         if not templates:
             self.admitted.objects.append(obj)
@@ -263,33 +267,33 @@ class _Trial:
         home = read_text(metadata, "namespace") or self._namespace
         source = f"{obj['kind']} {home}/{metadata.get('name') or metadata.get('generateName')}"
         try:
-            obj = await self._try(obj, home, templates)
+            obj = await self._admit_pods(obj, home, templates)
         except _RefusedError as problem:
             self.admitted.refused.append(f"{source}: {problem}")
             obj = None
         except _UncheckedError as problem:
-            self._note(str(problem))
+            self._add_unchecked(str(problem))
         self.admitted.objects.append(obj)
 
-    def _note(self, sentence: str) -> None:
+    def _add_unchecked(self, sentence: str) -> None:
         if sentence not in self.admitted.unchecked:
             self.admitted.unchecked.append(sentence)
 
-    async def _try(self, obj: Any, namespace: str, templates: Sequence[_Template]) -> Any:
-        home = await self._look_at(namespace)
+    async def _admit_pods(self, obj: Any, namespace: str, templates: Sequence[_Template]) -> Any:
+        home = await self._read_namespace(namespace)
         if home.obstacle:
             raise _UncheckedError(home.obstacle)
         pods = []
         for template in templates:
-            pod = await self._create(namespace, _find(obj, template.path))
-            obj = _put(obj, template.path, _take_over(_find(obj, template.path), pod))
+            pod = await self._create(namespace, _value_at(obj, template.path))
+            obj = _replace_at(obj, template.path, _merge_admitted(_value_at(obj, template.path), pod))
             pods.append(pod)
             await self._find_claims(namespace, pod)
-        self._charge(home.quotas, templates, pods)
+        self._charge_quotas(home.quotas, templates, pods)
         return obj
 
     async def _find_claims(self, namespace: str, pod: Mapping[str, Any]) -> None:
-        """Get the ResourceClaimTemplates that a pod names; one that does not exist the extender tells."""
+        """Read the ResourceClaimTemplates that a pod names. A missing one is left to the extender to report."""
         for claim in read_objects(read_map(pod, "spec"), "resourceClaims"):
             name = read_text(claim, "resourceClaimTemplateName")
             if not name or (namespace, name) in self._known_templates:
@@ -301,23 +305,23 @@ class _Trial:
                 continue
             except ApiError as error:
                 said = f"devices of ResourceClaimTemplate {name} in namespace {namespace}"
-                self._note(f"{said}: {error.message or error}")
+                self._add_unchecked(f"{said}: {error.message or error}")
                 continue
             about = {"apiVersion": _CLAIM_TEMPLATES.api_version, "kind": "ResourceClaimTemplate"}
             metadata = {"name": name, "namespace": namespace}
             self.claim_templates.append({**about, "metadata": metadata, "spec": found.get("spec")})
 
-    def _charge(self, quotas: Quotas, templates: Sequence[_Template], pods: Sequence[Mapping[str, Any]]) -> None:
-        """Take the room that quotas have for all pods, else for those that a gang needs."""
+    def _charge_quotas(self, quotas: Quotas, templates: Sequence[_Template], pods: Sequence[Mapping[str, Any]]) -> None:
+        """Charge all pods to the quotas, or at least the pods that the gang needs."""
         pairs = list(zip(pods, templates, strict=True))
-        problem = quotas.take(Wanted(pod, template.pods) for pod, template in pairs)
-        if problem and quotas.take(Wanted(pod, template.enough) for pod, template in pairs):
+        problem = quotas.charge(Wanted(pod, template.pods) for pod, template in pairs)
+        if problem and quotas.charge(Wanted(pod, template.enough) for pod, template in pairs):
             raise _RefusedError(problem)
         if problem:
-            self._note(f"whether all pods are made: {problem}; it has room for those that the gang needs")
+            self._add_unchecked(f"whether all pods are made: {problem}; it has room for those that the gang needs")
 
     async def _create(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
-        """The pod that would be created."""
+        """Return the pod that the API server would create."""
         metadata = {key: value for key, value in read_map(template, "metadata").items() if key in _KEPT}
         spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "generateName": "whatif-"}, "spec": spec}
@@ -325,7 +329,7 @@ class _Trial:
             how = {"params": {"dryRun": "All"}, "body": write_json(pod)}
             return await self._client.ask_object("POST", PODS.path(namespace), **how)
         except (Forbidden, Invalid) as error:
-            brought = next((name for name in self._coming if f'"{name}"' in error.message), "")
+            brought = next((name for name in self._brought if f'"{name}"' in error.message), "")
             if "dry run" in error.message:
                 raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error.message}") from error
             if brought:
@@ -335,10 +339,12 @@ class _Trial:
         except ApiError as error:
             raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error}") from error
 
-    async def _look_at(self, namespace: str) -> _Home:
+    async def _read_namespace(self, namespace: str) -> _NamespaceState:
         if namespace not in self._homes:
             obstacle = await self._find_obstacle(namespace)
-            self._homes[namespace] = _Home(obstacle, Quotas([] if obstacle else await self._list_quotas(namespace)))
+            self._homes[namespace] = _NamespaceState(
+                obstacle, Quotas([] if obstacle else await self._list_quotas(namespace))
+            )
         return self._homes[namespace]
 
     async def _find_obstacle(self, namespace: str) -> str:
@@ -352,7 +358,7 @@ class _Trial:
         try:
             return [each async for each in self._client.items(_QUOTAS, replace(EVERYTHING, namespace=namespace))]
         except ApiError as error:
-            self._note(f"quotas in namespace {namespace} for more than one pod: {error.message or error}")
+            self._add_unchecked(f"quotas in namespace {namespace} for more than one pod: {error.message or error}")
             return []
 
 
@@ -360,38 +366,38 @@ _KEPT = ("labels", "annotations")
 
 
 def _find_claim_template(obj: Any, namespace: str) -> tuple[str, str]:
-    """Namespace and name of a ResourceClaimTemplate among the objects; both "" for another object."""
+    """Return namespace and name of a ResourceClaimTemplate, ("", "") for other objects."""
     metadata = obj.get("metadata") if isinstance(obj, dict) and obj.get("kind") == "ResourceClaimTemplate" else None
     if not isinstance(metadata, dict):
         return "", ""
     return str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
 
 
-def _find_coming(obj: Any) -> str:
-    if not isinstance(obj, dict) or obj.get("kind") not in _COMES_FIRST:
+def _find_brought(obj: Any) -> str:
+    if not isinstance(obj, dict) or obj.get("kind") not in _BROUGHT_KINDS:
         return ""
     metadata = obj.get("metadata")
     return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
 
-def _find(obj: Any, path: Sequence[str | int]) -> Any:
+def _value_at(obj: Any, path: Sequence[str | int]) -> Any:
     for step in path:
         obj = obj[step]
     return obj
 
 
-def _put(obj: Any, path: Sequence[str | int], value: Any) -> Any:
-    """The object with another value there; it is not changed itself."""
+def _replace_at(obj: Any, path: Sequence[str | int], value: Any) -> Any:
+    """Return a copy of the object with another value at the path."""
     if not path:
         return value
     first, *rest = path
     copy = list(obj) if isinstance(obj, list) else dict(obj)
-    copy[first] = _put(obj[first], rest, value)  # type: ignore[index]
+    copy[first] = _replace_at(obj[first], rest, value)  # type: ignore[index]
     return copy
 
 
-def _take_over(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """A template as admission has left its pod."""
+def _merge_admitted(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pod template with the changes that admission made to its pod."""
     admitted = read_map(pod, "metadata")
     metadata = {**read_map(template, "metadata"), **{key: admitted[key] for key in _KEPT if key in admitted}}
     return {**template, "metadata": metadata, "spec": pod.get("spec")}
@@ -401,7 +407,7 @@ def _take_over(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str,
 
 
 def _list_templates(obj: Mapping[str, Any]) -> Iterator[_Template]:
-    """Where pods come from in an object that the extender reads; none in one that it refuses."""
+    """Yield the pod templates of an object; none if the extender does not read the kind or rejects the object."""
     lister = _LISTERS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
     if lister is None:
         return
@@ -409,7 +415,7 @@ def _list_templates(obj: Mapping[str, Any]) -> Iterator[_Template]:
     name = {"name": "whatif", **metadata} if isinstance(metadata, dict) else {}
     try:
         found = list(lister({**obj, "metadata": {**name, "uid": "whatif"}}))
-        specs = [read_map(read_map({"": _find(obj, each.path)}, ""), "spec") for each in found]
+        specs = [read_map(read_map({"": _value_at(obj, each.path)}, ""), "spec") for each in found]
     except (ValueError, LookupError, TypeError):
         return
     if all(specs):
@@ -428,7 +434,7 @@ def _list_job(obj: Mapping[str, Any]) -> Iterator[_Template]:
 def _list_parent(kind: str, obj: Mapping[str, Any]) -> Iterator[_Template]:
     _read(decode_parent(kind, obj))
     layout = LAYOUTS[kind](obj)
-    pods: Counter[tuple[str | int, ...]] = Counter()  # stages may have one template in common
+    pods: Counter[tuple[str | int, ...]] = Counter()  # stages may share a template
     for source in layout.sources:
         pods[source.pod_path] += layout.copies * source.stage.size
     for path, count in pods.items():

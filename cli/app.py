@@ -1,4 +1,4 @@
-"""All commands under one name, and as a plugin of kubectl. A command is a function, and a line in `COMMANDS`."""
+"""All commands as one application of typer, and as a plugin of kubectl. `COMMANDS` lists them; `run` runs one."""
 
 import os
 import re
@@ -12,28 +12,28 @@ from typing import Annotated, Any
 import typer
 
 from cli import explain_missing
-from cli.output import CommandError, ExitCode, find_near
+from cli.output import CommandError, ExitCode, find_similar
 from serried import __version__
 
 Loaded = tuple[Callable[..., None], str]
-"""A command's function and its examples.
+"""The function of a command, and its examples.
 
-The signature of the function is the command's arguments and options, its docstring the first paragraph of ``--help``.
-The examples are what that ends with.
+The function's signature gives the arguments and options, its docstring the first paragraph of ``--help``. The examples
+are the end of ``--help``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of ``serried``."""
+    """A command of ``serried``, not imported yet."""
 
     name: str
 
     load: Callable[[], Loaded]
-    """Imports the command: the list of commands needs none of them."""
+    """Imports the command. Only the command that runs is imported."""
 
     about: str
-    """What the list of commands says; it fits a line of 80 characters."""
+    """The description in the list of commands; short enough for a line of 80 characters."""
 
 
 def _load_explain() -> Loaded:
@@ -124,7 +124,7 @@ COMMANDS = (
     Command("replay", _load_replay, "Make the decisions of snapshots again, without a cluster."),
     Command("version", _load_version, "Show the versions of the command and of what runs."),
 )
-"""In the order of ``serried --help``."""
+"""The commands in the order of ``serried --help``."""
 
 _PROCESSES = {
     "extender": "Run the extender, which answers kube-scheduler's calls.",
@@ -137,19 +137,19 @@ _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for cod
 
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""The command line is wrong: typer has no public name for it."""
+"""typer's error for a wrong command line, for which it has no public name."""
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*[^.])\.?$")
 
 _TEMPLATES = ("jsonpath", "custom-columns", "go-template")
-"""Formats of kubectl that these commands do not have."""
+"""Output formats of kubectl that these commands lack."""
 
 _READER_GONE = 141
-"""The exit code of a program that SIGPIPE has ended, as kubectl's is when ``head`` has read enough."""
+"""The exit code of a program ended by SIGPIPE; kubectl has the same if ``head`` closes the pipe."""
 
 
 def make_app(name: str, word: str) -> typer.Typer:
-    """The application as it is called by ``name``, with the command ``word``; the others are in its list only."""
+    """Return the application called ``name``. Only the command ``word`` is imported; the others are just listed."""
     app = typer.Typer(
         name=name,
         no_args_is_help=True,
@@ -165,25 +165,28 @@ def make_app(name: str, word: str) -> typer.Typer:
         else:
             app.command(command.name, short_help=command.about)(_never)
     for process, purpose in _PROCESSES.items():
-        # For the list of commands only: these are started without typer.
+        # Only for the list of commands: processes are started without typer.
         app.command(process, short_help=purpose, add_help_option=False)(_never)
     return app
 
 
 def _find_command(argv: Sequence[str]) -> str:
-    """The word that names the command: the first that is no option, or of a line that a shell completes the second."""
+    """Return the command's name: the first word that is no option.
+
+    In a line that a shell completes, skip the program.
+    """
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     words = line.split()[1:] if "_SERRIED_COMPLETE" in os.environ else argv
     return next((word for word in words if not word.startswith("-")), "")
 
 
 def run(argv: Sequence[str], name: str) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command. Return the exit code."""
     try:
         code = _run(argv, name)
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer would be written when the interpreter ends, and fail again.
+        # Otherwise the interpreter would write the rest of the buffer when it ends, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _READER_GONE
     return code
@@ -200,7 +203,7 @@ def _run(argv: Sequence[str], name: str) -> int:
         sys.stderr.write(_explain(error, name))
         return ExitCode.USAGE.number
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # typer ends with 1 then, which would be a no
+        if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 then, which means no here
             raise end.__context__ from end
         return end.code if isinstance(end.code, int) else 1
     except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer that a script may take for a no
@@ -211,12 +214,12 @@ def _run(argv: Sequence[str], name: str) -> int:
 
 
 def _explain(error: Any, name: str) -> str:
-    """What is wrong with the command line first, and where its help is."""
+    """Return the message for a wrong command line: the mistake first, then where the help is."""
     said = error.format_message().replace("Value error, ", "")
-    if said.startswith("Usage:"):  # no word at all
+    if said.startswith("Usage:"):  # the command line was empty
         return f"{said}\n"
     if found := _CHOICE.search(said):
-        near = find_near(found[1], re.findall(r"'([^']*)'", found[2]))
+        near = find_similar(found[1], re.findall(r"'([^']*)'", found[2]))
         if found[1].startswith(_TEMPLATES):
             said += " For single fields use -o json and jq."
         else:
@@ -246,21 +249,21 @@ def _never() -> None:
 
 
 def _quote(examples: str) -> str:
-    """Each paragraph is kept as it stands."""
+    """Return the examples in the form in which typer keeps their line breaks."""
     return "\n\n".join("\b\n" + paragraph for paragraph in ("Examples:\n\n" + examples.strip()).split("\n\n"))
 
 
 _NO_FILES = ":4"
-"""What kubectl reads behind the proposals: that file names are none."""
+"""The line after the proposals that tells kubectl not to propose file names."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``kubectl-serried``, which kubectl runs for ``kubectl serried``; returns the exit code."""
+    """Entry of ``kubectl-serried``, which kubectl runs for ``kubectl serried``. Return the exit code."""
     return run(list(sys.argv[1:] if argv is None else argv), "kubectl serried")
 
 
 def complete(argv: Sequence[str] | None = None) -> int:
-    """``kubectl_complete-serried``: proposals for the last of the words, one a line, as kubectl asks for them."""
+    """Entry of ``kubectl_complete-serried``: print proposals for the last word, one a line, as kubectl expects them."""
     words = list(sys.argv[1:] if argv is None else argv) or [""]
     os.environ["_SERRIED_COMPLETE"] = "complete_bash"
     os.environ["COMP_WORDS"] = shlex.join(["serried", *words])

@@ -1,6 +1,6 @@
-"""Completion in a shell: the gangs, namespaces and topology keys that it proposes for a command line.
+"""Shell completion: proposes gangs, namespaces and topology keys for a command line.
 
-Somebody who presses Tab waits for it, and reads no error: what is not found in a moment is not proposed.
+A user who presses Tab waits and reads no error. So nothing is proposed that is not found within a moment.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cli.access import DebugApi
 
 _SECONDS = 2.0
-"""How long the cluster may take."""
+"""Seconds in which the cluster must answer."""
 
 _MOST_GROUPS = "500"
 
 
 def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """As people call them: ``job/train``, of the namespace; mere names where these fit, and behind a kind."""
+    """Propose the gangs of the namespace, as ``job/train`` or, after a kind, as ``train``."""
     target = read_target(ctx)
     namespace = "" if ctx.params.get("every") else find_namespace(target, ctx.params.get("namespace") or "")
 
@@ -33,42 +33,45 @@ def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:
         groups = await debug.get("groups", {"limit": _MOST_GROUPS, "namespace": namespace})
         return [each.get("owner") or f"podgroup/{each['name']}" for each in groups]
 
-    names = _ask(target, list_names)
+    names = _ask_extender(target, list_names)
     bare = [name.partition("/")[2] for name in names]
     said = ctx.params.get("what") or ()
     if said and read_kind(said[0]):
         kind = read_kind(said[0])
-        return _choose((name.partition("/")[2] for name in names if name.startswith(f"{kind}/")), incomplete)
-    return _choose(names, incomplete) or _choose(bare, incomplete)
+        return _filter((name.partition("/")[2] for name in names if name.startswith(f"{kind}/")), incomplete)
+    return _filter(names, incomplete) or _filter(bare, incomplete)
 
 
 def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topology keys that gangs ask for, and the one that is shown where none do."""
+    """Propose the topology keys that gangs ask for, and the key that is shown by default."""
 
     async def list_keys(debug: "DebugApi") -> list[str]:
         found = await debug.get("domains")
         return [*found["keys"], found["key"]]
 
-    return _choose(_ask(read_target(ctx), list_keys), incomplete)
+    return _filter(_ask_extender(read_target(ctx), list_keys), incomplete)
 
 
 def complete_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the cluster; where nobody may list them, or an address is asked, those that have gangs."""
+    """Propose the namespaces of the cluster.
+
+    If the user may not list them, or names the extender's own address, propose the namespaces that have gangs.
+    """
 
     async def list_homes(debug: "DebugApi") -> list[str]:
         return [each["namespace"] for each in await debug.get("groups", {"limit": _MOST_GROUPS})]
 
     target = read_target(ctx)
     found = [] if target.server else _list_namespaces(target)
-    return _choose(found or _ask(target, list_homes), incomplete)
+    return _filter(found or _ask_extender(target, list_homes), incomplete)
 
 
-def _choose(names: Iterable[str], incomplete: str) -> list[str]:
+def _filter(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
-def _ask(target: Target, work: Callable[["DebugApi"], Awaitable[list[str]]]) -> list[str]:
-    """What the extender says; nothing where it does not in time, whatever the reason."""
+def _ask_extender(target: Target, work: Callable[["DebugApi"], Awaitable[list[str]]]) -> list[str]:
+    """Return what ``work`` gets from the extender, nothing if that fails or takes too long."""
     from cli.access import reach  # noqa: PLC0415 - the help of a command needs no HTTP
 
     async def ask() -> list[str]:

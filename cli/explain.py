@@ -9,19 +9,19 @@ import typer
 from cli.access import DebugApi, ask
 from cli.complete import complete_gangs
 from cli.gangs import find_state
-from cli.lists import OF_OTHERS, Document, Listing, find_home, identify, watch_rows
-from cli.names import KINDS, Name, call, find_groups, name_groups, read_names
+from cli.lists import NOT_LISTABLE, Document, Listing, identify, namespace_of, watch_rows
+from cli.names import KINDS, Name, find_groups, name_groups, name_with_owner, read_names
 from cli.options import Namespace, Output, Watch
-from cli.output import OutputFormat, Part, Table, make_table, tell, tell_time, write
+from cli.output import OutputFormat, Part, Table, format_time, format_times, make_table, write
 from cli.target import Target, find_namespace, reaching
 from serried.api.names import count_up
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 
 
 def advise(reason: str, said: str = "", key: str = "") -> str:
-    """Return advice for a gang that waits for this reason, "" for a reason that this version does not know.
+    """Return advice for a gang that waits for ``reason``, "" for a reason that this version does not know.
 
-    ``said`` is the sentence with the reason, ``key`` the topology key that the gang requires.
+    ``said`` is the whole message with the reason, ``key`` the topology key that the gang requires.
     """
     if NO_LABEL in said:
         return "label the nodes: those with one value of the label are one domain"
@@ -45,14 +45,14 @@ Print only the reason:
 """
 
 _MOST_MEMBERS = 40
-"""How many members a person is shown."""
+"""Number of members in the table, except with ``-o wide``."""
 
 _MOST_DOMAINS = 10
 _MOST_BEFORE = 3
 _DECISIONS = 5
 
 _WORDS_BEFORE, _WORDS_BEHIND = 4, 3
-"""How many words around a change are kept: a number alone says nothing."""
+"""Numbers of words that are kept before and after a change in a message: a changed number alone would mean nothing."""
 
 What = Annotated[
     list[str],
@@ -95,9 +95,9 @@ def explain(
 
 
 async def collect(debug: DebugApi, wanted: Sequence[Name]) -> list[Document]:
-    """Everything that is known of each group to which the names lead; raises CommandError."""
+    """Fetch the details of each group that the names lead to. Raises CommandError."""
     found = await _find_all(debug, wanted)
-    # To find what would make a gang fit is work, so for many groups it is not done.
+    # Finding what would make a gang fit is expensive, so it is done for a single group only.
     diagnosis = "advice" if len(found) == 1 else "domains"
     return [await _collect_group(debug, namespace, name, diagnosis) for namespace, name in found]
 
@@ -110,46 +110,46 @@ async def _find_all(debug: DebugApi, wanted: Sequence[Name]) -> list[tuple[str, 
 async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: str) -> Document:
     group: Document = await debug.get(f"groups/{namespace}/{name}", {"diagnosis": diagnosis})
     if turn := group.get("queue"):
-        hidden = await debug.list_hidden(set(map(find_home, turn["before"])))
-        kept = [find_home(each) not in hidden for each in turn["before"]]
+        hidden = await debug.list_hidden(set(map(namespace_of, turn["before"])))
+        kept = [namespace_of(each) not in hidden for each in turn["before"]]
         turn |= {name: list(compress(turn[name], kept)) for name in ("before", "owners") if name in turn}
     if group.get("preemption"):
-        group["preemption"] = await _hide_victims(debug, group["preemption"])
+        group["preemption"] = await _drop_unreadable_victims(debug, group["preemption"])
     group["decisions"] = await debug.get("decisions", {"group": f"{namespace}/{name}", "limit": str(_DECISIONS)})
     return group
 
 
-async def _hide_victims(debug: DebugApi, preemption: Document) -> Document:
-    """A search for victims without those that the reader may not see; how many it lacks is ``hidden``."""
+async def _drop_unreadable_victims(debug: DebugApi, preemption: Document) -> Document:
+    """Return a search for victims without the pods that the user may not list; ``hidden`` is their number."""
     victims = preemption["victims"]
-    hidden = await debug.list_hidden(set(map(find_home, victims)))
-    shown = [each for each in victims if find_home(each) not in hidden]
+    hidden = await debug.list_hidden(set(map(namespace_of, victims)))
+    shown = [each for each in victims if namespace_of(each) not in hidden]
     return preemption | {"victims": shown, "hidden": len(victims) - len(shown)}
 
 
 async def _collect_lines(debug: DebugApi, wanted: Sequence[Name]) -> list[Document]:
-    """What ``--watch`` shows of each group."""
+    """Fetch the fields of each group that ``--watch`` prints."""
     groups = [
         await debug.get(f"groups/{namespace}/{name}", {"diagnosis": "none"})
         for namespace, name in await _find_all(debug, wanted)
     ]
-    return [{name: group.get(name, "") for name in _LINE} for group in groups]
+    return [{name: group.get(name, "") for name in _WATCHED_FIELDS} for group in groups]
 
 
-_LINE = ("namespace", "name", "owner", "state", "reason", "members", "placed", "message")
+_WATCHED_FIELDS = ("namespace", "name", "owner", "state", "reason", "members", "placed", "message")
 
 
 def _tabulate_lines(groups: Sequence[Document]) -> Table:
     named = list(zip(groups, name_groups(groups), [find_state(each).capitalize() for each in groups], strict=True))
     rows = [
-        (each["namespace"], name, state, f"{each['placed']}/{each['members']}", tell(each["message"]))
+        (each["namespace"], name, state, f"{each['placed']}/{each['members']}", format_times(each["message"]))
         for each, name, state in named
     ]
     return make_table(("NAMESPACE", "GANG", "STATE", "#PLACED", "REASON"), rows)
 
 
 def draw_group(group: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]:
-    """One group for people."""
+    """Yield everything about one group."""
     (name,) = name_groups([group])
     yield make_table(("", ""), list(_list_facts(group)), title=f"{group['namespace']}/{name}")
     if group.get("diagnosis"):
@@ -158,7 +158,7 @@ def draw_group(group: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]
         yield from _draw_preemption(group["preemption"])
     yield from _draw_members(group["detail"], output)
     if group.get("timeline"):
-        rows = [(tell_time(each["at"]), each["milestone"]) for each in group["timeline"]]
+        rows = [(format_time(each["at"]), each["milestone"]) for each in group["timeline"]]
         yield make_table(("AT", "EVENT"), rows)
     if group["decisions"]:
         yield make_table(("AT", "DECISION"), list(_list_decisions(group)))
@@ -172,7 +172,7 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "state", find_state(group).capitalize()
     _, colon, sentence = group["message"].partition(": ")
     yield "reason", group["reason"] or "none yet: it has not been looked at"
-    yield "why", tell(sentence if colon else group["message"])
+    yield "why", format_times(sentence if colon else group["message"])
     if advice := advise(group["reason"], group["message"], group["topologyKey"]):
         yield "what helps", advice
     yield "members", f"{group['members']}: {group['placed']} placed, {group['waiting']} wait for a node"
@@ -181,25 +181,25 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         yield "turn", _describe_turn(group["queue"])
     if group.get("forecast"):
         at = group["forecast"]["at"]
-        yield "forecast", f"{tell_time(at) if at else 'not known'}, by {group['forecast']['basis']}"
+        yield "forecast", f"{format_time(at) if at else 'not known'}, by {group['forecast']['basis']}"
     if group["topologyKey"]:
-        level = group.get("topologyLevel")  # an extender of an earlier release says none
+        level = group.get("topologyLevel")  # extenders of older releases lack it
         key = f"{level} ({group['topologyKey']})" if level else group["topologyKey"]
         yield "where", f"one domain of {key}{': ' + group['domain'] if group['domain'] else ''}"
-    if unread := group.get("unread"):  # an older extender has none
+    if unread := group.get("unread"):  # extenders of older releases lack it
         yield "no effect", "; ".join(unread)
 
 
 def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield time and sentence of each decision, newest first; of a sentence that stands above what is other in it."""
+    """Yield time and message of each decision, newest first. A message is shortened if it repeats the one above it."""
     above = group["message"]
     for each in group["decisions"]:
-        yield tell_time(each["at"]), tell(_shorten(each["text"], above))
+        yield format_time(each["at"]), format_times(_shorten(each["text"], above))
         above = each["text"]
 
 
 def _shorten(text: str, above: str) -> str:
-    """Return a decision without the words that it shares with the one above, if these are many."""
+    """Return a message without the words that it shares with the one above, if these are many."""
     if text == above:
         return f"{text.partition(': ')[0]}: as above"
     words, others = text.split(), above.split()
@@ -215,7 +215,7 @@ def _count_same(words: Sequence[str], others: Sequence[str]) -> int:
 
 
 def _describe_turn(turn: Mapping[str, Any]) -> str:
-    names = [call(*each) for each in zip(turn["before"], turn.get("owners") or repeat(""), strict=False)]
+    names = [name_with_owner(*each) for each in zip(turn["before"], turn.get("owners") or repeat(""), strict=False)]
     before = f", after {', '.join(names[-_MOST_BEFORE:])}" if names else ""
     return f"{turn['position']} of {turn['length']} that wait for room{before}"
 
@@ -244,7 +244,7 @@ def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[Part]:
     where = preemption["domain"] or "the cluster"
     if preemption["victims"] or preemption["hidden"]:
         rows = [(victim,) for victim in preemption["victims"]]
-        rows += [(f"and {preemption['hidden']} {OF_OTHERS}",)] if preemption["hidden"] else []
+        rows += [(f"and {preemption['hidden']} {NOT_LISTABLE}",)] if preemption["hidden"] else []
         yield make_table((f"WOULD HAVE TO GO IN {where}",), rows)
         return
     said = "; ".join(preemption["protections"])
@@ -255,7 +255,7 @@ def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[Part]:
 
 def _draw_members(members: list[Document], output: OutputFormat) -> Iterator[Part]:
     wide = output is OutputFormat.WIDE
-    # Those that wait are what a person looks for.
+    # Waiting members first: users look for these.
     ordered = sorted(members, key=lambda member: (member["state"] == "Bound", count_up(member["name"])))
     shown = ordered if wide else ordered[:_MOST_MEMBERS]
     if wide:

@@ -1,4 +1,4 @@
-"""``serried gangs``: all gangs, those that need somebody first; `cli.lists` has the queue."""
+"""``serried gangs``: all gangs, broken ones first. The queue alone is in `cli.lists`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from cli.access import DebugApi, ask
-from cli.lists import EVERYTHING, OF_OTHERS, Document, Listing, identify, list_names, watch_rows
+from cli.lists import EVERYTHING, NOT_LISTABLE, Document, Listing, identify, list_names, watch_rows
 from cli.names import name_groups
 from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
-from cli.output import OutputFormat, Part, Table, make_table, tell, tell_age, write
+from cli.output import OutputFormat, Part, Table, format_age, format_times, make_table, write
 from cli.target import Target, find_namespace, reaching
 from serried.api.names import count_up
 from serried.api.verdict import Reason
@@ -28,19 +28,19 @@ Count the gangs of each namespace that do not run:
 
 
 class GangState(StrEnum):
-    """How a gang stands, in the words of the page; in the order in which gangs are listed."""
+    """The states of a gang, as the page names them, in the order in which gangs are listed."""
 
     BROKEN = "broken"
     WAITING = "waiting"
 
     PLANNED = "planned"
-    """The gang has a plan: its members are being bound, or its victims are still ending."""
+    """The gang has a plan: its members are being bound, or its victims have not ended yet."""
 
     RUNNING = "running"
 
 
 def find_state(group: Mapping[str, Any]) -> GangState:
-    """How a group of ``/debug`` stands: all stages between its plan and its last Binding are one state."""
+    """Return the state of a group of ``/debug``. All stages between plan and last Binding count as planned."""
     if group["state"] == Reason.SCHEDULED:
         return GangState.RUNNING
     if group["state"] not in {"Waiting", "Unknown"}:
@@ -72,7 +72,7 @@ def show_gangs(
         groups = await debug.get("groups", {"limit": str(EVERYTHING), "namespace": where})
         hidden = await debug.list_hidden({each["namespace"] for each in groups})
         gangs = [each for each in groups if each["policy"] != "Basic" and state in {None, find_state(each)}]
-        shown = sorted((each for each in gangs if each["namespace"] not in hidden), key=_rank)
+        shown = sorted((each for each in gangs if each["namespace"] not in hidden), key=_sort_key)
         sums = Counter(map(find_state, shown))
         left_off, lacking = len(shown[limit:]), len(gangs) - len(shown)
         return {"gangs": shown[:limit], "sums": sums, "leftOff": left_off, "hidden": lacking}
@@ -83,13 +83,13 @@ def show_gangs(
     write(found["gangs"], output, lambda: _draw(found, output, where), lambda: list_names(found["gangs"], where))
 
 
-def _rank(group: Document) -> tuple[Any, ...]:
+def _sort_key(group: Document) -> tuple[Any, ...]:
     (name,) = name_groups([group])
     return list(GangState).index(find_state(group)), count_up(group["namespace"]), count_up(name), group["name"]
 
 
 def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Iterator[Part]:
-    """The gangs for people."""
+    """Yield the sums of the states, then the gangs."""
     sums = [f"{count} {state}" for state in GangState if (count := found["sums"][state])]
     where = f" in namespace {namespace}" if namespace else ""
     total = found["sums"].total()
@@ -98,7 +98,7 @@ def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Ite
     if found["leftOff"]:
         yield f"{found['leftOff']} more are not shown: see --limit."
     if found["hidden"]:
-        yield f"{found['hidden']} more {'are' if found['hidden'] > 1 else 'is'} {OF_OTHERS}."
+        yield f"{found['hidden']} more {'are' if found['hidden'] > 1 else 'is'} {NOT_LISTABLE}."
 
 
 def _tabulate(gangs: Sequence[Document], output: OutputFormat) -> Table:
@@ -111,5 +111,5 @@ def _tabulate(gangs: Sequence[Document], output: OutputFormat) -> Table:
 def _make_row(group: Document, name: str, *, wide: bool) -> tuple[object, ...]:
     state, ready = find_state(group).capitalize(), f"{group['placed']}/{group['minCount'] or group['members']}"
     more = (group["priority"], group["domain"], group["name"]) if wide else ()
-    age = tell_age(group.get("since", ""))  # an older extender does not say it
-    return group["namespace"], name, state, ready, group["members"], *more, age, tell(group["message"])
+    age = format_age(group.get("since", ""))  # extenders of older releases lack it
+    return group["namespace"], name, state, ready, group["members"], *more, age, format_times(group["message"])

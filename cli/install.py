@@ -1,7 +1,9 @@
-"""``serried install``: puts Serried into a cluster, or makes another version or shape of what is there.
+"""``serried install``: installs Serried in a cluster, or changes the version or shape of an installation.
 
-It looks before at what would be in the way, applies what the kustomization is made of, waits until all of it runs, and
-looks again. `cli.uninstall` is the way back.
+    check the cluster ──▶ apply the objects ──▶ wait until pods are ready ──▶ check the installation
+
+Each step is a method of `Install`; `cli.uninstall` removes what this command applies. The objects are those of the
+kustomization, shipped as manifests.json.
 """
 
 import asyncio
@@ -21,11 +23,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.access import tell_failure
-from cli.check.command import collect, collect_cluster, draw_findings, examine
+from cli.access import describe_failure
+from cli.check.command import collect, collect_cluster, draw_findings, run_checks
 from cli.check.installed import INSTALLER
 from cli.check.observed import Area, Finding, Severity
-from cli.output import CommandError, ExitCode, find_width, lay_out, note, option
+from cli.output import CommandError, ExitCode, find_width, lay_out, option, print_note
 from cli.rights import Right, list_missing
 from cli.target import Target, find_credentials, name_api_server, reaching
 from cli.transport import open_client
@@ -60,18 +62,18 @@ _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
 _SCHEDULER = "serried"
 _VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)")
-"""A release or a pre-release of Kubernetes: of both there is an image of kube-scheduler. Vendors append other words."""
+"""A release or pre-release of Kubernetes; for both there is an image of kube-scheduler. Vendors append other words."""
 
 _PAUSE = 0.5
 _LEADERSHIP_SECONDS = 20.0
-"""How long an extender may take to lead when all pods are ready: a Lease that nobody gave up lasts 15 s."""
+"""Seconds in which an extender must lead once all pods are ready. A Lease that was not given up lasts 15 s."""
 
-_BACKING_OFF = "ImagePullBackOff"
-_HOPELESS = frozenset({"ErrImageNeverPull", "InvalidImageName", _BACKING_OFF})
-"""The reasons of a container whose image is not pulled soon. After ErrImagePull a node tries once more."""
+_PULL_BACKOFF = "ImagePullBackOff"
+_FINAL_PULL_REASONS = frozenset({"ErrImageNeverPull", "InvalidImageName", _PULL_BACKOFF})
+"""Reasons of a waiting container whose image will not be pulled soon. After ErrImagePull, a node tries once more."""
 
-_REFUSALS = ("not found", "manifest unknown", "denied", "unauthorized")
-"""What registries answer who will answer the next try in the same way."""
+_FINAL_PULL_MESSAGES = ("not found", "manifest unknown", "denied", "unauthorized")
+"""Messages of registries that will answer the next attempt in the same way."""
 
 _NEXT = """
 Serried {version} runs. A Job is a gang if it is Indexed and its pods all run at once. For example:
@@ -96,7 +98,7 @@ serried explain job/first-gang
 
 
 class Layout(StrEnum):
-    """What of Serried is installed."""
+    """The shape of an installation: which objects it consists of."""
 
     AUTO = "auto"
     ISOLATED = "isolated"
@@ -126,13 +128,13 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be app
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What is installed."""
+    """The versions and the shape to install."""
 
     shape: Layout
     image: str
 
     scheduler: str
-    """The image of kube-scheduler, with its tag."""
+    """The image of kube-scheduler with its tag."""
 
     scheduler_version: str
 
@@ -163,27 +165,32 @@ def install(
 
 async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: bool) -> None:
     if dry_run:
-        sys.stdout.write(_write_yaml(render(await _rehearse(asked, target))))
+        sys.stdout.write(_write_yaml(render(await _plan_dry_run(asked, target))))
         return
     credentials = find_credentials(replace(target, server=""))
     server = name_api_server(target, credentials)
     async with open_client(credentials) as client:
         try:
-            plan = complete(asked, await client.read("/version"))
+            plan = plan_installation(asked, await client.read("/version"))
             objects = render(plan)
             work = Install(client, plan, server)
             await work.check_before(objects)
             await work.apply(objects)
             await work.await_ready(seconds)
         except ApiError as error:
-            said = f"{server}: {tell_failure(error)}; run the command again when this is mended: it goes on from there"
+            said = (
+                f"{server}: {describe_failure(error)}; run the command again when this is mended: it goes on from there"
+            )
             raise CommandError(ExitCode.UNREACHABLE, said) from error
     await check_after(target)
     sys.stdout.write(_NEXT.format(version=__version__))
 
 
-async def _rehearse(asked: Installation, target: Target) -> Installation:
-    """What would be installed; where no cluster answers, in one of the scheduler's version. Raises CommandError."""
+async def _plan_dry_run(asked: Installation, target: Target) -> Installation:
+    """Return the installation that a dry run prints. If no cluster answers, it is for the version given by the user.
+
+    Raises CommandError if no cluster answers and the user gave no version.
+    """
     try:
         credentials = find_credentials(replace(target, server=""))
         server = name_api_server(target, credentials)
@@ -191,18 +198,18 @@ async def _rehearse(asked: Installation, target: Target) -> Installation:
             try:
                 version = await client.read("/version")
             except ApiError as error:
-                raise CommandError(ExitCode.UNREACHABLE, f"{server}: {tell_failure(error)}") from error
+                raise CommandError(ExitCode.UNREACHABLE, f"{server}: {describe_failure(error)}") from error
     except CommandError:
         if not asked.scheduler_version:
             raise
-        plan = complete(asked, {"gitVersion": f"v{asked.scheduler_version}"})
-        note(f"rendered for Kubernetes {plan.scheduler_version}, shape {plan.shape}: no cluster has answered")
+        plan = plan_installation(asked, {"gitVersion": f"v{asked.scheduler_version}"})
+        print_note(f"rendered for Kubernetes {plan.scheduler_version}, shape {plan.shape}: no cluster has answered")
         return plan
-    return complete(asked, version)
+    return plan_installation(asked, version)
 
 
-def complete(asked: Installation, version: JSON) -> Installation:
-    """What is installed in a cluster of this ``/version``; raises CommandError for a cluster that is too old."""
+def plan_installation(asked: Installation, version: JSON) -> Installation:
+    """Return the installation for a cluster with this ``/version``. Raises CommandError if the cluster is too old."""
     found = _VERSION.match(str(version.get("gitVersion")))
     if found is None:
         raise CommandError(ExitCode.UNREACHABLE, f"the API server names no version: {version.get('gitVersion')!r}")
@@ -221,13 +228,16 @@ def complete(asked: Installation, version: JSON) -> Installation:
 
 
 def read_shipped() -> list[tuple[list[str], JSON]]:
-    """All objects of the kustomization, each with the shapes that have it, in the order in which they are applied."""
+    """Return all objects of the kustomization in the order of their creation, each with the shapes that have it."""
     text = files("cli").joinpath("manifests.json").read_text()
     return [(each["shapes"], each["object"]) for each in json.loads(text)]
 
 
 def render(plan: Installation) -> list[JSON]:
-    """The objects that are applied; the scheduler's configuration has a name by its content, which rolls pods out."""
+    """Return the objects to apply.
+
+    The name of the scheduler's ConfigMap contains a hash of its content, so that a change restarts the pods.
+    """
     objects = [copy.deepcopy(each) for shapes, each in read_shipped() if plan.shape in shapes]
     config = next(each for each in objects if _identify(each) == ("ConfigMap", _CONFIG))
     digest = hashlib.sha256(write_json(config["data"])).hexdigest()[:10]
@@ -244,14 +254,14 @@ def render(plan: Installation) -> list[JSON]:
     return objects
 
 
-def list_left(plan: Installation) -> list[JSON]:
-    """What other shapes have, and this one has not: an earlier installation may have left it."""
+def list_obsolete(plan: Installation) -> list[JSON]:
+    """Return the objects of other shapes that this shape lacks: an earlier installation may have left them."""
     kept = {_identify(each) for shapes, each in read_shipped() if plan.shape in shapes}
     return [each for _, each in read_shipped() if _identify(each) not in kept]
 
 
 class Install:
-    """The steps, each of which prints what it does."""
+    """The steps of one installation. Each prints what it does."""
 
     def __init__(
         self, client: ApiClient, plan: Installation, server: str, say: Callable[[str], Any] = sys.stdout.write
@@ -259,19 +269,19 @@ class Install:
         self._client = client
         self._plan = plan
         self._server = server
-        """What the API server is called in messages."""
+        """The API server's name in messages."""
         self._say = say
         self._kinds: dict[str, Mapping[str, Resource]] = {}
-        """What each API group serves, by kind."""
+        """The resources by kind, for each API version that was read."""
         self._earlier: frozenset[str] = frozenset()
-        """UIDs of the pods that an earlier installation has left."""
+        """UIDs of the pods of an earlier installation."""
 
     async def check_before(self, objects: Iterable[JSON]) -> None:
-        """Tell what would be in the way; raises CommandError if it cannot work."""
+        """Print the findings about the cluster. Raises CommandError if one of them is an error."""
         seen = await collect_cluster(self._client, HOME, self._server)
         seen = replace(seen, scheduler_version=self._plan.scheduler_version)
         found = [
-            *examine(seen, (Area.CLUSTER,)),
+            *run_checks(seen, (Area.CLUSTER,)),
             *await self._check_owners(objects),
             *await self._check_rights(objects),
             *await self._check_waiting(),
@@ -281,9 +291,9 @@ class Install:
             raise CommandError(ExitCode.NO, "nothing was installed: see the errors above")
 
     async def _check_owners(self, objects: Iterable[JSON]) -> list[Finding]:
-        """Return an error for each other installation that has objects which this one would change or delete."""
+        """Return an error for each other installation whose objects this one would change or delete."""
         found: dict[str, Finding] = {}
-        for each in (*objects, *list_left(self._plan)):
+        for each in (*objects, *list_obsolete(self._plan)):
             there = await self._find_same(each) if each["kind"] != "Namespace" else None
             labels = (there or {"metadata": {}})["metadata"].get("labels") or {}
             where, home = f"{each['kind'].lower()} {each['metadata']['name']}", labels.get(INSTALLATION, HOME)
@@ -298,7 +308,7 @@ class Install:
         return list(found.values())
 
     async def _find_same(self, obj: JSON) -> JSON | None:
-        """Return the object of the same kind and name in the cluster; None if there is none."""
+        """Return the object of the same kind and name in the cluster, None if there is none."""
         resource, metadata = await self._resolve(obj), obj["metadata"]
         return await self._find(resource, metadata.get("namespace", ""), metadata["name"]) if resource else None
 
@@ -312,14 +322,14 @@ class Install:
         return [Finding(Severity.ERROR, Area.RIGHTS, "your rights", what, "run it as an administrator (cluster-admin)")]
 
     async def _check_waiting(self) -> list[Finding]:
-        """Return a warning for each owner whose pods wait for the scheduler that comes, and have no markers."""
+        """Return a warning for each owner whose pods wait for Serried's scheduler already, without members' markers."""
         if self._plan.shape is not Layout.ISOLATED:
-            return []  # there the scheduler asks about every pod
+            return []  # in other shapes the scheduler calls Serried for every pod
         selection = Selection(fields=f"spec.schedulerName={_SCHEDULER},spec.nodeName=")
         try:
             found = [decode_pod(each) async for each in self._client.items(PODS, selection)]
         except Forbidden:
-            return []  # the review of rights says more
+            return []  # the check of rights reports it
         waiting = [each for each in found if isinstance(each, Pod) and each.pending and each.linked and not each.marked]
         counts = Counter(f"{each.namespace}/{_name_owner(each)}" for each in waiting)
         fix = "create them anew when Serried runs, or install with --shape base, which makes a gang of them"
@@ -329,7 +339,10 @@ class Install:
         ]
 
     async def apply(self, objects: Sequence[JSON]) -> None:
-        """Apply all, by a field manager of its own, and delete what only another shape has."""
+        """Apply the objects with an own field manager, and delete the objects of other shapes.
+
+        Raises CommandError, ApiError.
+        """
         self._earlier = frozenset([each["metadata"]["uid"] for each in await self._list_pods()])
         for each in objects:
             resource, metadata = await self._find_resource(each), each["metadata"]
@@ -339,11 +352,11 @@ class Install:
             try:
                 made = await self._client.apply(resource, namespace, name, wanted, manager=INSTALLER)
             except ApiError as error:
-                said = f"{resource} {_place(namespace, name)} was refused: {tell_failure(error)}"
+                said = f"{resource} {_place(namespace, name)} was refused: {describe_failure(error)}"
                 raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended") from error
             if there is None or _read_content(there) != _read_content(made):
                 self._say(f"{'created' if there is None else 'changed'} {resource} {_place(namespace, name)}\n")
-        for each in list_left(self._plan):
+        for each in list_obsolete(self._plan):
             if served := await self._resolve(each):
                 name, namespace = each["metadata"]["name"], each["metadata"].get("namespace", "")
                 with suppress(NotFound):
@@ -351,9 +364,9 @@ class Install:
                     self._say(f"deleted {served} {_place(namespace, name)}\n")
 
     async def await_ready(self, seconds: float) -> None:
-        """Until the CRDs are served and all pods are ready; raises CommandError, which says what is missing.
+        """Wait until the CRDs are served and all pods are ready. Raises CommandError, which names what is missing.
 
-        An image that cannot be pulled ends it: waiting does not help.
+        An image that cannot be pulled ends the wait early.
         """
         begun = time.monotonic()
         deadline = begun + seconds
@@ -382,16 +395,16 @@ class Install:
         return missing
 
     async def _explain(self, deployment: str) -> str:
-        """What keeps its pods, "" if nothing says so."""
+        """Return why the pods of a Deployment are not ready, in brackets; "" if their status does not tell."""
         pods = await self._list_pods()
         own = [each for each in pods if re.fullmatch(rf"{deployment}-[0-9a-z]+-[0-9a-z]+", each["metadata"]["name"])]
         reasons = dict.fromkeys(reason for pod in own for reason in _list_reasons(pod))
         return f" ({', '.join(reasons)})" if reasons else ""
 
     async def _check_images(self) -> None:
-        """Raise CommandError if a node has said that it cannot pull an image of this installation.
+        """Raise CommandError if a node reports that it cannot pull an image of this installation.
 
-        A pod that was there before may still back off from a pull that would succeed now.
+        The back-off of a pod of an earlier installation does not count: a pull might succeed now.
         """
         options = {self._plan.image: "--image", self._plan.scheduler: "--scheduler-image"}
         for pod in await self._list_pods():
@@ -399,7 +412,7 @@ class Install:
             images = {each["name"]: each["image"] for each in (*spec.get("initContainers", ()), *spec["containers"])}
             for name, waiting in _list_waiting(pod):
                 image, reason = images[name], waiting.get("reason")
-                if image in options and _is_hopeless(waiting) and not (old and reason == _BACKING_OFF):
+                if image in options and _cannot_be_pulled(waiting) and not (old and reason == _PULL_BACKOFF):
                     said = f"the nodes cannot pull {image} ({_describe_waiting(name, waiting)})"
                     fix = f"Push it there, or name another one with {options[image]}, and run the command again"
                     raise CommandError(ExitCode.NO, f"{said}. {fix}")
@@ -415,7 +428,7 @@ class Install:
             return None
 
     async def _find_resource(self, obj: JSON) -> Resource:
-        """The resource of an object; raises CommandError if it is not served."""
+        """Return the resource of an object. Raises CommandError if the API server does not serve it."""
         found = await self._resolve(obj)
         if found is None:
             said = f"{self._server} does not serve {obj['kind']} of {obj['apiVersion']}"
@@ -423,7 +436,7 @@ class Install:
         return found
 
     async def _resolve(self, obj: JSON) -> Resource | None:
-        """The resource of an object; None if it is not served."""
+        """Return the resource of an object, None if the API server does not serve it."""
         version = obj["apiVersion"]
         if version not in self._kinds:
             group, _, short = version.rpartition("/")
@@ -437,10 +450,13 @@ class Install:
 
 
 async def check_after(target: Target) -> None:
-    """Tell the mistakes of the installation, when an extender leads; raises CommandError if there is an error."""
+    """Check the installation until it has no errors or time is over, and print the findings.
+
+    Raises CommandError if an error remains.
+    """
     deadline = time.monotonic() + _LEADERSHIP_SECONDS
     while True:
-        found = examine(await collect(target, "", tuple(Area)))
+        found = run_checks(await collect(target, "", tuple(Area)))
         errors = [each for each in found if each.severity is Severity.ERROR]
         if not errors or time.monotonic() > deadline:
             break
@@ -469,7 +485,7 @@ def _describe_early(count: int) -> str:
 def _write_yaml(objects: Iterable[JSON]) -> str:
     import yaml  # noqa: PLC0415 - an installation needs none
 
-    note("nothing was done: this is what would be applied")
+    print_note("nothing was done: this is what would be applied")
     return str(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
 
 
@@ -478,7 +494,7 @@ def _identify(obj: JSON) -> tuple[str, str]:
 
 
 def _is_of_others(there: JSON) -> bool:
-    """Return whether this is a namespace that no installation has made: uninstall is to leave it."""
+    """Whether this is a namespace that no installation has created, so that uninstall must not delete it."""
     return there.get("kind") == "Namespace" and INSTALLATION not in (there["metadata"].get("labels") or {})
 
 
@@ -488,7 +504,7 @@ def _without_label(obj: JSON) -> JSON:
 
 
 def _read_content(obj: JSON) -> JSON:
-    """What people say of an object: without its status, and what the API server keeps about it."""
+    """Return an object without its status and the metadata that the API server maintains."""
     kept = {name: value for name, value in obj.items() if name != "status"}
     own = {"resourceVersion", "managedFields", "generation"}
     return kept | {"metadata": {name: value for name, value in obj["metadata"].items() if name not in own}}
@@ -504,7 +520,7 @@ def _is_served(definition: JSON) -> bool:
 
 
 def _is_rolled_out(deployment: JSON) -> bool:
-    """As `kubectl rollout status` sees it."""
+    """Whether all replicas are updated and ready, as in `kubectl rollout status`."""
     status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "readyReplicas", "replicas")]
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"]["generation"])
@@ -512,7 +528,7 @@ def _is_rolled_out(deployment: JSON) -> bool:
 
 
 def _list_reasons(pod: JSON) -> Iterable[str]:
-    """Why a pod does not run, as kubectl shows it."""
+    """Yield the reasons why a pod does not run, as kubectl shows them."""
     for name, waiting in _list_waiting(pod):
         yield _describe_waiting(name, waiting)
     for each in (pod.get("status") or {}).get("conditions") or ():
@@ -521,17 +537,19 @@ def _list_reasons(pod: JSON) -> Iterable[str]:
 
 
 def _list_waiting(pod: JSON) -> Iterable[tuple[str, JSON]]:
-    """The containers of a pod that wait, each with what its status says of that."""
+    """Yield the waiting containers of a pod: name, and the status of the wait."""
     status = pod.get("status") or {}
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         if waiting := (each.get("state") or {}).get("waiting"):
             yield each["name"], waiting
 
 
-def _is_hopeless(waiting: JSON) -> bool:
-    """Return whether a container waits for an image that no node will pull soon."""
+def _cannot_be_pulled(waiting: JSON) -> bool:
+    """Whether a container waits for an image that no node will pull soon."""
     reason, said = waiting.get("reason"), str(waiting.get("message") or "").lower()
-    return reason in _HOPELESS or (reason == "ErrImagePull" and any(word in said for word in _REFUSALS))
+    return reason in _FINAL_PULL_REASONS or (
+        reason == "ErrImagePull" and any(word in said for word in _FINAL_PULL_MESSAGES)
+    )
 
 
 def _describe_waiting(name: str, waiting: JSON) -> str:

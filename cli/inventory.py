@@ -1,14 +1,14 @@
-"""The objects of an installation of Serried, found by the label that `serried install`, kubectl and Helm have given it.
+"""The objects of an installation of Serried, found by the label set by `serried install`, kubectl and Helm.
 
-`take_stock` asks the API server for the labelled objects of every kind. `find_foreign` lists what else is in Serried's
-namespace: the namespace may be deleted only if there is nothing.
+`read_inventory` lists the labelled objects of every kind. `find_foreign` lists the other objects in Serried's
+namespace: the namespace may be deleted only if there are none.
 """
 
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cli.access import tell_failure
+from cli.access import describe_failure
 from cli.output import CommandError, ExitCode
 from serried.api.names import INSTALLATION
 from serried.api.parent import MANAGED_BY, MANAGER
@@ -19,38 +19,38 @@ from serried.kube.wire import JSON, LEASES, Resource, Selection
 Found = tuple[Resource, JSON]
 
 _PASSED_OVER = frozenset({"events", "endpoints", "customresourcedefinitions"})
-"""Events expire. Endpoints have the labels of their Service, and go with it. CRDs are found by their API group."""
+"""Kinds that are left out: events expire, Endpoints end with their Service, CRDs are found by their API group."""
 
 _MADE_BY_KUBERNETES = frozenset({("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")})
-"""Plural and name of what kube-controller-manager makes in each namespace."""
+"""Plural and name of the objects that kube-controller-manager creates in each namespace."""
 
 _METHOD_NOT_ALLOWED = 405
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The objects of an installation, and what is known of the cluster beside them."""
+    """The objects of one installation, and facts about the cluster. Read once per run of the command."""
 
     kinds: Sequence[Resource]
-    """Each kind whose objects can be listed and deleted, in the version that its API group prefers."""
+    """The kinds whose objects can be listed and deleted, in the version that their API group prefers."""
 
     own: Sequence[Found]
-    """The objects of the installation, but for CRDs, and for objects that are deleted with their owners."""
+    """The objects of the installation, without CRDs and without objects that are deleted together with their owners."""
 
     others: Collection[str]
     """The namespaces of other installations."""
 
     unlisted: Sequence[str]
-    """The kinds that could not be listed for another reason than missing rights, with the reason."""
+    """The kinds that could not be listed, with the reason. Missing rights are no such reason: they end the command."""
 
 
-async def take_stock(client: ApiClient, home: str) -> Inventory:
-    """Return the inventory of the installation with the namespace ``home``; raises CommandError without the rights."""
+async def read_inventory(client: ApiClient, home: str) -> Inventory:
+    """Read the inventory of the installation in namespace ``home``. Raises CommandError if rights are missing."""
     kinds, unlisted = await discover(client)
     found, failures = await _list(client, kinds, Selection(labels=INSTALLATION))
     own = [(kind, each) for kind, each in found if _read_home(each) == home and not _list_owners(each)]
     others = {_read_home(each) for _, each in found} - {home, ""}
-    if own and LEASES in kinds:  # kube-scheduler writes no labels on its own
+    if own and LEASES in kinds:  # the Lease of kube-scheduler has no label
         leases, more = await _list(client, [LEASES], Selection(namespace=home))
         own += [(kind, each) for kind, each in leases if _is_own_lease(each) and not _read_home(each)]
         failures += more
@@ -58,7 +58,7 @@ async def take_stock(client: ApiClient, home: str) -> Inventory:
 
 
 async def find_foreign(client: ApiClient, stock: Inventory, home: str) -> tuple[list[str], list[str]]:
-    """Return the objects in the namespace that are not Serried's, and what could not be listed, with the reason."""
+    """Return the objects in the namespace that are not Serried's, and the kinds that could not be listed."""
     kinds = [each for each in stock.kinds if each.namespaced]
     found, failures = await _list(client, kinds, Selection(namespace=home))
     ours = {each["metadata"].get("uid") for _, each in stock.own}
@@ -73,7 +73,7 @@ async def find_foreign(client: ApiClient, stock: Inventory, home: str) -> tuple[
 
 
 def _is_expected(kind: Resource, obj: JSON, home: str) -> bool:
-    """Return whether an object in Serried's namespace is one of Serried's or Kubernetes' own."""
+    """Whether an object in Serried's namespace is one of Serried's or of Kubernetes itself."""
     is_record = (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
     is_lease = kind == LEASES and _is_own_lease(obj)
     is_made = (kind.plural, obj["metadata"]["name"]) in _MADE_BY_KUBERNETES
@@ -94,7 +94,7 @@ def _list_owners(obj: JSON) -> set[str]:
 
 
 async def discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
-    """Return all kinds that can be listed and deleted, and the API versions that do not answer, with the reason."""
+    """Return the kinds that can be listed and deleted, and the API versions that do not answer, with the reason."""
     groups = (await client.read("/apis"))["groups"]
     versions = [each["groupVersion"] for group in groups for each in (group["preferredVersion"], *group["versions"])]
     roots = list(dict.fromkeys(["/api/v1", *(f"/apis/{version}" for version in versions)]))
@@ -103,7 +103,7 @@ async def discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
     silent: list[str] = []
     for root, answer in zip(roots, answers, strict=True):
         if isinstance(answer, ApiError):
-            silent.append(f"{root}: {tell_failure(answer)}")
+            silent.append(f"{root}: {describe_failure(answer)}")
             continue
         group, _, version = root.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
         for each in answer.get("resources") or ():
@@ -124,7 +124,7 @@ async def _attempt(client: ApiClient, path: str) -> JSON | ApiError:
 async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selection) -> tuple[list[Found], list[str]]:
     """Return the selected objects of these kinds, and the kinds that could not be listed, with the reason.
 
-    Raises CommandError if the user may not list one of them.
+    Raises CommandError if the user lacks the right to list one of them.
     """
 
     async def ask(kind: Resource) -> list[Found] | ApiError:
@@ -135,7 +135,7 @@ async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selecti
 
     answers = dict(zip(kinds, await asyncio.gather(*map(ask, kinds)), strict=True))
     if forbidden := [str(kind) for kind, answer in answers.items() if isinstance(answer, Forbidden)]:
-        raise lack_rights(f"list {', '.join(forbidden)}")
+        raise missing_rights_error(f"list {', '.join(forbidden)}")
     silent = {
         kind: answer
         for kind, answer in answers.items()
@@ -144,9 +144,9 @@ async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selecti
         and answer.status != _METHOD_NOT_ALLOWED
     }
     found = [each for answer in answers.values() if not isinstance(answer, ApiError) for each in answer]
-    return found, [f"{kind}: {tell_failure(answer)}" for kind, answer in silent.items()]
+    return found, [f"{kind}: {describe_failure(answer)}" for kind, answer in silent.items()]
 
 
-def lack_rights(missing: str) -> CommandError:
-    """Return the error of a user who may not do this."""
+def missing_rights_error(missing: str) -> CommandError:
+    """Return the error for missing rights."""
     return CommandError(ExitCode.NO, f"nothing was done: you may not {missing}; run it as an administrator")

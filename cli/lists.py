@@ -1,6 +1,6 @@
-"""The commands that list what a page of ``/debug`` has: ``serried queue``, ``decisions`` and ``top``.
+"""``serried queue``, ``decisions`` and ``top``: commands that list the rows of a ``/debug`` document.
 
-With ``--watch`` the page is asked for again and again, and the rows that differ are printed.
+With ``--watch`` (`watch_rows`) the document is fetched again and again, and changed rows are printed.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 from cli.access import DebugApi, ask, reach
 from cli.complete import complete_gangs, complete_keys
-from cli.names import Name, call, find_groups, name_groups, read_name
+from cli.names import Name, find_groups, name_groups, name_with_owner, read_name
 from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
 from cli.output import (
     CommandError,
@@ -21,14 +21,14 @@ from cli.output import (
     Part,
     Table,
     find_width,
+    format_age,
+    format_amount,
+    format_time,
+    format_times,
     lay_out_rows,
     make_table,
-    note,
     option,
-    tell,
-    tell_age,
-    tell_amount,
-    tell_time,
+    print_note,
     write,
 )
 from cli.target import Target, find_namespace, reaching
@@ -36,38 +36,38 @@ from cli.target import Target, find_namespace, reaching
 Document = dict[str, Any]
 
 _WATCH_SECONDS = 2.0
-"""How long a watch waits before it asks again."""
+"""Seconds between two fetches of a watch."""
 
 EVERYTHING = 10**6
-"""More rows than any page has."""
+"""A limit above the number of rows of any document."""
 
 _ALL = {"limit": str(EVERYTHING)}
 
-OF_OTHERS = "in namespaces whose pods you may not list"
-"""Where gangs are that are not named to the reader."""
+NOT_LISTABLE = "in namespaces whose pods you may not list"
+"""A phrase about gangs whose names the user may not see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a command lists."""
+    """The rows of one command: how to fetch, name and draw them."""
 
     fetch: Callable[[DebugApi], Awaitable[Document]]
-    """The document, with the rows in ``field``."""
+    """Fetches the document with the rows in ``field``."""
 
     field: str
 
     identify: Callable[[Document], str]
-    """The name of a row, which no other row has."""
+    """Returns the unique name of a row."""
 
     tabulate: Callable[[Sequence[Document]], Table]
-    """The rows for people."""
+    """Returns the table of the rows."""
 
     gone: str = ""
-    """What is said of a row that is there no longer; "" for nothing."""
+    """Phrase printed about a row that has disappeared, "" to print nothing."""
 
 
-async def _follow(target: Target, listing: Listing) -> NoReturn:
-    """Raises CommandError if the first answer does not come, or is a refusal."""
+async def _watch(target: Target, listing: Listing) -> NoReturn:
+    """Fetch and print forever. Raises CommandError if the first answer fails, or if an answer is a rejection."""
     seen: dict[str, Document] | None = None
     while True:
         try:
@@ -78,7 +78,7 @@ async def _follow(target: Target, listing: Listing) -> NoReturn:
         except CommandError as error:
             if seen is None or error.code is not ExitCode.UNREACHABLE:
                 raise
-            note(str(error))
+            print_note(str(error))
             await asyncio.sleep(_WATCH_SECONDS)
 
 
@@ -98,10 +98,10 @@ def _print_changes(listing: Listing, document: Document, seen: Mapping[str, Docu
 
 
 def watch_rows(target: Target, listing: Listing, output: OutputFormat) -> NoReturn:
-    """Print all rows, and then for ever those that change. Raises CommandError, also for what is no table."""
+    """Print all rows, then changed rows forever. Raises CommandError, also for formats other than tables."""
     if output not in {OutputFormat.TABLE, OutputFormat.WIDE}:
         raise CommandError(ExitCode.USAGE, f"--watch prints rows of a table: leave out -o {output}")
-    asyncio.run(_follow(target, listing))
+    asyncio.run(_watch(target, listing))
 
 
 DECISIONS_EXAMPLES = """
@@ -151,9 +151,9 @@ def show_decisions(
 
 
 async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
-    """The decisions about a gang or a namespace, newest first. Raises CommandError if there is no such gang."""
+    """Return the decisions about a gang or a namespace, newest first. Raises CommandError if there is no such gang."""
     if wanted is None:
-        decisions = [(find_home(each["group"]), each) for each in await debug.get("decisions", _ALL)]
+        decisions = [(namespace_of(each["group"]), each) for each in await debug.get("decisions", _ALL)]
         hidden = await debug.list_hidden({home for home, _ in decisions if namespace in ("", home)})
         return [each for home, each in decisions if namespace in ("", home) and home not in hidden]
     refusal = None
@@ -168,12 +168,12 @@ async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) 
     asked = [debug.get("decisions", {"group": name, **_ALL}) for name in names]
     found = [each for decisions in await asyncio.gather(*asked) for each in decisions]
     if refusal is not None and not found:
-        raise refusal  # of one that is gone the decisions may still be remembered
+        raise refusal  # decisions about a deleted gang may still be remembered
     return sorted(found, key=lambda each: str(each["at"]), reverse=True)
 
 
 def _name_decided(decisions: Sequence[Document]) -> list[str]:
-    """The gang of each decision, as people call it."""
+    """Return the gang of each decision, by the name for people."""
     split = (each["group"].partition("/") for each in decisions)
     pairs = zip(decisions, split, strict=True)
     return name_groups({**each, "namespace": home, "name": name} for each, (home, _, name) in pairs)
@@ -182,7 +182,7 @@ def _name_decided(decisions: Sequence[Document]) -> list[str]:
 def draw_decisions(
     decisions: Sequence[Document], output: OutputFormat, namespace: str = "", left_off: int = 0
 ) -> Iterator[Part]:
-    """The decisions for people."""
+    """Yield the decisions as a table, and what is left off."""
     if not decisions and not left_off:
         yield f"Nothing has been decided{f' in namespace {namespace}: -A shows all' if namespace else ''}."
     yield _tabulate_decisions(decisions, output)
@@ -194,12 +194,12 @@ def _tabulate_decisions(decisions: Sequence[Document], output: OutputFormat) -> 
     names = _name_decided(decisions)
     if output is OutputFormat.WIDE:
         rows = [
-            (tell_time(each["at"]), *each["group"].split("/", 1), name, tell(each["text"]))
+            (format_time(each["at"]), *each["group"].split("/", 1), name, format_times(each["text"]))
             for each, name in zip(decisions, names, strict=True)
         ]
         return make_table(("AT", "NAMESPACE", "GROUP", "GANG", "DECISION"), rows)
     short = [
-        (tell_age(each["at"]), each["group"].partition("/")[0], name, tell(each["text"]))
+        (format_age(each["at"]), each["group"].partition("/")[0], name, format_times(each["text"]))
         for each, name in zip(decisions, names, strict=True)
     ]
     return make_table(("AGE", "NAMESPACE", "GANG", "DECISION"), short)
@@ -232,9 +232,9 @@ def show_queue(
     where = "" if every else find_namespace(target, namespace)
 
     async def fetch(debug: DebugApi) -> Document:
-        # A limit counts the gangs that are shown, so these are chosen from all of them.
+        # The limit applies to the gangs that are shown, so all are fetched.
         queue = await debug.get("queue", {"limit": str(EVERYTHING)})
-        return _cut(await _hide(debug, _choose(queue, where)), limit)
+        return _apply_limit(await _drop_unreadable(debug, _select_namespace(queue, where)), limit)
 
     if watch:
         tabulate = partial(_tabulate_queue, output=output)
@@ -246,42 +246,42 @@ def show_queue(
     def draw() -> Iterator[Part]:
         yield from draw_queue(queue, output, where, others)
         if hidden:
-            yield f"{hidden} {'wait' if hidden > 1 else 'waits'} {OF_OTHERS}."
+            yield f"{hidden} {'wait' if hidden > 1 else 'waits'} {NOT_LISTABLE}."
 
     write(queue, output, draw, lambda: list_names(queue["waiting"], where))
 
 
-async def _hide(debug: DebugApi, queue: Document) -> Document:
-    """The queue without names that the reader may not see; how many gangs it lacks is ``hidden``.
+async def _drop_unreadable(debug: DebugApi, queue: Document) -> Document:
+    """Return the queue without the gangs in namespaces that the user may not read; ``hidden`` is their number.
 
-    The turns of the others stay as they are.
+    The positions of the other gangs stay unchanged.
     """
     head, waiting = queue["head"], queue["waiting"]
     homes = {each["namespace"] for each in waiting}
     if head:
-        homes |= {head["namespace"], *map(find_home, head["passed"])}
+        homes |= {head["namespace"], *map(namespace_of, head["passed"])}
     hidden = await debug.list_hidden(homes)
     shown = [each for each in waiting if each["namespace"] not in hidden]
-    seen = head and _hide_head(head, hidden)
+    seen = head and _drop_unreadable_of_head(head, hidden)
     return queue | {"head": seen, "waiting": shown, "hidden": len(waiting) - len(shown)}
 
 
-def _hide_head(head: Document, hidden: Collection[str]) -> Document:
-    passed = {gang: end for gang, end in head["passed"].items() if find_home(gang) not in hidden}
+def _drop_unreadable_of_head(head: Document, hidden: Collection[str]) -> Document:
+    passed = {gang: end for gang, end in head["passed"].items() if namespace_of(gang) not in hidden}
     owners = {gang: owner for gang, owner in head.get("owners", {}).items() if gang in passed}
     nameless = {"namespace": "", "name": "", "owner": ""} if head["namespace"] in hidden else {}
     return head | {"passed": passed, "owners": owners, **nameless}
 
 
-def find_home(group: str) -> str:
-    """The namespace of a group that is written with it."""
+def namespace_of(group: str) -> str:
+    """Return the namespace of a group whose name includes it."""
     return group.partition("/")[0]
 
 
-def _choose(queue: Document, namespace: str) -> Document:
-    """The queue of one namespace; how many gangs of others wait is ``elsewhere``."""
+def _select_namespace(queue: Document, namespace: str) -> Document:
+    """Return the queue of one namespace; ``elsewhere`` is the number of gangs that wait in others."""
     for position, each in enumerate(queue["waiting"], 1):
-        each.setdefault("position", position)  # an older extender does not say it
+        each.setdefault("position", position)  # extenders of older releases lack it
     if not namespace:
         return queue
     mine = [each for each in queue["waiting"] if each["namespace"] == namespace]
@@ -289,25 +289,25 @@ def _choose(queue: Document, namespace: str) -> Document:
     return queue | {"waiting": mine, "leftOff": 0, "elsewhere": others}
 
 
-def _cut(queue: Document, limit: int) -> Document:
+def _apply_limit(queue: Document, limit: int) -> Document:
     shown = queue["waiting"][:limit]
     return queue | {"waiting": shown, "leftOff": queue["leftOff"] + len(queue["waiting"]) - len(shown)}
 
 
 def identify(group: Document) -> str:
-    """The name of a group, which no other has."""
+    """Return the unique name of a group."""
     return f"{group['namespace']}/{group['name']}"
 
 
 def list_names(groups: Sequence[Document], namespace: str) -> list[str]:
-    """Names that ``serried explain`` takes, with their namespace where all are shown."""
+    """Return names that ``serried explain`` accepts, with namespaces if all are shown."""
     names = [each.get("owner") or each["name"] for each in groups]
     homes = [f"{each['namespace']}/" if not namespace else "" for each in groups]
     return list(dict.fromkeys(home + name for home, name in zip(homes, names, strict=True)))
 
 
 def draw_queue(queue: Document, output: OutputFormat, namespace: str = "", elsewhere: int = 0) -> Iterator[Part]:
-    """The queue for people."""
+    """Yield the room that is kept for the first gang, then the gangs that wait."""
     if queue["head"]:
         yield from _draw_head(queue["head"])
     where = f" in namespace {namespace}" if namespace else ""
@@ -324,19 +324,25 @@ def _tabulate_queue(waiting: Sequence[Document], output: OutputFormat) -> Table:
     names = name_groups(waiting)
     if output is OutputFormat.WIDE:
         rows = [
-            (*_begin_row(each, name), each["name"], each["countsAs"], tell_time(each["since"]), tell(each["message"]))
+            (
+                *_first_cells(each, name),
+                each["name"],
+                each["countsAs"],
+                format_time(each["since"]),
+                format_times(each["message"]),
+            )
             for each, name in zip(waiting, names, strict=True)
         ]
         columns = ("#TURN", "NAMESPACE", "GANG", "#PRIORITY", "GROUP", "#COUNTS AS", "SINCE", "REASON")
         return make_table(columns, rows)
     short = [
-        (*_begin_row(each, name), tell_age(each["since"]), tell(each["message"]))
+        (*_first_cells(each, name), format_age(each["since"]), format_times(each["message"]))
         for each, name in zip(waiting, names, strict=True)
     ]
     return make_table(("#TURN", "NAMESPACE", "GANG", "#PRIORITY", "WAITS", "REASON"), short)
 
 
-def _begin_row(each: Document, name: str) -> tuple[object, ...]:
+def _first_cells(each: Document, name: str) -> tuple[object, ...]:
     return each["position"], each["namespace"], name, each["priority"]
 
 
@@ -344,13 +350,15 @@ def _draw_head(head: Document) -> Iterator[Part]:
     where = head["domain"] or "the cluster"
     (name,) = name_groups([head])
     whose = f"{head['namespace']}/{name}" if name else "a gang of another namespace"
-    start = f"It should start {tell_time(head['forecast'])}" if head["forecast"] else "When it starts is not known"
+    start = f"It should start {format_time(head['forecast'])}" if head["forecast"] else "When it starts is not known"
     yield (
         f"Room is kept for {whose} in {where}, on {len(head['nodes'])} nodes. That ends "
-        f"{tell_time(head['until'])}. {start}."
+        f"{format_time(head['until'])}. {start}."
     )
     owners = head.get("owners", {})
-    rows = [(call(gang, owners.get(gang, "")), tell_time(end)) for gang, end in sorted(head["passed"].items())]
+    rows = [
+        (name_with_owner(gang, owners.get(gang, "")), format_time(end)) for gang, end in sorted(head["passed"].items())
+    ]
     yield make_table(("STARTS BEFORE IT", "ENDS"), rows)
 
 
@@ -365,10 +373,10 @@ Show the zones, and print the one with the most free CPU:
 
 _ALWAYS_SHOWN = ("cpu", "memory")
 _SHOWN_WIDE = ("pods", "ephemeral-storage", "hugepages-")
-"""Resources that only ``-o wide`` shows."""
+"""Resources that are shown with ``-o wide`` only; a prefix is enough."""
 
 _MOST_GROUPS = 5
-"""How many gangs of a domain are named to a person."""
+"""Number of a domain's gangs that are named, except with ``-o wide``."""
 
 Key = Annotated[
     str, option("LABEL", "The topology key. Default: the one that most gangs use.", autocompletion=complete_keys)
@@ -397,7 +405,7 @@ def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch
 
 
 def draw_domains(found: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]:
-    """The domains for people."""
+    """Yield the domains of the key as a table, and the number of nodes without the label."""
     if not found["domains"]:
         keys = ", ".join(key for key in found["keys"] if key != found["key"])
         yield f"No node has the label {found['key']}: --key names another{f'; gangs ask for {keys}' if keys else ''}."
@@ -437,7 +445,7 @@ def _show_share(name: str, share: Mapping[str, int] | None) -> str:
     if share is None:
         return ""
     free = max(0, share["allocatable"] - share["used"])
-    return f"{tell_amount(name, free)} of {tell_amount(name, share['allocatable'])}"
+    return f"{format_amount(name, free)} of {format_amount(name, share['allocatable'])}"
 
 
 def _list_gangs(groups: Sequence[Document], output: OutputFormat) -> str:

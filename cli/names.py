@@ -1,4 +1,7 @@
-"""The names that people give: a Job, a PodGroup, a pod or a mere word leads to the groups that it stands for."""
+"""The names that users write: finds the groups that a Job, a PodGroup, a pod or a single word stands for.
+
+`read_name` or `read_names` parses the text, `find_groups` asks the extender, `name_groups` is the way back, for output.
+"""
 
 import asyncio
 import re
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from cli.output import CommandError, ExitCode, find_near
+from cli.output import CommandError, ExitCode, find_similar
 from serried.api.kinds import OWNER_KINDS
 
 if TYPE_CHECKING:
@@ -26,14 +29,14 @@ _ALIASES = {
     "workloads": "workload",
 }
 
-_TRIED = ("podgroup", *(row.word for row in OWNER_KINDS.values()))
-"""Of which kind a name without one may be."""
+_FIRST_KINDS = ("podgroup", *(row.word for row in OWNER_KINDS.values()))
+"""The kinds that are tried for a name without a kind."""
 
-_TRIED_LAST = ("workload", "pod")
-"""The same, where nothing else has the name."""
+_LAST_KINDS = ("workload", "pod")
+"""The kinds that are tried after these, if none of them has an object of the name."""
 
-KINDS = (*_TRIED, *_TRIED_LAST)
-"""What leads to a group."""
+KINDS = (*_FIRST_KINDS, *_LAST_KINDS)
+"""The kinds of objects from which a group can be found."""
 
 _OTHER_KINDS = frozenset(
     {
@@ -41,52 +44,55 @@ _OTHER_KINDS = frozenset(
         *("service", "statefulset", "trainjob", "deploy", "svc"),
     }
 )
-"""Kinds that people may try, and that are no namespace."""
+"""Other kinds that users may write. Without this list, such a word would be taken for a namespace."""
 
 _UNKNOWN = "no "
-"""With what the extender begins to say of an object that it does not know."""
+"""The beginning of the extender's message about an object that it does not know."""
 
-_PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
-"""A name of Kubernetes; with colons one that the extender has made (`GroupKey.encoded`)."""
+_NAME_PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
+"""A name of Kubernetes, or with colons a name made by the extender (`GroupKey.encoded`)."""
 
 _FORMS = "say job/train, podgroup/train or train, and NAMESPACE/train for one of another namespace"
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What somebody has called a group."""
+    """The name of a group as a user wrote it."""
 
     namespace: str
-    """"" for any."""
+    """"" for any namespace."""
 
     kind: str
-    """One of those that lead to a group; "" if none was said."""
+    """One of `KINDS`, "" if the user wrote none."""
 
     name: str
 
     @property
     def encoded(self) -> str:
-        """The group as ``/debug`` names it while no PodGroup stands for it."""
-        return f"{self.kind}:{self.name}" if self.kind in _TRIED[1:] else self.name
+        """The name in ``/debug`` of a group that has no PodGroup yet."""
+        return f"{self.kind}:{self.name}" if self.kind in _FIRST_KINDS[1:] else self.name
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}" if self.kind else self.name
 
 
 def read_kind(word: str) -> str:
-    """The kind that somebody means, who may write it as kubectl does: ``jobs``, ``pg``, ``job.batch``; "" for none."""
+    """Return the kind for a word that may be written as in kubectl: ``jobs``, ``pg``, ``job.batch``.
+
+    Return "" for no kind.
+    """
     kind = word.lower().partition(".")[0]
     kind = _ALIASES.get(kind, kind)
     return kind if kind in KINDS else ""
 
 
 def read_name(text: str, namespace: str) -> Name:
-    """A name as a person writes it, in ``namespace`` if it says no other; raises CommandError.
+    """Parse a user's name for a group; ``namespace`` counts if the name has none. Raises CommandError.
 
-    ``train``, ``job/train``, ``job:train``, each with ``NAMESPACE/`` before it or not.
+    The forms are ``train``, ``job/train`` and ``job:train``, each with or without ``NAMESPACE/`` before it.
     """
     parts = text.split("/")
-    if not all(map(_PART.fullmatch, (part.lower() for part in parts))):
+    if not all(map(_NAME_PART.fullmatch, (part.lower() for part in parts))):
         raise CommandError(ExitCode.USAGE, f"{text!r} is not the name of a group: {_FORMS}")
     match parts:
         case [word]:
@@ -104,7 +110,10 @@ def read_name(text: str, namespace: str) -> Name:
 
 
 def read_names(words: Sequence[str], namespace: str) -> list[Name]:
-    """The names after a command, each by itself or all behind one kind: ``job train other``. Raises CommandError."""
+    """Parse the names after a command: each by itself, or all after one kind (``job train other``).
+
+    Raises CommandError.
+    """
     first, *rest = words
     if "/" in first or not read_kind(first):
         return [read_name(word, namespace) for word in words]
@@ -121,35 +130,38 @@ def _read_word(namespace: str, word: str) -> Name:
 
 
 async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
-    """The groups of a name: namespace, name on ``/debug``, kind and owner of each.
+    """Return the groups of a name, each with namespace, name in ``/debug``, kind and owner.
 
-    Raises CommandError if there is none, and if the name alone may mean several.
+    Raises CommandError if there are none, and if a name without kind may stand for several objects.
     """
     if wanted.kind:
-        return await _look_for_kind(debug, wanted)
+        return await _find_of_kind(debug, wanted)
     if ":" in wanted.name or "/" in wanted.name:
         return await _find_encoded(debug, wanted)
     refusals: list[str] = []
-    for kinds in (_TRIED, _TRIED_LAST):
-        found = await _look_for_all(debug, wanted, kinds, refusals)
+    for kinds in (_FIRST_KINDS, _LAST_KINDS):
+        found = await _find_of_kinds(debug, wanted, kinds, refusals)
         if len({tuple(_keys(groups)) for groups in found.values()}) > 1:
             choices = " or ".join(f"{kind}/{wanted.name}" for kind in found)
             said = f"{wanted.name} may be several things in namespace {wanted.namespace}: say {choices}"
             raise CommandError(ExitCode.USAGE, said)
         if found:
             return next(iter(found.values()))
-    raise CommandError(ExitCode.NOT_FOUND, _explain_none(wanted, refusals))
+    raise CommandError(ExitCode.NOT_FOUND, _describe_not_found(wanted, refusals))
 
 
-async def _look_for_kind(debug: "DebugApi", wanted: Name) -> list[Document]:
-    """The groups of an object of this kind; raises CommandError, which names the kinds that the name has instead."""
+async def _find_of_kind(debug: "DebugApi", wanted: Name) -> list[Document]:
+    """Return the groups of an object of this kind.
+
+    Raises CommandError if there are none. Its message names the other kinds that have an object of the name.
+    """
     try:
-        return await _look_up(debug, wanted, wanted.kind)
+        return await _lookup(debug, wanted, wanted.kind)
     except CommandError as error:
         if error.code is not ExitCode.NOT_FOUND or not str(error).startswith(_UNKNOWN):
             raise
-        others = [kind for kind in (*_TRIED, *_TRIED_LAST) if kind != wanted.kind]
-        found = await _look_for_all(debug, wanted, others, [])
+        others = [kind for kind in (*_FIRST_KINDS, *_LAST_KINDS) if kind != wanted.kind]
+        found = await _find_of_kinds(debug, wanted, others, [])
         if not found:
             raise
         choices = " or ".join(f"{kind}/{wanted.name}" for kind in found)
@@ -160,14 +172,17 @@ def _keys(groups: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(each["namespace"], each["name"]) for each in groups]
 
 
-async def _look_for_all(
+async def _find_of_kinds(
     debug: "DebugApi", wanted: Name, kinds: Sequence[str], refusals: list[str]
 ) -> dict[str, list[Document]]:
-    """What each kind of object of this name leads to; why the others lead nowhere goes to ``refusals``."""
+    """Return the groups by kind, for each kind with an object of the name.
+
+    Add the messages of the others to ``refusals``.
+    """
 
     async def look(kind: str) -> list[Document]:
         try:
-            return await _look_up(debug, wanted, kind)
+            return await _lookup(debug, wanted, kind)
         except CommandError as error:
             if error.code is not ExitCode.NOT_FOUND:
                 raise
@@ -178,13 +193,13 @@ async def _look_for_all(
     return {kind: groups for kind, groups in zip(kinds, found, strict=True) if groups}
 
 
-async def _look_up(debug: "DebugApi", wanted: Name, kind: str) -> list[Document]:
+async def _lookup(debug: "DebugApi", wanted: Name, kind: str) -> list[Document]:
     found: list[Document] = await debug.get("lookup/" + "/".join(map(_quote, (wanted.namespace, kind, wanted.name))))
     return found
 
 
 async def _find_encoded(debug: "DebugApi", wanted: Name) -> list[Document]:
-    """The group of a name that the extender has made; its owner's, once a PodGroup stands for that."""
+    """Return the group of a name made by the extender, or the groups of its owner once the PodGroup exists."""
     try:
         path = f"groups/{_quote(wanted.namespace)}/{quote(wanted.name)}"
         return [await debug.get(path, {"diagnosis": "none"})]
@@ -192,41 +207,41 @@ async def _find_encoded(debug: "DebugApi", wanted: Name) -> list[Document]:
         kind, _, rest = wanted.name.partition(":")
         if error.code is not ExitCode.NOT_FOUND or not read_kind(kind):
             raise
-    return await _look_up(debug, Name(wanted.namespace, kind, rest.partition(":")[0]), kind)
+    return await _lookup(debug, Name(wanted.namespace, kind, rest.partition(":")[0]), kind)
 
 
 def _quote(part: str) -> str:
     return quote(part, safe="")
 
 
-def _explain_none(wanted: Name, refusals: Iterable[str]) -> str:
-    # Of one that exists and is no gang the extender says why.
+def _describe_not_found(wanted: Name, refusals: Iterable[str]) -> str:
+    # If the object exists and is no gang, the extender says why.
     if telling := [said for said in refusals if not said.startswith(_UNKNOWN)]:
         return telling[0]
     said = f"no group, and nothing that leads to one, of the name {wanted.name} is known in namespace"
-    near = find_near(wanted.namespace, [*KINDS, *_ALIASES])
+    near = find_similar(wanted.namespace, [*KINDS, *_ALIASES])
     hint = f"; did you mean {near}/{wanted.name}?" if near else ": -n names another namespace"
     return f"{said} {wanted.namespace}{hint}"
 
 
 def name_groups(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What people call each of these groups: its owner, such as job/train, else its own name.
+    """Return a name for people for each group: its owner, such as job/train, otherwise its own name.
 
-    An owner of several groups is followed by the name of the group. An older extender names no owner.
+    If an owner has several groups, the group's name follows in brackets. Extenders of older releases name no owner.
     """
     listed = list(groups)
     known: dict[tuple[str, str], set[str]] = {}
     for each in listed:
         known.setdefault((each["namespace"], each.get("owner", "")), set()).add(each["name"])
-    return [_call(each, len(known[each["namespace"], each.get("owner", "")])) for each in listed]
+    return [_name_group(each, len(known[each["namespace"], each.get("owner", "")])) for each in listed]
 
 
-def call(group: str, owner: str) -> str:
-    """What people call a group that is written with its namespace."""
+def name_with_owner(group: str, owner: str) -> str:
+    """Return namespace and owner of a group whose name includes its namespace; the name itself without an owner."""
     return f"{group.partition('/')[0]}/{owner}" if owner else group
 
 
-def _call(group: Mapping[str, Any], siblings: int) -> str:
+def _name_group(group: Mapping[str, Any], siblings: int) -> str:
     owner, name = group.get("owner", ""), str(group["name"])
     if not owner:
         return name

@@ -1,4 +1,4 @@
-"""How commands answer: a table for people, JSON or YAML for programs, and an exit code; and the options for that."""
+"""The output of commands: tables for people, JSON or YAML for programs, exit codes, and the options for these."""
 
 import json
 import math
@@ -18,7 +18,7 @@ import typer
 
 
 class ExitCode(Enum):
-    """The exit codes of all commands, each with what it means."""
+    """The exit codes of all commands, each with its meaning."""
 
     DONE = (0, "success")
     NO = (1, "the answer is no: there is a mistake, or a gang does not fit")
@@ -33,7 +33,7 @@ class ExitCode(Enum):
 
 
 class CommandError(Exception):
-    """Ends the command; the message is one sentence for a person, and says what to do."""
+    """Ends the command with an exit code. The message is one sentence for the user, and says last what to do."""
 
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -41,15 +41,15 @@ class CommandError(Exception):
 
 
 class OutputFormat(StrEnum):
-    """The value of ``--output``."""
+    """The values of the option ``--output``."""
 
     TABLE = "table"
 
     WIDE = "wide"
-    """A table with more columns."""
+    """A table with additional columns."""
 
     NAME = "name"
-    """A name on each line."""
+    """One name on each line."""
 
     JSON = "json"
     YAML = "yaml"
@@ -57,35 +57,38 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table without frames. The last column holds sentences, which may take several lines."""
+    """A table without borders. The cells of the last column are sentences, which may take several lines."""
 
     columns: Sequence[str]
-    """Those whose name begins with ``#`` hold numbers, and lose the sign."""
+    """The headings. A heading that begins with ``#`` marks a column of numbers, and is shown without the ``#``."""
 
     rows: Sequence[Sequence[str]]
     title: str = ""
 
 
 Part = str | Table
-"""What is drawn for people: a sentence or a table."""
+"""A part of the output for people: a sentence or a table."""
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """A table of whatever is written as ``str`` writes it."""
+    """Return a table whose cells are the values as ``str`` writes them."""
     return Table(columns, [[str(cell) for cell in row] for row in rows], title)
 
 
 def write(
     document: Any, output: OutputFormat, draw: Callable[[], Iterable[Part]], names: Callable[[], Iterable[str]]
 ) -> None:
-    """Write ``document`` to standard output; for people what ``draw`` yields, one below the other, or its ``names``."""
+    """Write ``document`` to standard output in the format of ``output``.
+
+    For people, ``draw`` yields the parts, one below the other. For ``-o name``, ``names`` returns the lines.
+    """
     match output:
         case OutputFormat.JSON:
             sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         case OutputFormat.YAML:
             import yaml  # noqa: PLC0415 - most calls need none
 
-            # By way of JSON, for YAML knows no enumerations.
+            # Through JSON, because the YAML writer does not know enumerations.
             plain = json.loads(json.dumps(document))
             sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
         case OutputFormat.NAME:
@@ -94,26 +97,26 @@ def write(
             sys.stdout.writelines(f"{line}\n" for line in lay_out(draw(), find_width()))
 
 
-def note(sentence: str) -> None:
-    """Tell a person something that is not part of the answer."""
+def print_note(sentence: str) -> None:
+    """Write a sentence that is not part of the answer to standard error."""
     sys.stderr.write(f"serried: {sentence}\n")
 
 
 _WIDTH_OF_FILES = 1000
-"""Wide enough that nothing is wrapped where nobody says how wide it is."""
+"""Line width for output that is no terminal: nothing is wrapped there."""
 
 _GAP = 3
-"""The blanks between two columns, as in the tables of kubectl."""
+"""Blanks between two columns, as in the tables of kubectl."""
 
 _LEAST_SENTENCE = 40
-"""A column of sentences that would be narrower goes below its row."""
+"""Least width of the last column. If there is less room, its sentences go below their rows."""
 
 _LEAST_CELL = 12
 _INDENT = "    "
 
 
 def find_width() -> int:
-    """How many characters go on a line: what COLUMNS says, else the width of the terminal."""
+    """Return the line width in characters: COLUMNS, otherwise the width of the terminal."""
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said):
         return max(int(said), _LEAST_SENTENCE)
@@ -121,7 +124,7 @@ def find_width() -> int:
 
 
 def lay_out(parts: Iterable[Part], width: int) -> Iterator[str]:
-    """The lines of what is drawn; a table without rows has none."""
+    """Yield the lines of the parts. A table without rows is left out."""
     begun = False
     for part in parts:
         if isinstance(part, str):
@@ -146,7 +149,7 @@ def _embolden(line: str) -> str:
 
 
 def lay_out_rows(table: Table, width: int) -> list[list[str]]:
-    """The lines of the header, and those of each row."""
+    """Return the lines of the header, then the lines of each row."""
     header = [column.removeprefix("#") for column in table.columns]
     *widths, last = [max(map(len, column)) for column in zip(header, *table.rows, strict=True)]
     room = width - sum(widths) - _GAP * len(widths)
@@ -162,7 +165,7 @@ def lay_out_rows(table: Table, width: int) -> list[list[str]]:
 
 
 def _narrow(widths: list[int], width: int) -> list[int]:
-    """The widths of columns, less what it takes that all of them fit, from the widest ones."""
+    """Return the widths, the widest ones reduced until all columns fit."""
     while sum(widths) + _GAP * (len(widths) - 1) > width and max(widths) > _LEAST_CELL:
         widths[widths.index(max(widths))] -= 1
     return widths
@@ -177,8 +180,8 @@ def _lay_out_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[
         yield (" " * _GAP).join(texts).rstrip()
 
 
-def find_near(word: str, words: Iterable[str]) -> str:
-    """The one of these words that is most like a mistyped one; "" if none is."""
+def find_similar(word: str, words: Iterable[str]) -> str:
+    """Return the word that is most similar to a mistyped one, "" if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - few calls need it
 
     return next(iter(get_close_matches(word, list(words), 1, 0.6)), "")
@@ -191,23 +194,26 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def now() -> float:
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     return time.time()
 
 
-def tell_time(text: str) -> str:
-    """An RFC 3339 time as people say it: how far it is from now, and when it is by their own clock."""
+def format_time(text: str) -> str:
+    """Return an RFC 3339 time in words: the distance from now, and the user's local time.
+
+    Return other text unchanged.
+    """
     if not _TIME.fullmatch(text):
         return text
     then = datetime.fromisoformat(text).astimezone()
     seconds = round(then.timestamp() - now())
     today = datetime.fromtimestamp(now()).astimezone().date() == then.date()
     clock = f"{then:%H:%M:%S}" if today else f"{then:%b} {then.day} {then:%H:%M}"
-    return f"in {tell_seconds(seconds)} ({clock})" if seconds > 0 else f"{tell_seconds(-seconds)} ago ({clock})"
+    return f"in {format_duration(seconds)} ({clock})" if seconds > 0 else f"{format_duration(-seconds)} ago ({clock})"
 
 
-def tell_seconds(seconds: int) -> str:
-    """A span of time with its two largest units at the most: 40 s, 15 min, 3 h 12 min, 2 d 4 h."""
+def format_duration(seconds: int) -> str:
+    """Return a duration with its two largest units at most: 40 s, 15 min, 3 h 12 min, 2 d 4 h."""
     if seconds < 2 * _MINUTE:
         return f"{seconds} s"
     if seconds < 2 * _HOUR:
@@ -218,20 +224,20 @@ def tell_seconds(seconds: int) -> str:
     return f"{seconds // large} {names[large]}" + (f" {rest} {names[small]}" if rest else "")
 
 
-def tell_age(text: str) -> str:
-    """For how long something is there since an RFC 3339 time; "" without one."""
+def format_age(text: str) -> str:
+    """Return the time that has passed since an RFC 3339 time, as a duration. Return other text unchanged."""
     if not _TIME.fullmatch(text):
         return text
-    return tell_seconds(max(0, round(now() - datetime.fromisoformat(text).timestamp())))
+    return format_duration(max(0, round(now() - datetime.fromisoformat(text).timestamp())))
 
 
-def tell(sentence: str) -> str:
-    """A sentence of the extender, with its times as people say them."""
-    return _SAID_TIME.sub(lambda found: tell_time(found[1]), sentence)
+def format_times(sentence: str) -> str:
+    """Return a sentence of the extender with each RFC 3339 time in words."""
+    return _SAID_TIME.sub(lambda found: format_time(found[1]), sentence)
 
 
-def tell_amount(name: str, amount: int) -> str:
-    """An amount of a resource in the unit that people write; what is cut off makes it less, never more."""
+def format_amount(name: str, amount: int) -> str:
+    """Return an amount of a resource in the unit that people use, rounded down."""
     if name == "cpu":
         return _shorten(amount / 1_000)
     if name not in {"memory", "ephemeral-storage"} and not name.startswith("hugepages-"):
@@ -246,5 +252,5 @@ def _shorten(number: float) -> str:
 
 
 def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
-    """An option, for Annotated, whose default is not shown. Without ``names`` it is called as its parameter is."""
+    """Return a typer option whose default is not shown. Without ``names``, the option is named like its parameter."""
     return typer.Option(*names, metavar=metavar, show_default=False, help=about, **more)

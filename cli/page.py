@@ -1,8 +1,8 @@
-"""``serried page``: the page at ``/debug/`` in a browser, without a port-forward.
+"""``serried page``: opens the page of ``/debug/`` in a browser, without a port-forward.
 
-A listener on this machine passes requests on to the extender that leads, as all commands reach it: through the API
-server, with the user's credentials and a token for the extender. The path begins with a secret: others on this machine
-do not know it, and neither do web pages elsewhere that the browser may have open.
+A listener on this machine forwards each request to the extender that leads, in the same way as all commands: through
+the API server, with the user's credentials and a token for the extender. Each path begins with a secret, so that
+neither other users of this machine nor other web pages in the browser can use the listener.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from urllib.parse import unquote
 
 import typer
 
-from cli.access import DebugApi, find_extender, tell_failure
-from cli.output import CommandError, ExitCode, note
+from cli.access import DebugApi, describe_failure, find_extender
+from cli.output import CommandError, ExitCode, print_note
 from cli.target import Target, find_credentials, reaching
 from serried.kube.calls import Call
 from serried.kube.errors import ApiError
@@ -40,10 +40,10 @@ Print its address alone, for example to forward the port by ssh:
 """
 
 _FOUND_SECONDS = 60.0
-"""For how long the same extender is asked: another one may lead by then. A token for it is good for ten minutes."""
+"""Seconds after which the leader is looked for again. Its token is valid for ten minutes."""
 
 _MOST_BYTES = 2**20
-"""How much a request may bring: the page sends manifests of gangs that do not exist."""
+"""Greatest size of a request body in bytes: the page sends manifests of gangs that do not exist."""
 
 _HEADERS = (
     "cache-control",
@@ -54,20 +54,20 @@ _HEADERS = (
     "x-content-type-options",
     "x-left-off",
 )
-"""The headers of an answer that are passed on."""
+"""The headers of an answer that are forwarded."""
 
-_GONE = {401, 404, 502, 503, 504}
-"""After an answer of these the extender is looked for anew: its pod may be gone, or its token."""
+_LOST_STATUSES = {401, 404, 502, 503, 504}
+"""Statuses after which the extender is looked for again: its pod or its token may be gone."""
 
 _BAD_REQUEST, _NOT_FOUND, _BAD_GATEWAY = 400, 404, 502
 
 
 class _Request(NamedTuple):
-    """A request of the browser."""
+    """A request from the browser."""
 
     method: str
     path: str
-    """With its query."""
+    """The path with the query."""
     content_type: str
     body: bytes
 
@@ -92,7 +92,7 @@ def show_page(port: Port = 0, *, no_browser: NoBrowser = False, target: Target) 
 
 
 def _has_screen() -> bool:
-    """Return whether a browser would have a window: one without would take the terminal."""
+    """Whether a browser would open a window. A browser without one would take over the terminal."""
     return sys.platform in {"darwin", "win32"} or not {"DISPLAY", "WAYLAND_DISPLAY"}.isdisjoint(os.environ)
 
 
@@ -100,15 +100,15 @@ async def _serve(target: Target, port: int, *, browser: bool) -> None:
     async with serving(target, port) as url:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
-        note("press Ctrl-C to end it")
-        with TemporaryDirectory(prefix="serried-page-") as folder:  # of this user alone
+        print_note("press Ctrl-C to end it")
+        with TemporaryDirectory(prefix="serried-page-") as folder:  # readable by this user only
             if browser:
-                await asyncio.to_thread(_open, url, Path(folder, "page.html"))
+                await asyncio.to_thread(_open_browser, url, Path(folder, "page.html"))
             await asyncio.sleep(math.inf)  # until Ctrl-C
 
 
-def _open(url: str, file: Path) -> None:
-    """Open the address by a file that leads to it: the arguments of processes are seen by all on this machine."""
+def _open_browser(url: str, file: Path) -> None:
+    """Open the address through a file that redirects to it: other users could read it in the arguments of a process."""
     file.touch(mode=0o600)
     file.write_text(f'<meta http-equiv="refresh" content="0;url={url}">\n')
     webbrowser.open(file.as_uri())
@@ -116,7 +116,7 @@ def _open(url: str, file: Path) -> None:
 
 @asynccontextmanager
 async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
-    """The address of the page, for as long as the body runs; raises CommandError if no extender answers."""
+    """Serve the page while the body runs, and yield its address. Raises CommandError if no extender answers."""
     from cli.transport import HttpxTransport, open_client  # noqa: PLC0415 - the help needs no HTTP
 
     credentials = find_credentials(target)
@@ -125,7 +125,7 @@ async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
         relay = Relay(transport, lambda: find_extender(client, target, credentials))
         await (await relay.find()).get("selfcheck")
         try:
-            server = await asyncio.start_server(relay.take, "127.0.0.1", port)
+            server = await asyncio.start_server(relay.accept, "127.0.0.1", port)
         except OSError as error:
             raise CommandError(ExitCode.USAGE, f"--port {port}: {os.strerror(error.errno or 0)}") from error
         try:
@@ -136,38 +136,38 @@ async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
 
 
 class Relay:
-    """Passes requests on to the extender that leads; each connection brings one."""
+    """The listener of `serving`: forwards the one request of each connection to the extender that leads."""
 
-    def __init__(self, transport: "HttpxTransport", look: Callable[[], Awaitable[DebugApi]]) -> None:
+    def __init__(self, transport: "HttpxTransport", find_leader: Callable[[], Awaitable[DebugApi]]) -> None:
         self.root = f"/{secrets.token_urlsafe(16)}"
-        """What the path of every request begins with."""
+        """The secret beginning of every request's path."""
 
         self._transport = transport
-        self._look = look
-        """Looks for the extender that leads; raises CommandError."""
+        self._find_leader = find_leader
+        """Finds the extender that leads. Raises CommandError."""
         self._debug: DebugApi | None = None
         self._until = 0.0
-        """The monotonic time from which on the extender is looked for anew."""
-        self._looking = asyncio.Lock()
+        """Monotonic time from which on the extender is looked for again."""
+        self._finding = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self) -> DebugApi:
-        """Return the extender that leads; raises CommandError."""
-        async with self._looking:
+        """Return the extender that leads, looked for at most once in `_FOUND_SECONDS`. Raises CommandError."""
+        async with self._finding:
             if self._debug is None or time.monotonic() >= self._until:
-                self._debug = await self._look()
+                self._debug = await self._find_leader()
                 self._until = time.monotonic() + _FOUND_SECONDS
             return self._debug
 
-    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the request of one connection, for as long as the browser reads."""
-        # A server that makes the task itself prints a traceback for each connection that Ctrl-C ends.
-        task = asyncio.create_task(self._take(reader, writer))
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Start the task that answers the request of one connection. It ends when the browser stops reading."""
+        # If asyncio's server created the task, it would print a traceback for each connection that Ctrl-C ends.
+        task = asyncio.create_task(self._handle(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # What is no request, or is cut off, gets no answer.
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Anything else than a complete request gets no answer.
         with closing(writer), suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
             request = await _read_request(reader)
             answering = asyncio.create_task(self._answer(request, writer))
@@ -182,17 +182,17 @@ class Relay:
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> None:
         if not request.path.startswith(f"{self.root}/debug/"):
-            return _refuse(writer, _NOT_FOUND, "this is not the address that serried page has printed")
-        # Nothing but the pages of the extender, whatever a script asks for: the user may do more at the API server.
+            return _write_error(writer, _NOT_FOUND, "this is not the address that serried page has printed")
+        # Only /debug is forwarded: other paths would give a script in the browser the user's rights at the API server.
         if ".." in unquote(request.path.partition("?")[0]) or request.method not in {"GET", "POST"}:
-            return _refuse(writer, _BAD_REQUEST, "this is no request of the page")
+            return _write_error(writer, _BAD_REQUEST, "this is no request of the page")
         try:
-            await self._pass_on(request, await self.find(), writer)
+            await self._forward(request, await self.find(), writer)
         except (CommandError, ApiError) as error:
             self._until = 0.0
-            _refuse(writer, _BAD_GATEWAY, tell_failure(error) if isinstance(error, ApiError) else str(error))
+            _write_error(writer, _BAD_GATEWAY, describe_failure(error) if isinstance(error, ApiError) else str(error))
 
-    async def _pass_on(self, request: _Request, debug: DebugApi, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, request: _Request, debug: DebugApi, writer: asyncio.StreamWriter) -> None:
         call = Call(
             request.method,
             debug.prefix + request.path.removeprefix(self.root),
@@ -201,11 +201,11 @@ class Relay:
             headers=debug.headers,
         )
         async with self._transport.relay(call) as answer:
-            if answer.status in _GONE:
+            if answer.status in _LOST_STATUSES:
                 self._until = 0.0
             kept = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
             _write_head(writer, answer.status, kept | {"Transfer-Encoding": "chunked"})
-            with suppress(ApiError):  # the browser misses the end, and comes again
+            with suppress(ApiError):  # the browser sees that the end is missing, and asks again
                 async for chunk in answer.chunks:
                     writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                     await writer.drain()
@@ -213,7 +213,7 @@ class Relay:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request:
-    """Return the next request; raises ValueError for anything else."""
+    """Read a request. Raises ValueError, EOFError or OSError if the connection brings none."""
     line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = line.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
@@ -228,7 +228,7 @@ def _write_head(writer: asyncio.StreamWriter, status: int, headers: Mapping[str,
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
 
-def _refuse(writer: asyncio.StreamWriter, status: int, sentence: str) -> None:
+def _write_error(writer: asyncio.StreamWriter, status: int, sentence: str) -> None:
     body = json.dumps({"detail": f"serried page: {sentence}"}).encode()
     _write_head(writer, status, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     writer.write(body)

@@ -1,4 +1,4 @@
-"""``serried replay``: decisions made again from snapshots with the code of this version, without a cluster."""
+"""``serried replay``: decides again from snapshots, by the code of this version and without a cluster."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -43,8 +43,8 @@ def replay(files: Snapshots, group: Group = "", *, every: All = False, output: O
         raise typer.Exit(ExitCode.NO.number)
 
 
-def read(path: Path) -> Capture:
-    """The snapshot in a file; raises CommandError."""
+def read_capture(path: Path) -> Capture:
+    """Read the snapshot in a file. Raises CommandError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -59,7 +59,7 @@ def read(path: Path) -> Capture:
 
 
 def _read_refusal(content: bytes) -> str:
-    """What a server said in place of a snapshot; "" for anything else."""
+    """Return the error that a server sent in place of a snapshot, "" if the file holds something else."""
     if content.lstrip()[:1] == b"<":
         return "a page in HTML"
     try:
@@ -72,11 +72,11 @@ def _read_refusal(content: bytes) -> str:
     return str(said or "")
 
 
-def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequence[GroupKey]:
+def _choose_groups(path: Path, capture: Capture, named: str, *, every: bool) -> Sequence[GroupKey]:
     from extender.look.decide import list_waiting  # noqa: PLC0415 - other commands need none of the extender
 
     if named:
-        return _find(path, capture, named)
+        return _find_groups(path, capture, named)
     waiting = list_waiting(capture)
     if every:
         return waiting
@@ -89,12 +89,12 @@ def _choose(path: Path, capture: Capture, named: str, *, every: bool) -> Sequenc
     raise CommandError(ExitCode.USAGE, said)
 
 
-def _find(path: Path, capture: Capture, named: str) -> Sequence[GroupKey]:
-    """The groups of a name; raises CommandError."""
+def _find_groups(path: Path, capture: Capture, named: str) -> Sequence[GroupKey]:
+    """Return the groups of a name. Raises CommandError if there are none, or if the name is ambiguous."""
     wanted = read_name(named, "")
     owners = {group.key: {(each.kind.lower(), each.name) for each in group.owners} for group in capture.groups}
     known = owners.keys() | {each.group for each in capture.memories}
-    found = [key for key in sorted(known) if _is_called(key, wanted, owners.get(key, set()))]
+    found = [key for key in sorted(known) if _has_name(key, wanted, owners.get(key, set()))]
     if not found:
         raise CommandError(ExitCode.NOT_FOUND, f"{path}: group {named} is not in the snapshot; --all shows which are")
     if len({(key.namespace, bool(owners.get(key))) for key in found}) > 1:
@@ -102,7 +102,7 @@ def _find(path: Path, capture: Capture, named: str) -> Sequence[GroupKey]:
     return found
 
 
-def _is_called(key: GroupKey, wanted: Name, owners: Collection[tuple[str, str]]) -> bool:
+def _has_name(key: GroupKey, wanted: Name, owners: Collection[tuple[str, str]]) -> bool:
     if wanted.namespace not in {"", key.namespace}:
         return False
     if not wanted.kind:
@@ -112,7 +112,7 @@ def _is_called(key: GroupKey, wanted: Name, owners: Collection[tuple[str, str]])
 
 
 def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[dict[str, Any]]:
-    """The decisions of all files; a person sees how far it is. Raises CommandError."""
+    """Yield the decisions of all files, with a progress bar on a terminal. Raises CommandError."""
     from rich.console import Console  # noqa: PLC0415 - where nothing takes long nobody needs it
     from rich.progress import Progress  # noqa: PLC0415 - as above
 
@@ -128,11 +128,11 @@ def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[d
 
 
 def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
-    """The decisions of one file; raises CommandError."""
+    """Yield the decisions of one file. Raises CommandError."""
     from extender.look.decide import compare, decide, recall  # noqa: PLC0415 - as above
 
-    capture = read(path)
-    for group in _choose(path, capture, named, every=every):
+    capture = read_capture(path)
+    for group in _choose_groups(path, capture, named, every=every):
         recorded = recall(capture, group)
         try:
             found = decide(capture, group)
@@ -165,7 +165,7 @@ _AGAINST_RECORD = {
 
 
 def draw_replays(found: Sequence[dict[str, Any]]) -> Iterator[Part]:
-    """The decisions for people."""
+    """Yield a table of the decisions, or the details if there is one decision."""
     if len(found) != 1:
         rows = [(each["file"], each["group"], each["match"], each["replayed"]["text"]) for each in found]
         yield make_table(("FILE", "GROUP", "AGAINST THE RECORD", "DECISION"), rows)

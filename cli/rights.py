@@ -1,4 +1,4 @@
-"""Which rights the user of a command has, as the API server says (SelfSubjectAccessReview)."""
+"""The rights of a command's user, as the API server reports them (SelfSubjectAccessReview)."""
 
 import asyncio
 from collections.abc import Collection
@@ -14,7 +14,7 @@ _REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", na
 
 
 class Right(NamedTuple):
-    """A verb on objects of a kind; in all namespaces if ``namespace`` is ""."""
+    """A verb on the objects of a kind; in all namespaces if ``namespace`` is ""."""
 
     verb: str
     resource: Resource
@@ -26,7 +26,7 @@ class Right(NamedTuple):
 
 
 async def may(client: "ApiClient", right: Right) -> bool:
-    """Return whether the user has the right; raises ApiError if the API server does not say."""
+    """Ask whether the user has the right. Raises ApiError if the API server does not answer."""
     attributes = {"verb": right.verb, "group": right.resource.group, "resource": right.resource.plural}
     optional = {"subresource": right.subresource, "namespace": right.namespace}
     body = {
@@ -39,13 +39,13 @@ async def may(client: "ApiClient", right: Right) -> bool:
 
 
 async def list_missing(client: "ApiClient", rights: Collection[Right]) -> list[Right]:
-    """Return the rights that the user does not have, in their order."""
+    """Return the rights that the user lacks, in the given order. Raises ApiError."""
     granted = await asyncio.gather(*(may(client, each) for each in rights))
     return [right for right, has in zip(rights, granted, strict=True) if not has]
 
 
 async def list_unreadable(client: "ApiClient", namespaces: Collection[str]) -> set[str]:
-    """Return those of these namespaces whose pods the user may not list; all if the API server does not say."""
+    """Return the namespaces whose pods the user may not list; all of them if the API server does not answer."""
     try:
         if not namespaces or await may(client, Right("list", PODS)):
             return set()

@@ -1,6 +1,6 @@
-"""Which extender a command asks, and with whose credentials: the options of all commands that ask one.
+"""The options that say which extender a command asks, and with which credentials.
 
-Credentials are looked for as kubectl does: ``--kubeconfig``, KUBECONFIG, ``~/.kube/config``, the pod's ServiceAccount.
+Credentials are found as kubectl finds them: ``--kubeconfig``, KUBECONFIG, ``~/.kube/config``, the pod's ServiceAccount.
 """
 
 import ssl
@@ -21,19 +21,19 @@ from serried.kube.kubeconfig import read_kubeconfig
 
 
 def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the contexts of the kubeconfig that begin so: what a shell proposes."""
+    """Propose the contexts of the kubeconfig that begin with the typed text."""
     return sorted(name for name in set(list_contexts(read_target(ctx))) if name.startswith(incomplete))
 
 
 def read_target(ctx: typer.Context) -> "Target":
-    """Return the target that the options so far say, while a command line is being completed."""
+    """Return the target from the options typed so far, while a command line is being completed."""
     names = Target.__dataclass_fields__
     return Target(**{name: value for name, value in ctx.params.items() if name in names and value})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which extender is asked, and how it is reached. The fields are options of every command that asks one."""
+    """The extender to ask and the way to it. Each field is an option of every command that asks an extender."""
 
     server: Annotated[
         str,
@@ -79,7 +79,7 @@ class Target:
 
 
 def reaching(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose last parameter is ``target``, with the options of a Target in its place."""
+    """Decorator: replaces the last parameter of a command, ``target``, by the options of a Target."""
     options = {name: each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature(Target).parameters.items()}
     own = list(signature(command).parameters.values())[:-1]
 
@@ -93,7 +93,10 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def find_credentials(target: Target) -> Credentials:
-    """Of the extender itself, if it has an address, else of the API server; raises CommandError."""
+    """Return the credentials for the extender if ``--server`` names its address, otherwise for the API server.
+
+    Raises CommandError.
+    """
     if target.server:
         host, _ = split_address(target.server)
         token = read_token(target)
@@ -120,7 +123,7 @@ _NOTHING = (
 
 
 def name_api_server(target: Target, credentials: Credentials) -> str:
-    """The API server, and where its address is from."""
+    """Return a name of the API server for messages: its address, and where that is from."""
     if not (kubeconfig := find_kubeconfig(target)):
         return f"the API server {credentials.host} (of the pod's ServiceAccount)"
     context = target.context or read_kubeconfig(kubeconfig).current
@@ -128,21 +131,21 @@ def name_api_server(target: Target, credentials: Credentials) -> str:
 
 
 def find_kubeconfig(target: Target) -> str:
-    """The kubeconfig that kubectl would take, or several with colons between them; "" for none."""
+    """Return the path of the kubeconfig that kubectl would use, or several with colons between them; "" for none."""
     return find_named(target.kubeconfig)
 
 
 def find_namespace(target: Target, named: str = "") -> str:
-    """The namespace that a command is about, as kubectl finds it.
+    """Return the namespace of a command, as kubectl finds it.
 
-    It is the one that is ``named``, else that of the context, else in a pod that of its ServiceAccount, else "default".
+    The first of: ``named``, the namespace of the context, that of the pod's ServiceAccount, "default".
     """
     if named:
         return named
     if kubeconfig := find_kubeconfig(target):
         try:
             return read_kubeconfig(kubeconfig).namespace(target.context) or "default"
-        except CredentialsError:  # told where somebody needs more of it
+        except CredentialsError:  # reported when the credentials are needed
             return "default"
     try:
         return (ACCOUNT / "namespace").read_text().strip() or "default"
@@ -151,7 +154,7 @@ def find_namespace(target: Target, named: str = "") -> str:
 
 
 def list_contexts(target: Target) -> list[str]:
-    """Those of the kubeconfig; none if it cannot be read."""
+    """Return the contexts of the kubeconfig, none if it cannot be read."""
     kubeconfig = find_kubeconfig(target)
     try:
         return list(read_kubeconfig(kubeconfig).contexts) if kubeconfig else []
@@ -160,7 +163,7 @@ def list_contexts(target: Target) -> list[str]:
 
 
 def split_address(server: str) -> tuple[str, str]:
-    """The host of ``--server`` with its scheme, and what stands before ``/debug`` in paths; raises CommandError."""
+    """Split ``--server`` into scheme and host, and the path before ``/debug``. Raises CommandError."""
     if not server.startswith(("http://", "https://")):
         raise CommandError(ExitCode.USAGE, f"--server {server!r}: a URL with http:// or https:// is needed")
     try:
@@ -170,13 +173,13 @@ def split_address(server: str) -> tuple[str, str]:
         raise CommandError(ExitCode.USAGE, f"--server {server!r}: {error}") from error
     if not known:
         raise CommandError(ExitCode.USAGE, f"--server {server!r}: a host, and a port other than 0, is needed")
-    # People copy the address of the page, or of one of its documents.
+    # Users copy the address of the page, or of a document below it.
     prefix = f"{parts.path}/".partition("/debug/")[0].rstrip("/")
     return f"{parts.scheme}://{parts.netloc}", prefix
 
 
 def read_token(target: Target) -> str:
-    """What stands in the token's file; "" if none is named."""
+    """Return the content of the token file, "" if none is named. Raises CommandError."""
     try:
         return Path(target.token_file).read_text().strip() if target.token_file else ""
     except (OSError, UnicodeError) as error:

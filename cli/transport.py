@@ -1,4 +1,4 @@
-"""The connections of a command, by httpx: it asks little and starts often, so what counts is how soon it starts."""
+"""The HTTP connections of a command, by httpx: a command sends few requests, so the time to start counts most."""
 
 import asyncio
 import ssl
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
     from serried.ops.metrics import Metrics
 
 _CONNECT_SHARE = 0.8
-"""The part of a call's time in which it must have got a connection."""
+"""Share of a call's timeout in which its connection must be established."""
 
 _CONNECTIONS = 16
-"""How many may be open at a time."""
+"""Greatest number of open connections."""
 
 
 def open_client(credentials: Credentials) -> ApiClient:
-    """A client of the API server, or of an extender, that tries everything once."""
+    """Return a client of the API server, or of an extender, that does not retry."""
     metrics = cast("Metrics", _Uncounted())
     return ApiClient(credentials, component="cli", retry=ONCE, metrics=metrics, transport=HttpxTransport(credentials))
 
 
 class _Uncounted:
-    """Nobody asks a command how much it has written."""
+    """Metrics that are dropped: the client reports them, and a command serves none."""
 
     def wrote(self, verb: str, resource: str) -> None:
-        """As `Metrics.wrote`."""
+        """Ignore a write; in place of `Metrics.wrote`."""
 
     def failed(self, method: str, status: int) -> None:
-        """As `Metrics.failed`."""
+        """Ignore a failed request; in place of `Metrics.failed`."""
 
 
 class Answer(NamedTuple):
-    """An answer that is being read."""
+    """An answer whose body is still being read."""
 
     status: int
 
     headers: Mapping[str, str]
-    """By names of any case."""
+    """The headers; names match in any case."""
 
     chunks: AsyncIterator[bytes]
-    """The body, uncompressed."""
+    """The parts of the body, uncompressed."""
 
 
 class HttpxTransport(Transport):
-    """A few connections, which end with the command."""
+    """The connections of one command, closed when it ends."""
 
     def __init__(self, credentials: Credentials) -> None:
         super().__init__(credentials)
         self._opened: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        """Close all connections; idempotent."""
+        """Close all connections. May be called again."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.aclose()
@@ -81,7 +81,7 @@ class HttpxTransport(Transport):
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A call whose answer arrives in chunks for as long as the server sends; one attempt."""
+        """Send a call once and yield the body of the answer in parts, as the server sends them. Raises ApiError."""
         async with self.relay(call) as answer:
             if answer.status >= 300:
                 body = b"".join([chunk async for chunk in answer.chunks])
@@ -90,9 +90,9 @@ class HttpxTransport(Transport):
 
     @asynccontextmanager
     async def relay(self, call: Call) -> AsyncIterator[Answer]:
-        """An answer of any status, whose body arrives in chunks; one attempt.
+        """Send a call once and yield the answer, whatever its status, with its body in parts.
 
-        Raises ApiError on entry if there is none within the timeout, and while reading for a connection that breaks.
+        Raises ApiError on entry if no answer comes within the timeout, and while reading if the connection breaks.
         """
         request = await self._make(call)
         try:
@@ -107,7 +107,7 @@ class HttpxTransport(Transport):
             await answer.aclose()
 
     async def _send_twice(self, request: httpx.Request) -> httpx.Response:
-        """Once more where the server closed an idle connection while we picked it."""
+        """Send a request, and again if the server closed the idle connection at the same moment."""
         with suppress(httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             return await self._open().send(request)
         return await self._open().send(request)
@@ -127,12 +127,12 @@ class HttpxTransport(Transport):
     def _open(self) -> httpx.AsyncClient:
         if self._opened is None:
             self._opened = httpx.AsyncClient(
-                # Without TLS none is needed, and httpx would load all authorities of the machine.
+                # An empty context without TLS: httpx would load all certificate authorities of the machine.
                 verify=self._credentials.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
                 proxy=self._credentials.proxy or None,
                 headers={"User-Agent": f"serried/{__version__} (cli)", "Accept": JSON_TYPE},
                 limits=httpx.Limits(max_connections=_CONNECTIONS),
-                trust_env=False,  # proxies are the credentials' matter
+                trust_env=False,  # proxies come from the credentials
             )
         return self._opened
 
@@ -146,20 +146,20 @@ async def _chunks(call: Call, answer: httpx.Response) -> AsyncGenerator[bytes, N
 
 
 def _lost(call: Call, err: Exception) -> Unavailable:
-    """The exception for a call that got no answer."""
+    """Return the exception for a call that got no answer."""
     unsent = isinstance(err, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     if isinstance(err, httpx.ConnectTimeout | httpx.PoolTimeout):
         said = f"no connection in {call.timeout_seconds * _CONNECT_SHARE:g} s"
     elif isinstance(err, TimeoutError | httpx.TimeoutException):
         said = f"no answer in {call.timeout_seconds:g} s"
     else:
-        # The last of the causes is what the system says; those before are the libraries' words for it.
+        # The last cause is the system's message; the others are the libraries' words for it.
         said = "; ".join(dict.fromkeys(str(each) for each in _list_causes(err) if str(each))) or type(err).__name__
     return Unavailable(str(call), Failure(0, "Unavailable", said), unsent=unsent)
 
 
 def _list_causes(err: BaseException) -> Iterator[BaseException]:
-    """An exception, what has caused it, and so on; of several at once each."""
+    """Yield an exception, then its causes, depth first; an exception group also yields its members."""
     yield err
     for each in err.exceptions if isinstance(err, BaseExceptionGroup) else ():
         yield from _list_causes(each)

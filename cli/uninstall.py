@@ -1,9 +1,11 @@
-"""``serried uninstall``: takes Serried out of a cluster, in an order in which nothing hangs and nothing is left behind.
+"""``serried uninstall``: removes Serried from a cluster, in an order in which nothing hangs and nothing is left.
 
-What is deleted is what carries the label of the installation (`cli.inventory`). First the policies and the
-processes go, so that nothing sets again what is taken away. Then pods and groups are freed, and last the installation
-itself is deleted, whether kubectl or Helm has made it. All of it may be repeated, and each run begins with resuming
-the Jobs that an earlier one has suspended.
+    resume Jobs of an earlier run ─▶ delete policies ─▶ delete Deployments ─▶ free pods and groups
+        ─▶ hand pods over (--hand-to) ─▶ delete CRDs (--purge) ─▶ delete the other objects ─▶ delete the namespace
+
+Policies and processes are deleted first, so that nothing sets again what is removed afterwards. Only objects with the
+label of the installation are deleted (`cli.inventory`), created by kubectl or by Helm. The command may be run again
+after each failure.
 """
 
 import asyncio
@@ -17,8 +19,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.access import tell_failure
-from cli.inventory import Found, Inventory, discover, find_foreign, lack_rights, take_stock
+from cli.access import describe_failure
+from cli.inventory import Found, Inventory, discover, find_foreign, missing_rights_error, read_inventory
 from cli.output import CommandError, ExitCode, option
 from cli.rights import Right, list_missing
 from cli.target import Target, find_credentials, name_api_server, reaching
@@ -51,35 +53,35 @@ MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", namespaced=Fa
 MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", namespaced=False)
 
 OURS = "app.kubernetes.io/name=serried"
-"""The labels of Serried's Deployments and pods, in releases that do not label their other objects, too."""
+"""The labels of Serried's Deployments and pods; releases before the label of installations have only these."""
 
 _PROCESSES = Selection(
     labels=f"{OURS},app.kubernetes.io/component in (scheduler,controller)",
     fields="status.phase!=Succeeded,status.phase!=Failed",
 )
-"""The pods by which an installation is one: others may have its label, and those that have ended serve nobody."""
+"""Selects the running pods of an installation. Other pods may have the first label, and finished pods serve nobody."""
 
 SUSPENDED = f"{FALLBACK_GROUP}/suspended"
-"""The label of a Job from when this command suspends it until it resumes the Job."""
+"""The label of a Job while it is suspended by this command."""
 
 _KICK = f"{FALLBACK_GROUP}/kick"
-"""An annotation of pods that were woken, and a label of some."""
+"""An annotation of pods that Serried has woken for another scheduling attempt; some have it as a label."""
 
-TAKEN = (GANG, LABELLED, _KICK)
-"""The annotations that pods lose. Rank and domain stay, because containers may read them when they start again."""
+REMOVED_ANNOTATIONS = (GANG, LABELLED, _KICK)
+"""The annotations that are removed from pods. Rank and domain stay: restarted containers may read them."""
 
 _HANDOVER = "serried-handover"
 _SCHEDULER = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _SECONDS = 60.0
-"""How long a wait may last in which nothing goes."""
+"""Seconds without progress after which a wait ends."""
 
 _PAUSE = 0.5
 _TELL_SECONDS = 10.0
-"""How often a wait says how much is left."""
+"""Seconds between two messages about the progress of a wait."""
 
 _SETTLE = 3.0
 _NAMED = 5
-"""How many objects a message names."""
+"""Number of objects named in a message."""
 
 _RELEASE = "meta.helm.sh/release-name"
 
@@ -91,7 +93,7 @@ _DONE = {
     "resume": "resumed",
     "suspend": "suspended",
 }
-"""What a step does, and how it is told of one that was done; a dry run says ``would``."""
+"""The past form of each step's verb, for the message. A dry run prints ``would`` and the verb."""
 
 HandTo = Annotated[
     str,
@@ -121,14 +123,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The options of one run of the command."""
+    """The options of one run."""
 
     home: str
-    """Serried's namespace."""
+    """The namespace of the installation."""
 
     schedulers: frozenset[str]
     hand_to: str
-    """The scheduler that gets the waiting pods; "" for none."""
+    """The scheduler that gets the waiting pods, "" for none."""
 
     purge: bool
     dry_run: bool
@@ -157,15 +159,15 @@ def uninstall(
     if free_only and (hand_to or purge):
         raise CommandError(ExitCode.USAGE, "--free-only deletes nothing: leave out --hand-to and --purge")
     removal = Removal(target.home, frozenset(scheduler_name or ["serried"]), hand_to, purge, dry_run)
-    if not (yes or dry_run or _agrees(removal.home)):
+    if not (yes or dry_run or _is_confirmed(removal.home)):
         raise CommandError(ExitCode.NO, "nothing was done; with --yes nobody is asked")
     asyncio.run(_run(removal, target, free_only=free_only))
 
 
-def _agrees(home: str) -> bool:
+def _is_confirmed(home: str) -> bool:
     try:
         return typer.confirm(f"Remove Serried from namespace {home} and the cluster?")
-    except typer.Abort:  # nobody is there to answer
+    except typer.Abort:  # standard input is closed
         return False
 
 
@@ -175,24 +177,26 @@ async def _run(removal: Removal, target: Target, *, free_only: bool) -> None:
     async with open_client(credentials) as client:
         steps = Uninstall(client, removal, server)
         try:
-            await (steps.free() if free_only else steps.run())
+            await (steps.free_pods_and_groups() if free_only else steps.run())
         except ApiError as error:
-            said = f"{server}: {tell_failure(error)}; run the command again when this is mended: it goes on from there"
+            said = (
+                f"{server}: {describe_failure(error)}; run the command again when this is mended: it goes on from there"
+            )
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
 
 def free_metadata(pod: JSON) -> JSON:
-    """The merge patch of a pod's metadata that takes away what Serried has set; {} if there is nothing."""
+    """Return the merge patch of a pod's metadata that removes what Serried has set; {} for no change."""
     metadata = pod["metadata"]
-    taken = [key for key in TAKEN if key in (metadata.get("annotations") or {})]
+    taken = [key for key in REMOVED_ANNOTATIONS if key in (metadata.get("annotations") or {})]
     patch: JSON = {"annotations": dict.fromkeys(taken)} if taken else {}
     labels = [POD_GROUP_LABEL] if LABELLED in taken else []
     labels += [_KICK] if _KICK in (metadata.get("labels") or {}) else []
     return {**patch, "labels": dict.fromkeys(labels)} if labels else patch
 
 
-class _Patience:
-    """Decides whether a wait has taken too long: the limit of time begins anew whenever less is left."""
+class _ProgressTimeout:
+    """Decides whether a wait has taken too long. Each step of progress restarts the time limit."""
 
     def __init__(self, what: str, say: Callable[[str], Any]) -> None:
         self._what = what
@@ -200,8 +204,8 @@ class _Patience:
         self._least: int | None = None
         self._since = self._told = monotonic()
 
-    def ends(self, left: int) -> bool:
-        """Return whether nothing of what is ``left`` has gone for too long. Says now and then how much is left."""
+    def is_over(self, left: int) -> bool:
+        """Whether the number of objects ``left`` has not fallen for too long. Prints the number regularly."""
         now = monotonic()
         if self._least is None or left < self._least:
             self._least, self._since = left, now
@@ -212,7 +216,7 @@ class _Patience:
 
 
 class Uninstall:
-    """The steps, each of which prints what it does."""
+    """The steps of one run. Each prints what it does, or would do in a dry run."""
 
     def __init__(
         self, client: ApiClient, removal: Removal, server: str, say: Callable[[str], Any] = sys.stdout.write
@@ -220,12 +224,12 @@ class Uninstall:
         self._client = client
         self._removal = removal
         self._server = server
-        """What the API server is called in messages."""
+        """The API server's name in messages."""
         self._say = say
 
     async def run(self) -> None:
-        """Uninstall; raises ApiError, or CommandError for what cannot be done or does not end."""
-        stock = await take_stock(self._client, self._removal.home)
+        """Carry out all steps. Raises ApiError, and CommandError if a step is not possible or does not end."""
+        stock = await read_inventory(self._client, self._removal.home)
         native = _pick_native(stock.kinds)
         self._check_options(stock)
         await self._check_rights(stock, native)
@@ -233,38 +237,41 @@ class Uninstall:
         await self._check_traces(stock, native, suspended)
         await self._resume(suspended)
         await self._delete_all(each for each in stock.own if each[0].group == _ADMISSION)
-        await self._settle()
-        await self._stop(stock)
+        await self._await_policies()
+        await self._delete_processes(stock)
         if stock.others:
-            self._leave_to(stock.others)
+            self._report_left_to(stock.others)
         else:
             await self._free_pods()
             await self._free_groups(native)
             if self._removal.hand_to:
-                await self._hand_over()
+                await self._hand_pods_over()
             if self._removal.purge:
                 await self._purge(native)
         rest = [each for each in stock.own if each[0] not in {DEPLOYMENTS, NAMESPACES} and each[0].group != _ADMISSION]
         await self._delete_all(rest)
         await self._delete_home(stock)
 
-    def _tell(self, step: str, what: str) -> None:
+    def _report(self, step: str, what: str) -> None:
         self._say(f"{f'would {step}' if self._removal.dry_run else _DONE[step]} {what}\n")
 
-    async def free(self) -> None:
-        """Free pods and groups of an installation that is deleted, when its pods are gone; raises as ``run``."""
+    async def free_pods_and_groups(self) -> None:
+        """Free pods and groups after another tool has deleted the installation, once its pods are gone.
+
+        Raises ApiError and CommandError as ``run`` does.
+        """
         await self._wait("the pods of Serried", self._count_pods)
-        await self._settle()
+        await self._await_policies()
         pods = self._client.items(PODS, _PROCESSES)
         if others := {pod["metadata"]["namespace"] async for pod in pods} - {self._removal.home}:
-            self._leave_to(others)
+            self._report_left_to(others)
             return
         await self._free_pods()
         kinds, _ = await discover(self._client)
         await self._free_groups(_pick_native(kinds))
 
-    def _leave_to(self, others: Collection[str]) -> None:
-        self._tell("leave", f"pods and groups: the installation in {', '.join(sorted(others))} serves them")
+    def _report_left_to(self, others: Collection[str]) -> None:
+        self._report("leave", f"pods and groups: the installation in {', '.join(sorted(others))} serves them")
 
     # ------------------------------------------------------------ before the first step
 
@@ -289,10 +296,10 @@ class Uninstall:
         if self._removal.purge:
             rights |= {Right("delete", each) for each in (*native, DEFINITIONS)}
         if missing := await list_missing(self._client, sorted(rights, key=str)):
-            raise lack_rights(", ".join(map(str, missing)))
+            raise missing_rights_error(", ".join(map(str, missing)))
 
     async def _check_traces(self, stock: Inventory, native: Iterable[Resource], suspended: Sequence[JSON]) -> None:
-        """Raise CommandError where nothing of Serried is in its namespace, unless it was deleted otherwise before."""
+        """Raise CommandError if the namespace holds no installation, unless an earlier deletion has left traces."""
         if stock.own:
             return
         home = self._removal.home
@@ -305,24 +312,24 @@ class Uninstall:
         if elsewhere:
             said = f"nothing of Serried is in namespace {home}; it is installed in {', '.join(sorted(elsewhere))}"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said} (--serried-namespace)")
-        if not suspended and not await self._is_anything_left(native):
+        if not suspended and not await self._finds_traces(native):
             said = f"nothing of Serried was found in namespace {home} of {self._server}, nor elsewhere in the cluster"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
 
-    async def _is_anything_left(self, native: Iterable[Resource]) -> bool:
-        """Return whether this run has something to do though the installation itself is gone."""
+    async def _finds_traces(self, native: Iterable[Resource]) -> bool:
+        """Whether there is something to remove although the installation itself is gone."""
         kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
-        for kind, is_left in {**kinds, PODS: self._is_left}.items():
+        for kind, is_left in {**kinds, PODS: self._has_traces}.items():
             if any(map(is_left, await self._client.list_all(kind))):
                 return True
         return self._removal.purge and bool(await self._list_definitions())
 
-    def _is_left(self, pod: JSON) -> bool:
-        return any(self._free(pod)) or (self._removal.hand_to != "" and self._waits(pod))
+    def _has_traces(self, pod: JSON) -> bool:
+        return any(self._patches_to_free(pod)) or (self._removal.hand_to != "" and self._is_waiting(pod))
 
     # ------------------------------------------------------------ the steps
 
-    async def _stop(self, stock: Inventory) -> None:
+    async def _delete_processes(self, stock: Inventory) -> None:
         await self._delete_all(each for each in stock.own if each[0] == DEPLOYMENTS)
         if stock.own:
             await self._wait("the pods of Serried", self._count_pods)
@@ -332,18 +339,18 @@ class Uninstall:
         return len([pod async for pod in self._client.items(PODS, selection)])
 
     async def _delete_home(self, stock: Inventory) -> None:
-        """Delete the namespace if the installation has made it, and nothing but Serried's own objects is in it."""
+        """Delete the namespace if the installation created it and no other objects are in it, else report why not."""
         home = self._removal.home
         if not stock.own or (namespace := await self._find(NAMESPACES, "", home)) is None:
             return
         foreign, unlisted = await find_foreign(self._client, stock, home)
         if (namespace["metadata"].get("labels") or {}).get(INSTALLATION) != home:
-            self._tell("leave", f"namespace {home}: Serried's installation has not made it")
+            self._report("leave", f"namespace {home}: Serried's installation has not made it")
         elif foreign:
             more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
-            self._tell("leave", f"namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}")
+            self._report("leave", f"namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}")
         elif unlisted:
-            self._tell("leave", f"namespace {home}: nobody knows what is in it, for {'; '.join(unlisted)}")
+            self._report("leave", f"namespace {home}: nobody knows what is in it, for {'; '.join(unlisted)}")
         else:
             await self._delete(NAMESPACES, namespace)
 
@@ -354,14 +361,14 @@ class Uninstall:
         releases = {(each["metadata"].get("annotations") or {}).get(_RELEASE, "") for _, each in stock.own} - {""}
         for release in sorted(releases):
             remove = f"helm uninstall {release} --namespace {home} --no-hooks"
-            self._tell("leave", f"the record of Helm's release {release}: {remove}")
+            self._report("leave", f"the record of Helm's release {release}: {remove}")
 
     async def _free_pods(self) -> None:
-        # A page at a time: the chart's hook has little memory.
+        # Page by page: the chart's hook has little memory.
         changes = [
             ({"metadata": {name: pod["metadata"][name] for name in ("namespace", "name")}}, *change)
             async for pod in self._client.items(PODS, EVERYTHING)
-            if any(change := self._free(pod))
+            if any(change := self._patches_to_free(pod))
         ]
         for pod, patch, status in changes:
             if patch:
@@ -369,24 +376,24 @@ class Uninstall:
             if status:
                 await self._patch(PODS, pod, status, "free", "status")
 
-    def _free(self, pod: JSON) -> tuple[JSON, JSON]:
-        """Return the merge patches of a pod and of its status that take away what Serried has set; {} for nothing."""
+    def _patches_to_free(self, pod: JSON) -> tuple[JSON, JSON]:
+        """Return the merge patches of a pod and of its status that remove what Serried has set; {} for no change."""
         patch: JSON = {"metadata": metadata} if (metadata := free_metadata(pod)) else {}
         gates = (pod.get("spec") or {}).get("schedulingGates") or []
         left = [gate for gate in gates if gate["name"] != HELD_GATE]
         if left != gates:
             patch["spec"] = {"schedulingGates": left}
-        is_nominated = self._waits(pod) and pod.get("status", {}).get("nominatedNodeName")
+        is_nominated = self._is_waiting(pod) and pod.get("status", {}).get("nominatedNodeName")
         return patch, {"status": {"nominatedNodeName": None}} if is_nominated else {}
 
-    def _waits(self, pod: JSON) -> bool:
+    def _is_waiting(self, pod: JSON) -> bool:
         spec = pod["spec"]
         return spec.get("schedulerName") in self._removal.schedulers and not spec.get("nodeName")
 
     async def _free_groups(self, native: Iterable[Resource]) -> None:
-        """Take Serried's finalizer off the groups that its controller has made: nothing else would do it.
+        """Remove the finalizer from the groups that Serried's controller has created: no other program would.
 
-        Upstream's controller protects the groups of others by a finalizer of the same name.
+        kube-controller-manager uses a finalizer of the same name for other groups.
         """
         for resource in native:
             for group in filter(_is_protected, await self._client.list_all(resource)):
@@ -408,42 +415,44 @@ class Uninstall:
     async def _list_definitions(self) -> list[JSON]:
         return [each for each in await self._client.list_all(DEFINITIONS) if each["spec"]["group"] == FALLBACK_GROUP]
 
-    async def _hand_over(self) -> None:
-        await self._redirect()
+    async def _hand_pods_over(self) -> None:
+        await self._redirect_new_pods()
         jobs = {job["metadata"]["uid"]: job for job in await self._client.list_all(JOBS)}
         by_owner: dict[str, list[JSON]] = {}
         for pod in await self._client.list_all(PODS):
             owners = [each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")]
             if owners and not pod["metadata"].get("deletionTimestamp"):
                 by_owner.setdefault(owners[0]["uid"], []).append(pod)
-            elif not owners and self._waits(pod):
-                self._tell("leave", f"pod {_name(pod)}: nothing would make it anew")
-        for pod in (each for uid, pods in by_owner.items() if uid not in jobs for each in pods if self._waits(each)):
+            elif not owners and self._is_waiting(pod):
+                self._report("leave", f"pod {_name(pod)}: nothing would make it anew")
+        for pod in (
+            each for uid, pods in by_owner.items() if uid not in jobs for each in pods if self._is_waiting(each)
+        ):
             await self._delete_waiting(pod)
         suspended = [job for uid, job in jobs.items() if self._could_restart(job, by_owner.get(uid, ()))]
-        for job in suspended:  # otherwise pods that are deleted would count as failures
+        for job in suspended:  # otherwise the Job would count its deleted pods as failures
             mark = {"metadata": {"labels": {SUSPENDED: "true"}}, "spec": {"suspend": True}}
             await self._patch(JOBS, job, mark, "suspend")
         await self._resume(suspended)
 
     def _could_restart(self, job: JSON, pods: Sequence[JSON]) -> bool:
-        waiting = sum(map(self._waits, pods))
+        waiting = sum(map(self._is_waiting, pods))
         if 0 < waiting < len(pods):
-            self._tell("leave", f"{waiting} waiting pods of job {_name(job)}: others of it run")
+            self._report("leave", f"{waiting} waiting pods of job {_name(job)}: others of it run")
         return 0 < waiting == len(pods) and not job["spec"].get("suspend")
 
     async def _delete_waiting(self, pod: JSON) -> None:
-        """Delete a pod, unless it has been bound, or replaced by another one of its name, since it was listed."""
+        """Delete a waiting pod. A pod that was bound or replaced since it was listed stays."""
         metadata = pod["metadata"]
         found = await self._find(PODS, metadata["namespace"], metadata["name"])
-        if found is not None and found["metadata"]["uid"] == metadata["uid"] and self._waits(found):
+        if found is not None and found["metadata"]["uid"] == metadata["uid"] and self._is_waiting(found):
             try:
                 await self._delete(PODS, found, found["metadata"]["resourceVersion"])
             except Conflict:
-                self._tell("leave", f"pod {_name(pod)}: it has changed meanwhile; run the command again")
+                self._report("leave", f"pod {_name(pod)}: it has changed meanwhile; run the command again")
 
-    async def _redirect(self) -> None:
-        """Give new pods the other scheduler, because neither a pod's scheduler nor that of a Job can be changed."""
+    async def _redirect_new_pods(self) -> None:
+        """Create an admission policy that gives new pods the other scheduler: schedulerName of a pod cannot change."""
         names = ", ".join(f"'{name}'" for name in sorted(self._removal.schedulers))
         rules = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
         change = f"[JSONPatch{{op: 'replace', path: '/spec/schedulerName', value: '{self._removal.hand_to}'}}]"
@@ -462,31 +471,32 @@ class Uninstall:
         ):
             made = {"apiVersion": f"{_ADMISSION}/v1", "kind": kind, "metadata": {"name": _HANDOVER}, "spec": content}
             until = f"delete it when no Job or Deployment names {names} any more"
-            self._tell("create", f"{resource} {_HANDOVER}: {until}")
+            self._report("create", f"{resource} {_HANDOVER}: {until}")
             if not self._removal.dry_run:
                 await self._client.apply(resource, "", _HANDOVER, made)
-        await self._settle()
+        await self._await_policies()
 
     async def _resume(self, jobs: Sequence[JSON]) -> None:
-        """Resume Jobs that this command has suspended, each when its pods are gone, or when no more of them go."""
-        patience = _Patience("the pods of suspended Jobs", self._say)
+        """Resume the Jobs that this command has suspended, each when its pods are gone or stop disappearing."""
+        timeout = _ProgressTimeout("the pods of suspended Jobs", self._say)
         waiting = list(jobs)
         while waiting:
             active = [await self._count_active(job) for job in waiting]
-            ends = patience.ends(sum(active))
+            is_over = timeout.is_over(sum(active))
             for job, count in zip(tuple(waiting), active, strict=True):
-                if count and ends:
-                    self._tell("leave", f"{count} pods of job {_name(job)}: none has gone for {_SECONDS:.0f} s")
-                if ends or not count:
+                if count and is_over:
+                    self._report("leave", f"{count} pods of job {_name(job)}: none has gone for {_SECONDS:.0f} s")
+                if is_over or not count:
                     change = {"metadata": {"labels": {SUSPENDED: None}}, "spec": {"suspend": False}}
                     await self._patch(JOBS, job, change, "resume")
                     waiting.remove(job)
             await asyncio.sleep(_PAUSE if waiting else 0)
 
     async def _count_active(self, job: JSON) -> int:
-        """Return how many pods a suspended Job still has: at least 1 until its controller has seen the suspension.
+        """Return the number of a suspended Job's pods, at least 1 until its controller has handled the suspension.
 
-        Pods that are being deleted do not count: the Job's controller has let them go, and counts them as no failures.
+        Pods that are being deleted do not count: the Job's controller has released them, and counts no failures for
+        them.
         """
         found = await self._find(JOBS, job["metadata"]["namespace"], job["metadata"]["name"])
         if self._removal.dry_run or found is None:
@@ -505,54 +515,54 @@ class Uninstall:
             return None
 
     async def _delete_all(self, found: Iterable[Found]) -> None:
-        """Delete these objects; bindings go before what they bind."""
+        """Delete the objects, bindings of policies before the policies."""
         for resource, obj in sorted(found, key=lambda each: "bindings" not in each[0].plural):
             await self._delete(resource, obj)
 
     async def _delete(self, resource: Resource, obj: JSON, version: str = "") -> None:
         metadata = obj["metadata"]
-        self._tell("delete", f"{resource} {_name(obj)}")
+        self._report("delete", f"{resource} {_name(obj)}")
         if not self._removal.dry_run:
-            with suppress(NotFound):  # it has gone meanwhile
+            with suppress(NotFound):  # it was deleted meanwhile
                 namespace = metadata.get("namespace", "")
                 await self._client.delete(resource, namespace, metadata["name"], metadata["uid"], version)
 
     async def _patch(self, resource: Resource, obj: JSON, patch: JSON, step: str, subresource: str = "") -> None:
-        self._tell(step, f"{resource}{subresource and f'/{subresource}'} {_name(obj)}")
+        self._report(step, f"{resource}{subresource and f'/{subresource}'} {_name(obj)}")
         if self._removal.dry_run:
             return
         metadata = obj["metadata"]
-        with suppress(NotFound):  # it has gone meanwhile
+        with suppress(NotFound):  # it was deleted meanwhile
             await self._client.patch_merge(resource, metadata["namespace"], metadata["name"], patch, subresource)
 
-    async def _settle(self) -> None:
-        """Return when API servers go by the policies that there are now: they look again every second."""
+    async def _await_policies(self) -> None:
+        """Wait until the API servers apply the changed policies, which they read every second."""
         if not self._removal.dry_run:
             await asyncio.sleep(_SETTLE)
 
     async def _wait(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
-        """Return when nothing is left; raises CommandError if nothing has gone for too long."""
-        patience = _Patience(what, self._say)
+        """Wait until ``count`` returns 0. Raises CommandError if the number has not fallen for too long."""
+        timeout = _ProgressTimeout(what, self._say)
         while not self._removal.dry_run and (left := await count()):
-            if patience.ends(left):
+            if timeout.is_over(left):
                 said = f"{what}: not gone after {_SECONDS:.0f} s; see what keeps it, and run the command again"
                 raise CommandError(ExitCode.NO, said)
             await asyncio.sleep(_PAUSE)
 
 
 def _pick_native(kinds: Iterable[Resource]) -> list[Resource]:
-    """Return the native kinds of groups among these."""
+    """Return the kinds of groups of Kubernetes itself."""
     return [each for each in kinds if each.group == _NATIVE and each.plural in {"podgroups", "workloads"}]
 
 
 def _is_ours(obj: JSON) -> bool:
-    """Return whether Serried's controller has made this object for a Job or another parent."""
+    """Whether Serried's controller has created the object for a Job or another parent."""
     labels = obj["metadata"].get("labels") or {}
     return labels.get(MANAGED_BY) == MANAGER and not labels.keys().isdisjoint({JOB_UID, PARENT_UID})
 
 
 def _is_protected(obj: JSON) -> bool:
-    """Return whether Serried's controller has made this group, and keeps it by a finalizer."""
+    """Whether Serried's controller has created the group, and its finalizer keeps it."""
     return _is_ours(obj) and PROTECTION in (obj["metadata"].get("finalizers") or ())
 
 

@@ -1,4 +1,4 @@
-"""``serried version``: which version of Serried is asked, and which one answers."""
+"""``serried version``: the versions of this command, of the extender and of its kube-scheduler."""
 
 from typing import Annotated
 
@@ -30,7 +30,7 @@ def show_version(output: Output = OutputFormat.TABLE, *, client: Client = False,
     try:
         found |= {} if client else ask(target, _read_server)
     except CommandError as error:
-        failure = error  # the own version is known all the same
+        failure = error  # this command's version is shown all the same
     rows = [(_TITLES[name], value or "not known") for name, value in found.items()]
     write(found, output, lambda: [make_table(("", ""), rows)], lambda: list(found.values()))
     if failure is not None:
@@ -38,7 +38,7 @@ def show_version(output: Output = OutputFormat.TABLE, *, client: Client = False,
 
 
 async def _read_server(debug: DebugApi) -> dict[str, str]:
-    """The extender's version, the image of the kube-scheduler in its pod, and the pod; "" for what nobody says."""
+    """Return the extender's version, the image of the kube-scheduler in its pod, and the pod's name; "" for unknown."""
     check = await debug.get("selfcheck")
     pod = debug.pod or {"metadata": {}, "spec": {}}
     images = [each.get("image", "") for each in pod["spec"].get("containers", ())]

@@ -1,4 +1,7 @@
-"""``serried whatif``: whether gangs would fit, where, and who would have to go; nothing is created or changed."""
+"""``serried whatif``: whether gangs would fit, where, and which pods would be evicted.
+
+Nothing is created or changed.
+"""
 
 import re
 import sys
@@ -15,7 +18,7 @@ from cli.admission import Admitted, admit
 from cli.complete import complete_gangs
 from cli.names import find_groups, read_name
 from cli.options import Namespace, Output
-from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, tell, write
+from cli.output import CommandError, ExitCode, OutputFormat, Part, format_times, make_table, option, write
 from cli.target import Target, find_namespace, reaching
 from extender.look.manifests import flatten, read_documents
 from serried.api.kinds import OWNER_KINDS
@@ -63,11 +66,11 @@ Removed = Annotated[
 ]
 
 
-class Sent(NamedTuple):
-    """An object of a file."""
+class FileObject(NamedTuple):
+    """An object read from a file."""
 
     place: str
-    """The file, and the document in it where it has several."""
+    """The file, and the number of the document if the file has several."""
 
     raw: Any
 
@@ -100,9 +103,9 @@ def ask_whatif(
 
 
 async def _ask(
-    debug: DebugApi, target: Target, sent: Sequence[Sent], asked: Mapping[str, list[str] | None]
+    debug: DebugApi, target: Target, sent: Sequence[FileObject], asked: Mapping[str, list[str] | None]
 ) -> dict[str, Any]:
-    """The extender's answer about what the API server lets in, and what it does not."""
+    """Return the extender's answer for the objects that admission accepts, with the rejections of the others."""
     (where,) = asked["namespace"] or ("",)
     admitted = Admitted()
     if sent:
@@ -111,7 +114,7 @@ async def _ask(
     query = urlencode(
         [(name, value) for name, values in {**asked, **named}.items() for value in values or ()], safe="/*"
     )
-    answer: dict[str, Any] = _NOTHING
+    answer: dict[str, Any] = _EMPTY_ANSWER
     if asked["group"] or not admitted.refused or any(each is not None for each in admitted.objects):
         answer = await debug.post(f"whatif?{query}", admitted.objects)
     places = _list_places(sent, where)
@@ -120,24 +123,24 @@ async def _ask(
         **answer,
         "fits": answer["fits"] and not admitted.refused,
         "groups": [{**each, "file": places.get(_name_object(each["source"]), "")} for each in answer["groups"]],
-        "refused": [*refused, *(_tell_place(said, sent) for said in answer.get("refused", ()))],
+        "refused": [*refused, *(_insert_place(said, sent) for said in answer.get("refused", ()))],
         "unchecked": admitted.unchecked,
     }
 
 
 async def _resolve(debug: DebugApi, names: Sequence[str], namespace: str) -> list[str]:
-    """The groups of these names, as ``/debug`` takes them."""
+    """Return the groups of these names, in the form of ``/debug``."""
     found = [each for name in names for each in await find_groups(debug, read_name(name, namespace))]
     return [f"{each['namespace']}/{each['name']}" for each in found]
 
 
-_NOTHING: dict[str, Any] = {
+_EMPTY_ANSWER: dict[str, Any] = {
     "fits": True,
     "groups": [],
     "skipped": [],
     "changes": {"drained": [], "displaced": 0, "added": [], "removed": []},
 }
-"""The answer about nothing."""
+"""The answer for no objects."""
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -145,11 +148,14 @@ _NOTHING: dict[str, Any] = {
 _BETWEEN = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 _ITEM = re.compile(r"document 1, item (\d+)(?=\W)")
-"""How the extender names an object of those that it is sent: from 1."""
+"""The extender's name for one of the objects sent to it, numbered from 1."""
 
 
-def _read(path: Path, unread: list[str]) -> list[Sent]:
-    """The objects of a file; what cannot be read of it is named in ``unread``. Raises CommandError."""
+def _read(path: Path, unread: list[str]) -> list[FileObject]:
+    """Return the objects of a file. Add a message to ``unread`` for each part that cannot be parsed.
+
+    Raises CommandError.
+    """
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
     except OSError as error:
@@ -174,19 +180,19 @@ def _read(path: Path, unread: list[str]) -> list[Sent]:
 
 
 def _split(text: str) -> list[str]:
-    """The documents of a text, each on the lines on which it stands there."""
+    """Split a text into its documents, each moved to its original lines, so that errors name the right line."""
     starts = [0, *(found.start() for found in _BETWEEN.finditer(text)), len(text)]
     parts = [(text[:start].count("\n"), text[start:end]) for start, end in pairwise(starts)]
     return ["\n" * line + part for line, part in parts if part.strip()]
 
 
-def _list_objects(path: Path, documents: list[Any]) -> list[Sent]:
-    found = [Sent(f"{path}, {place}", raw) for place, raw in flatten(documents)]
-    return [Sent(str(path), found[0].raw)] if len(documents) == len(found) == 1 else found
+def _list_objects(path: Path, documents: list[Any]) -> list[FileObject]:
+    found = [FileObject(f"{path}, {place}", raw) for place, raw in flatten(documents)]
+    return [FileObject(str(path), found[0].raw)] if len(documents) == len(found) == 1 else found
 
 
-def _list_places(sent: Iterable[Sent], namespace: str) -> dict[str, str]:
-    """Where each object stands, by its kind, namespace and name."""
+def _list_places(sent: Iterable[FileObject], namespace: str) -> dict[str, str]:
+    """Return the place of each object by kind, namespace and name."""
     places: dict[str, str] = {}
     for each in sent:
         metadata = each.raw.get("metadata") if isinstance(each.raw, dict) else None
@@ -198,17 +204,17 @@ def _list_places(sent: Iterable[Sent], namespace: str) -> dict[str, str]:
 
 
 def _name_object(source: str) -> str:
-    """The object of a gang's source, which may name a part of it behind a comma."""
+    """Return the object of a gang's source, without the part of it that may follow a comma."""
     return source.partition(", ")[0]
 
 
 def _find_place(source: str, places: Mapping[str, str]) -> str:
-    """What stands before a sentence about an object: its file, where there are several objects."""
+    """Return the file of a message's object, as a prefix; "" if there is only one object."""
     return f"{places[source]}, " if len(places) > 1 and source in places else ""
 
 
-def _tell_place(said: str, sent: Sequence[Sent]) -> str:
-    """The same sentence, which names the file instead of a place in what was sent."""
+def _insert_place(said: str, sent: Sequence[FileObject]) -> str:
+    """Return a message of the extender with the object's file in place of its number."""
 
     def name(found: re.Match[str]) -> str:
         number = int(found[1])
@@ -219,20 +225,20 @@ def _tell_place(said: str, sent: Sequence[Sent]) -> str:
 
 # --- the answer ------------------------------------------------------------------------------------------------------
 
-_SAID = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit": "no"}
+_OUTCOMES = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit": "no"}
 
 
 def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
-    """The answer for people."""
+    """Yield the gangs, their nodes and victims, and the rejected and unchecked objects."""
     named = len({each["file"] for each in answer["groups"]}) > 1
     rows = [
         (
             *((each["file"],) if named else ()),
             _name_gang(each),
             each["priority"],
-            _say_outcome(each),
+            _describe_outcome(each),
             each["domain"],
-            tell(each["message"]),
+            format_times(each["message"]),
         )
         for each in answer["groups"]
     ]
@@ -247,19 +253,19 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
         yield f"Not answered for: {refused}."
     for unchecked in answer["unchecked"]:
         yield f"Not checked: {unchecked}."
-    if skipped := answer.get("skipped"):  # an older extender refuses them
+    if skipped := answer.get("skipped"):  # extenders of older releases reject them
         yield f"Left out, because no pods of gangs come of them: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
         yield f"{displaced} pods of the drained nodes would need another place. None was looked for."
 
 
-def _say_outcome(group: Mapping[str, Any]) -> str:
-    no_gang = group.get("noGang")  # an older extender does not say
-    return "no gang" if no_gang and group["outcome"] == "Fits" else _SAID[group["outcome"]]
+def _describe_outcome(group: Mapping[str, Any]) -> str:
+    no_gang = group.get("noGang")  # extenders of older releases lack it
+    return "no gang" if no_gang and group["outcome"] == "Fits" else _OUTCOMES[group["outcome"]]
 
 
 def _name_gang(group: Mapping[str, Any]) -> str:
-    """Its manifest, or of a gang that exists the name that people gave."""
+    """Return the gang's object in the manifest, or the name for people of an existing gang."""
     is_there = group["source"].startswith("PodGroup ") and group.get("owner")
     return f"{group['namespace']}/{group['owner']}" if is_there else str(group["source"])

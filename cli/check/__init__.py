@@ -1,4 +1,5 @@
-"""``serried check``: what is wrong with an installation, each mistake with its fix.
+"""``serried check``: finds mistakes in an installation, each with its fix.
 
-`collect` asks the cluster, and `Observed` is what it has found; `checks` makes findings of that, without I/O.
+command.collect ──Observed──▶ checks.check_* ──Finding──▶ table, exit code
+(asks the cluster)            (no I/O)
 """

@@ -1,4 +1,4 @@
-"""The checks of each area: what in an installation is a mistake, and what to do. `Observed` holds all that they see."""
+"""The checks of each area. Each takes the facts in an `Observed` and yields findings; there is no I/O."""
 
 import re
 from collections import defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations, groupby, product
 from typing import Any
 
-from cli.check.installed import Piece, Way
+from cli.check.installed import InstallMethod, Piece
 from cli.check.observed import (
     ELECTING_NEEDS,
     NEEDS,
@@ -38,7 +38,7 @@ POLICIES = {
     "serried-pod-group-label": "a pod's group may be changed while it waits",
     "serried-reservations": "anybody with all rights in a namespace may stop all plans by a Reservation there",
 }
-"""The policies that every installation has, and what follows where one is missing."""
+"""The admission policies of every installation, each with the consequence if it is missing."""
 
 _PRIORITY_POLICY = "serried-group-priority"
 _MARKER_POLICY = "serried-marker"
@@ -48,7 +48,7 @@ _MINOR = re.compile(r"v?1\.(\d+)")
 
 
 def check_policies(seen: Observed) -> Iterator[Finding]:
-    """The admission policies of the shipped manifests."""
+    """Check the admission policies of the shipped manifests: each must exist and have a binding."""
     if seen.policies is None:
         return
     for name, without in POLICIES.items():
@@ -65,7 +65,7 @@ def check_policies(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_policy(seen: Observed, name: str, without: str, severity: Severity, piece: Piece) -> Iterator[Finding]:
-    fix = seen.way.put(piece)
+    fix = seen.method.command_for(piece)
     if name not in (seen.policies or ()):
         yield Finding(severity, Area.POLICIES, name, f"there is no such policy: {without}", fix)
     elif name not in seen.bound_policies:
@@ -73,8 +73,8 @@ def _check_policy(seen: Observed, name: str, without: str, severity: Severity, p
 
 
 def check_cluster(seen: Observed) -> Iterator[Finding]:
-    """Versions that do not go together, autoscalers that do not see every member, and pods that are no victims."""
-    yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version), seen.way)
+    """Check versions, scheduling gates, other programs that decide about pods, and pods that cannot be victims."""
+    yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version), seen.method)
     yield from _check_victims(seen)
     hold, fix = seen.flags.get("hold"), "run the extender with --hold=filter"
     gated = hold == "gate" or (hold == "auto" and _GATE_POLICY in (seen.policies or ()))
@@ -95,7 +95,7 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_victims(seen: Observed) -> Iterator[Finding]:
-    """Pods that are evicted for no gang, whatever their priority."""
+    """Warn of running pods of other schedulers, which are evicted for no gang."""
     selfcheck = seen.selfcheck or {}
     count = read_int(read_map(selfcheck, "objects"), "podsOfOtherSchedulers")
     if not count or seen.flags.get("preemption") != "on":
@@ -109,7 +109,7 @@ def _check_victims(seen: Observed) -> Iterator[Finding]:
     yield Finding(Severity.WARNING, Area.CLUSTER, "pods of other schedulers", what, fix)
 
 
-def _check_versions(server: int | None, scheduler: int | None, way: Way) -> Iterator[Finding]:
+def _check_versions(server: int | None, scheduler: int | None, method: InstallMethod) -> Iterator[Finding]:
     if server is not None and server < OLDEST_MINOR:
         what = f"1.{server} has not what Serried needs of the API server"
         yield Finding(Severity.ERROR, Area.CLUSTER, "Kubernetes", what, f"use 1.{OLDEST_MINOR} or newer")
@@ -121,7 +121,7 @@ def _check_versions(server: int | None, scheduler: int | None, way: Way) -> Iter
         yield Finding(Severity.WARNING, Area.CLUSTER, "Kubernetes", what, fix)
     if server is None or scheduler is None:
         return
-    fix = way.use_scheduler(server)
+    fix = method.use_scheduler(server)
     if scheduler > server:
         what = f"1.{scheduler} is newer than the API server (1.{server}): it may ask for what is not served"
         yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
@@ -136,32 +136,32 @@ def _read_minor(version: str) -> int | None:
 
 
 DEFINITIONS = ("compositepodgroups", "podgroups", "reservations", "topologylevels", "workloads")
-"""The CRDs that every installation has, by their plurals."""
+"""The CRDs of every installation, by plural name."""
 
 _LEVELS = "topologylevels"
 _RECORDS = "reservations"
 _SKEW_SECONDS = 2.0
 _LOST_SKEW_SECONDS = 10.0
-"""A Lease lasts 15 s: by a clock so far off it is hardly held."""
+"""A difference of the clocks in seconds at which a Lease of 15 s can hardly be held."""
 
 _NEEDED_WATCHES = ("podgroups", "workloads")
 
 
 SILENT = "/debug"
-"""Where a finding is that says why the extender does not answer."""
+"""The place of the finding that says why the extender does not answer."""
 
 
 def check_extender(seen: Observed) -> Iterator[Finding]:
-    """Leadership, caches, API level and clock."""
+    """Check CRDs, leadership, caches, API level, markers, certificates and clock."""
     if seen.silence:
         fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
         yield _find(Severity.ERROR, SILENT, seen.silence, fix)
     yield from _check_definitions(seen)
     if seen.selfcheck is not None:
-        yield from _check_leadership(seen.selfcheck, seen.way)
-        yield from _check_caches(seen.selfcheck, seen.way)
+        yield from _check_leadership(seen.selfcheck, seen.method)
+        yield from _check_caches(seen.selfcheck, seen.method)
         yield from _check_holding(seen)
-        yield from _check_marked(seen.selfcheck, seen.way)
+        yield from _check_marked(seen.selfcheck, seen.method)
         yield from _check_certificates(seen.selfcheck)
     if seen.skew_seconds is not None and abs(seen.skew_seconds) > _SKEW_SECONDS:
         severity = Severity.ERROR if abs(seen.skew_seconds) > _LOST_SKEW_SECONDS else Severity.WARNING
@@ -171,10 +171,10 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_definitions(seen: Observed) -> Iterator[Finding]:
-    """CRDs that are missing, or of another release than the extender; of this command where it does not answer."""
+    """Check that each CRD exists and is of the extender's release, or of this command's if the extender is silent."""
     if seen.definitions is None:
         return
-    selfcheck, fix = seen.selfcheck or {}, seen.way.put(Piece.CRDS)
+    selfcheck, fix = seen.selfcheck or {}, seen.method.command_for(Piece.CRDS)
     release = str(selfcheck.get("version") or __version__)
     is_native = read_text(read_map(selfcheck, "api"), "level") == NATIVE.name
     for plural in DEFINITIONS:
@@ -199,18 +199,18 @@ def _read_release(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
 
 
-def _check_leadership(selfcheck: Any, way: Way) -> Iterator[Finding]:
+def _check_leadership(selfcheck: Any, method: InstallMethod) -> Iterator[Finding]:
     if not selfcheck["active"]:
         holder = selfcheck.get("leaseHolder") or "nobody"
         what = f"the extender does not lead (the Lease is held by {holder}), so gangs wait"
         fix = "let the kube-scheduler beside it hold the Lease that --lease names, and look at its log"
         yield _find(Severity.ERROR, "leadership", what, fix)
     elif selfcheck.get("obstacle"):
-        fix = "; ".join(dict.fromkeys((way.put(Piece.CRDS), way.put(Piece.RBAC))))
+        fix = "; ".join(dict.fromkeys((method.command_for(Piece.CRDS), method.command_for(Piece.RBAC))))
         yield _find(Severity.ERROR, "Reservations", f"they cannot be read: {selfcheck['obstacle']}", fix)
 
 
-def _check_caches(selfcheck: Any, way: Way) -> Iterator[Finding]:
+def _check_caches(selfcheck: Any, method: InstallMethod) -> Iterator[Finding]:
     api = selfcheck["api"]
     used = f"{api.get('group')}/{api.get('version')}"
     if api["level"] == NATIVE.name and api.get("podsKeepTheirGroup") is False:
@@ -223,7 +223,7 @@ def _check_caches(selfcheck: Any, way: Way) -> Iterator[Finding]:
         yield _find(severity, f"API {used}", f"{refused}; {used} is used instead", fix)
     for kind, watch in sorted(selfcheck.get("watches", {}).items()):
         if not watch["served"] and kind in _NEEDED_WATCHES:
-            fix = f"{way.put(Piece.CRDS)}, or turn the feature gate on that serves them"
+            fix = f"{method.command_for(Piece.CRDS)}, or turn the feature gate on that serves them"
             yield _find(Severity.ERROR, kind, "the API server does not serve them, so gangs wait", fix)
         elif watch["malformed"]:
             what = f"{watch['malformed']} of them cannot be read, and are ignored"
@@ -233,15 +233,15 @@ def _check_caches(selfcheck: Any, way: Way) -> Iterator[Finding]:
 def _check_holding(seen: Observed) -> Iterator[Finding]:
     hold = (seen.selfcheck or {}).get("hold", {})
     if hold.get("mode") == "gate" and hold.get("obstacle"):
-        fix = f"{seen.way.put(Piece.GATE)}, or run the extender with --hold=filter"
+        fix = f"{seen.method.command_for(Piece.GATE)}, or run the extender with --hold=filter"
         yield _find(Severity.ERROR, "--hold=gate", hold["obstacle"], fix)
 
 
-def _check_marked(selfcheck: Any, way: Way) -> Iterator[Finding]:
+def _check_marked(selfcheck: Any, method: InstallMethod) -> Iterator[Finding]:
     unmarked = selfcheck.get("isolation", {}).get("unmarkedMembers", 0)
     if selfcheck.get("isolation", {}).get("isolated") and unmarked:
         what = f"{unmarked} members have no marker: the scheduler does not ask about them, and binds each alone"
-        yield _find(Severity.ERROR, "markers", what, f"{way.put(Piece.MARKER)}, then delete these pods")
+        yield _find(Severity.ERROR, "markers", what, f"{method.command_for(Piece.MARKER)}, then delete these pods")
 
 
 def _check_certificates(selfcheck: Any) -> Iterator[Finding]:
@@ -262,7 +262,7 @@ Labels = Mapping[str, Mapping[str, str]]
 
 
 def check_nodes(seen: Observed) -> Iterator[Finding]:
-    """Labels that are missing, and keys that do not nest."""
+    """Check that nodes have the labels of topology keys, and that keys nest."""
     if not seen.nodes:
         return
     for key in seen.keys:
@@ -277,7 +277,7 @@ def check_nodes(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
-    """Which label each level means here, and levels that do not nest as their names say."""
+    """Note the label of each level, and warn of levels that do not nest as their names say."""
     if table is None:
         return
     what = "; ".join(_describe_pool(pool, table.pools[0]) for pool in table.pools if _differs(pool, table.pools[0]))
@@ -298,7 +298,7 @@ def _differs(pool: Pool, every: Pool) -> bool:
 
 
 def _describe_pool(pool: Pool, every: Pool) -> str:
-    """The label of each level on the nodes of a pool, and on how many of them; of others what is different only."""
+    """Describe the label of each level on the nodes of a pool. For pools other than the first, only differences."""
     told = {
         level: f"{level} means {each.label} on {each.nodes} of {pool.nodes}" if each is not None else f"{level} nothing"
         for level in LEVELS
@@ -309,7 +309,7 @@ def _describe_pool(pool: Pool, every: Pool) -> str:
 
 
 def _find_split(nodes: Labels, narrow: str, wide: str) -> str:
-    """Return a value of one label whose nodes have several values of another, "" if there is none."""
+    """Return a value of the label ``narrow`` whose nodes have several values of ``wide``, "" if there is none."""
     homes: dict[str, str] = {}
     for labels in nodes.values():
         value, home = labels.get(narrow), labels.get(wide)
@@ -332,7 +332,7 @@ def _check_key(nodes: Labels, key: str) -> Iterator[Finding]:
 
 
 def _check_nesting(nodes: Labels, one: str, other: str) -> Iterator[Finding]:
-    """Two keys nest if each value of the one that has more lies in one value of the other."""
+    """Warn if two keys do not nest: if a value of the key with more values lies in several values of the other."""
     homes = defaultdict[str, set[str]](set)
     back = defaultdict[str, set[str]](set)
     for labels in nodes.values():
@@ -361,24 +361,24 @@ _WORKLOAD_RESOURCES = ("podgroups", "workloads", "compositepodgroups")
 
 
 def find_rights(seen: Observed) -> dict[Right, Need]:
-    """Every right that an installation with these flags needs, and what it is for."""
+    """Return every right that an installation with these flags needs, with its need."""
     return list_rights(ELECTING_NEEDS if seen.extenders_elect else NEEDS)
 
 
 def check_rights(seen: Observed) -> Iterator[Finding]:
-    """One finding for all rights that are missing for the same purpose."""
+    """Report the missing rights, as one finding for all rights of the same purpose."""
     needs, shipped = find_rights(seen), Piece.CONTROL_PLANE if seen.extenders_elect else Piece.RBAC
     missing = sorted(_list_concerned(seen, needs), key=lambda right: (right.account, needs[right].without, right))
     for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
         of_these = list(rights)
         severity = Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING
         what = f"it may not {', '.join(map(str, of_these))}: {without}"
-        fix = f"{seen.way.put(needs[of_these[0]].component or shipped)}, or grant it in roles of your own"
+        fix = f"{seen.method.command_for(needs[of_these[0]].component or shipped)}, or grant it in roles of your own"
         yield Finding(severity, Area.RIGHTS, f"ServiceAccount {account}", what, fix)
 
 
 def _list_concerned(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Right]:
-    """Of the API level that is not in use nothing is needed."""
+    """Yield the missing rights, without those for the API level that is not in use."""
     level = (seen.selfcheck or {}).get("api", {}).get("group")
     unused = {NATIVE_GROUP: FALLBACK.group, FALLBACK.group: NATIVE_GROUP}.get(str(level), "")
     for right in seen.denied or ():
@@ -390,13 +390,13 @@ def _list_concerned(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Rig
 _MARKER, _BIND_MARKER = sorted(MARKERS)
 _LONGEST_FILTER_SECONDS = 60.0
 _MOST_UNSAMPLED_NODES = 100
-"""So many nodes are looked at whatever the sample (upstream's minFeasibleNodesToFind)."""
+"""Number of nodes that kube-scheduler tries in any case, whatever its sample (upstream's minFeasibleNodesToFind)."""
 
 _DEFAULT_QPS = 50
 
 
 def check_scheduler(seen: Observed) -> Iterator[Finding]:
-    """Everything about the scheduler's configuration."""
+    """Check the scheduler's configuration."""
     config = seen.config
     if config is None:
         return
@@ -461,7 +461,10 @@ def _check_address(seen: Observed, config: SchedulerConfig, entry: Entry, flag: 
 
 
 def _leads_to(url: str, scheme: str, address: str) -> bool:
-    """Whether one gets there; what stands for an address that is not loopback, as a Service, nobody can tell."""
+    """Whether a URL leads to the extender's address.
+
+    An address that is not loopback may be behind a Service: any host fits.
+    """
     if _spell_loopback(address) == address:
         return url.startswith(f"{scheme}://")
     return url in {f"{scheme}://{address}", f"{scheme}://{_spell_loopback(address)}"}
@@ -493,10 +496,10 @@ def _check_markers(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]
         where = f"{_name(entry)}.managedResources"
         if isolated and not names:
             what = "the installation is isolated, and here the scheduler asks about every pod"
-            yield _error(config, where, what, f"add {wanted} ({seen.way.put(Piece.ISOLATED)})")
+            yield _error(config, where, what, f"add {wanted} ({seen.method.command_for(Piece.ISOLATED)})")
         elif names and wanted not in names:
             what = f"the scheduler asks about pods that name {', '.join(sorted(names))}, which no member does"
-            yield _error(config, where, what, f"name {wanted} ({seen.way.put(Piece.ISOLATED)})")
+            yield _error(config, where, what, f"name {wanted} ({seen.method.command_for(Piece.ISOLATED)})")
         elif names and not isolated:
             what = "the scheduler asks about marked pods only, and the extender is not told: it warns of none without"
             yield _error(config, where, what, "run the extender with --isolated=on, or remove managedResources")
@@ -546,7 +549,10 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
 
 
 def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
-    """Whose pods may be evicted for a gang: those of this kube-scheduler, which keeps the room for the gang then."""
+    """Check --other-profiles: pods of this kube-scheduler's other profiles may be evicted for a gang.
+
+    This kube-scheduler then keeps the freed room for the gang; another scheduler would take it.
+    """
     if seen.flags.get("preemption") != "on":
         return
     told = set(filter(None, seen.flags.get("other-profiles", "").split(",")))

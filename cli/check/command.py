@@ -1,4 +1,7 @@
-"""``serried check``: all checks, over what the API server and the extender say; what cannot be read is noted."""
+"""``serried check``: reads an installation from the API server and the extender, and runs all checks over it.
+
+`collect` returns the facts as an `Observed`, `run_checks` the findings. ``serried install`` uses both.
+"""
 
 import asyncio
 from collections import Counter
@@ -14,7 +17,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from cli.access import LABELS, reach, tell_failure
+from cli.access import LABELS, describe_failure, reach
 from cli.check.checks import (
     DEFINITIONS,
     SILENT,
@@ -26,10 +29,10 @@ from cli.check.checks import (
     check_scheduler,
     find_rights,
 )
-from cli.check.installed import read_way
+from cli.check.installed import read_method
 from cli.check.observed import (
     DEFAULT_FLAGS,
-    NEIGHBOURS,
+    INTERFERENCES,
     Area,
     Finding,
     Observed,
@@ -61,18 +64,18 @@ _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
 _ORDER = list(Severity)
 
 
-def examine(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Finding]:
-    """The findings of these areas: errors first, and within a severity by area."""
+def run_checks(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Finding]:
+    """Return the findings of the areas, errors first, then by area."""
     if seen.absence is not None:
         return [seen.absence]
     found = [finding for area in Area if area in areas for finding in _CHECKS[area](seen)]
     for area, what, why in seen.unread:
         if area in areas:
-            found.append(Finding(Severity.UNKNOWN, area, what, f"it was not checked: {why}", _HOW_TO_READ))
+            found.append(Finding(Severity.UNKNOWN, area, what, f"it was not checked: {why}", _FIX_UNREAD))
     return sorted(found, key=lambda finding: _ORDER.index(finding.severity))
 
 
-_HOW_TO_READ = "run the check as an administrator, or name what it needs: --server, --scheduler-config"
+_FIX_UNREAD = "run the check as an administrator, or name what it needs: --server, --scheduler-config"
 
 
 CHECK_EXAMPLES = """
@@ -88,7 +91,7 @@ Fail for warnings, too, for example in a pipeline:
 
 
 class FailOn(StrEnum):
-    """From which severity on the exit code is 1."""
+    """The lowest severity for which the exit code is 1."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -124,7 +127,7 @@ def check(
     read is listed as unknown.
     """
     areas = tuple(only or Area)
-    found = examine(asyncio.run(collect(target, scheduler_config, areas)), areas)
+    found = run_checks(asyncio.run(collect(target, scheduler_config, areas)), areas)
     write(
         [asdict(finding) for finding in found],
         output,
@@ -139,7 +142,7 @@ _SEE_ABOVE = "the extender does not answer, see above"
 
 
 def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
-    """The findings for people, a paragraph for those that say the same."""
+    """Yield the findings, those with the same text as one paragraph."""
     if all(finding.severity is Severity.NOTE for finding in found):
         yield "No mistakes found."
     alike: dict[tuple[Severity, str, str], list[str]] = {}
@@ -165,7 +168,7 @@ _CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 
 _HOLD = "serried-hold"
-"""The ConfigMap that the shapes with the gate have."""
+"""The ConfigMap in the shapes that have the scheduling gate."""
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
 
@@ -185,24 +188,24 @@ _AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 _REVIEWS_AT_A_TIME = 16
 
 
-_TOLD_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
-"""Areas whose checks go by what the extender says of itself."""
+_AREAS_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
+"""The areas whose checks depend on what the extender reports about itself."""
 
 
 _DEFAULTS = "the defaults stood in for them"
 
 
 async def collect(target: Target, file: str, areas: Collection[Area]) -> Observed:
-    """Everything that the areas need; raises CommandError for a file that cannot be read.
+    """Read the facts that the areas need. Raises CommandError, also for a file that cannot be read.
 
-    ``file`` has the scheduler's configuration; "" for the ConfigMap in the cluster.
+    ``file`` holds the scheduler's configuration; "" to read the ConfigMap in the cluster.
     """
     seen = Observed(flags=DEFAULT_FLAGS)
     if file:
         config = _read_config(file)
         seen = replace(seen, config=config)
         if set(areas) <= {Area.SCHEDULER}:
-            # By the default flags it listens to plain HTTP: these would make mistakes of what is right.
+            # The default flags mean plain HTTP: checks against them would report correct entries as mistakes.
             is_other = any(entry.url.startswith("https://") for entry in config.entries)
             return await _ask_flags(seen, target, file) if is_other else seen
     seen = await _ask_extender(seen, target)
@@ -210,14 +213,17 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
     async with open_client(credentials) as client:
         server = name_api_server(target, credentials)
         collector = _Collector(client, target.home, seen, server)
-        # One that is asked at its own address, or by whose file a scheduler is checked, may run outside the cluster.
+        # With --server or --scheduler-config, the extender may run outside the cluster.
         if seen.silence and not (target.server or file):
             await collector.find_absence()
         return await collector.collect(areas)
 
 
 async def collect_cluster(client: ApiClient, home: str, server: str) -> Observed:
-    """What a cluster has without Serried; ``server`` is what the API server is called. Raises CommandError."""
+    """Read the facts about a cluster without Serried. ``server`` is the API server's name in messages.
+
+    Raises CommandError.
+    """
     return await _Collector(client, home, Observed(flags=DEFAULT_FLAGS), server).collect((Area.CLUSTER,))
 
 
@@ -245,24 +251,24 @@ async def _ask_extender(seen: Observed, target: Target) -> Observed:
                 seen,
                 flags={each["flag"].removeprefix("--"): each["value"] for each in settings},
                 keys=keys,
-                # Last: its time is compared with that of the API server, which is asked next.
+                # Last: its time is compared with the API server's, which is read next.
                 selfcheck=await debug.get("selfcheck"),
             )
     except CommandError as error:
         if error.code is ExitCode.USAGE:
             raise
-        return _note_silence(seen, str(error))
+        return _without_extender(seen, str(error))
 
 
-def _note_silence(seen: Observed, silence: str) -> Observed:
-    """What the extender alone could tell was not looked at."""
+def _without_extender(seen: Observed, silence: str) -> Observed:
+    """Record that the extender does not answer, and the facts that only the extender knows as unread."""
     keys = (Area.NODES, "the topology keys that groups ask for", silence)
-    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _TOLD_BY_FLAGS)
+    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _AREAS_BY_FLAGS)
     return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
 
 
 class _Collector:
-    """Reads what the API server knows, one part after the other."""
+    """Reads an installation's facts from the API server, one after the other. Lives for one run of the command."""
 
     def __init__(self, client: ApiClient, home: str, seen: Observed, server: str) -> None:
         self._client = client
@@ -270,16 +276,16 @@ class _Collector:
         self._seen = seen
 
         self._server = server
-        """What the API server is called in messages."""
+        """The API server's name in messages."""
 
     async def collect(self, areas: Collection[Area]) -> Observed:
-        """Everything that these areas need."""
+        """Read the facts that the areas need. A fact that cannot be read is recorded as unread. Raises CommandError."""
         if self._seen.absence is not None:
             return self._seen
         parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
-            # First, see `_ask_extender`.
+            # First, right after the self-check (see `_ask_extender`).
             ((Area.EXTENDER, Area.CLUSTER), "the API server's version", self._read_version),
-            (tuple(Area), "how it was installed", self._read_way),
+            (tuple(Area), "how it was installed", self._read_method),
             ((Area.EXTENDER,), "the CRDs", self._read_definitions),
             ((Area.SCHEDULER, Area.CLUSTER), "the scheduler's configuration", self._read_scheduler),
             ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
@@ -290,27 +296,27 @@ class _Collector:
         ]
         for concerned, what, read in parts:
             if not set(concerned).isdisjoint(areas):
-                async with self._noting(concerned[0], what):
+                async with self._recording_failures(concerned[0], what):
                     await read()
         return self._seen
 
     async def find_absence(self) -> None:
-        """Look whether anything of Serried is in the cluster; raises CommandError if the API server is silent."""
-        async with self._noting(Area.EXTENDER, "whether it is installed"):
+        """Check whether Serried is in the cluster at all. Raises CommandError if the API server does not answer."""
+        async with self._recording_failures(Area.EXTENDER, "whether it is installed"):
             self._seen = replace(self._seen, absence=await self._find_absence())
 
     @asynccontextmanager
-    async def _noting(self, area: Area, what: str) -> AsyncIterator[None]:
+    async def _recording_failures(self, area: Area, what: str) -> AsyncIterator[None]:
         try:
             yield
         except (ApiError, ValueError, yaml.YAMLError) as error:
             if isinstance(error, ApiError) and not error.status:
-                said = f"{self._server} does not answer: {tell_failure(error)}"
+                said = f"{self._server} does not answer: {describe_failure(error)}"
                 raise CommandError(ExitCode.UNREACHABLE, said) from error
             self._seen = replace(self._seen, unread=(*self._seen.unread, (area, what, str(error))))
 
     async def _find_absence(self) -> Finding | None:
-        """That nothing of Serried is in its namespace; None if something is, or may be."""
+        """Return the finding that Serried is not in its namespace; None if it is or may be there."""
         home, where = self._home, f"namespace {self._home}"
         pods = [pod async for pod in self._client.items(PODS, Selection(namespace=home, labels=LABELS))]
         if pods or await self._find_deployment() is not None:
@@ -328,13 +334,13 @@ class _Collector:
             return await self._client.get(_DEPLOYMENTS, self._home, "serried")
         return None
 
-    async def _read_way(self) -> None:
+    async def _read_method(self) -> None:
         with suppress(Forbidden):
             deployment, gated = await self._find_deployment() or {}, self._seen.flags.get("hold") == "gate"
             with suppress(NotFound, Forbidden):
                 await self._client.get(_CONFIG_MAPS, self._home, _HOLD)
                 gated = True
-            self._seen = replace(self._seen, way=read_way(deployment, gated=gated))
+            self._seen = replace(self._seen, method=read_method(deployment, gated=gated))
 
     async def _read_definitions(self) -> None:
         releases: dict[str, str] = {}
@@ -426,7 +432,7 @@ class _Collector:
         self._seen = replace(self._seen, policies=frozenset(policies), bound_policies=frozenset(bound))
 
     async def _find_version(self, plural: str) -> str:
-        """The best version in which the API server serves such policies; "" for none."""
+        """Return the preferred version in which the API server serves such policies, "" for none."""
         group = await self._client.read("/apis/admissionregistration.k8s.io")
         for each in group.get("versions", ()):
             served = await self._client.read(f"/apis/{each['groupVersion']}")
@@ -439,7 +445,7 @@ class _Collector:
             f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await self._list(_DEPLOYMENTS)
         ]
         found = sorted(name for name in names if any(word in name for word in _AUTOSCALERS))
-        others = ((name, NEIGHBOURS[word]) for name in sorted(names) for word in NEIGHBOURS if word in name)
+        others = ((name, INTERFERENCES[word]) for name in sorted(names) for word in INTERFERENCES if word in name)
         self._seen = replace(self._seen, autoscalers=tuple(found), neighbours=tuple(others))
 
     async def _read_webhooks(self) -> None:
@@ -451,7 +457,10 @@ class _Collector:
 
 
 def _subtract(ours: str, theirs: str) -> float | None:
-    """The extender's time less the API server's, read one after the other; None where one is not known."""
+    """Return the extender's time minus the API server's, in seconds; None if one is unknown.
+
+    They were read one right after the other.
+    """
     if not ours or not theirs:
         return None
     return (datetime.fromisoformat(ours) - parsedate_to_datetime(theirs)).total_seconds()

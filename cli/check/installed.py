@@ -1,4 +1,4 @@
-"""With which tool Serried was installed, and so with which command a part of it is put right."""
+"""The way in which Serried was installed, and so the command that repairs a part of the installation."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,17 +15,17 @@ _CONTAINERS = ("initContainers", "containers")
 
 
 class Tool(StrEnum):
-    """The tool that has installed Serried."""
+    """The tool that installed Serried."""
 
     HELM = "helm"
     SERRIED = "serried"
 
     KUBECTL = "kubectl"
-    """``kubectl apply -k``, or a tool that does as it does."""
+    """``kubectl apply -k``, or a tool that works in the same way."""
 
 
 class Piece(StrEnum):
-    """A part of an installation; the value is its folder in ``manifests/kustomize``."""
+    """A part of an installation. The value is its folder in ``manifests/kustomize``."""
 
     CRDS = "crds"
     RBAC = "rbac"
@@ -38,22 +38,22 @@ class Piece(StrEnum):
 
 
 _VALUES: Mapping[Piece, str] = {Piece.VOLUMES_AND_DEVICES: " --set volumesAndDevices.enabled=true"}
-"""Values to add to ``helm upgrade`` for a part that a release may lack. Its own values say the shape."""
+"""Options of ``helm upgrade`` for a part that a release may lack. The shape is in the release's own values."""
 
 
-class Way(NamedTuple):
-    """How an installation was made."""
+class InstallMethod(NamedTuple):
+    """The way in which an installation was made."""
 
     tool: Tool = Tool.KUBECTL
 
     release: str = ""
-    """The name of Helm's release, and its namespace behind a blank and ``-n``."""
+    """The name of Helm's release, followed by ``-n`` and its namespace."""
 
     options: str = ""
     """The options of ``serried install`` that make the same installation again."""
 
-    def put(self, piece: Piece) -> str:
-        """The command that puts a part into the cluster as it is shipped."""
+    def command_for(self, piece: Piece) -> str:
+        """Return the command that restores a part of the installation as it is shipped."""
         if self.tool is Tool.HELM and piece is Piece.CRDS:
             return "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
         if self.tool is Tool.HELM:
@@ -63,9 +63,9 @@ class Way(NamedTuple):
         return f"kubectl apply -k manifests/kustomize/{piece}"
 
     def use_scheduler(self, minor: int) -> str:
-        """The command, or the edit, that gives it a kube-scheduler of the API server's minor version."""
+        """Return the command or the edit for a kube-scheduler of the API server's minor version."""
         if self.tool is Tool.HELM:
-            return f"{self._upgrade()} --set scheduler.image.tag="  # empty: the API server's
+            return f"{self._upgrade()} --set scheduler.image.tag="  # empty: the API server's version
         if self.tool is Tool.SERRIED:
             return self._install()
         return f"set newTag: v1.{minor}.x for kube-scheduler in manifests/kustomize/base/kustomization.yaml"
@@ -77,18 +77,18 @@ class Way(NamedTuple):
         return f"serried install {self.options}"
 
 
-KUBECTL = Way()
-"""How an installation was made of which nothing else is known."""
+KUBECTL = InstallMethod()
+"""The method that is assumed if nothing is known about an installation."""
 
 
-def read_way(deployment: Raw, *, gated: bool = False) -> Way:
-    """How the installation was made to which the extender's Deployment belongs; ``gated`` if it has the gate."""
+def read_method(deployment: Raw, *, gated: bool = False) -> InstallMethod:
+    """Return the method by which the extender's Deployment was installed; ``gated``: the installation has the gate."""
     metadata = read_map(deployment, "metadata")
     if read_text(read_map(metadata, "labels"), MANAGED_BY) == "Helm":
         name = read_text(read_map(metadata, "annotations"), _RELEASE, "RELEASE")
-        return Way(Tool.HELM, release=f"{name} -n {read_text(metadata, 'namespace')}")
+        return InstallMethod(Tool.HELM, release=f"{name} -n {read_text(metadata, 'namespace')}")
     if any(each.get("manager") == INSTALLER for each in read_objects(metadata, "managedFields")):
-        return Way(Tool.SERRIED, options=_read_options(deployment, gated=gated))
+        return InstallMethod(Tool.SERRIED, options=_read_options(deployment, gated=gated))
     return KUBECTL
 
 

@@ -1,4 +1,4 @@
-"""The terms of ``serried check``: what was found out about an installation, what is said of it, the rights it needs."""
+"""The values of ``serried check``: what was read from an installation, the findings, and the rights that it needs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,30 +8,30 @@ from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
-from cli.check.installed import KUBECTL, Piece, Way
+from cli.check.installed import KUBECTL, InstallMethod, Piece
 from serried.api.kinds import OWNER_KINDS, PARENTS, OwnerKind
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
 from serried.api.topology import LevelTable
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """The importance of a finding."""
 
     ERROR = "error"
-    """A promise of Serried does not hold, or gangs do not start."""
+    """Gangs do not start, or Serried does not do what it promises."""
 
     WARNING = "warning"
-    """It works, but costs something, or fails in a case that has not come yet."""
+    """Serried works, but something is slow, or will fail in a case that may still come."""
 
     UNKNOWN = "unknown"
-    """It could not be looked at."""
+    """The check was not possible."""
 
     NOTE = "note"
     """No mistake, but good to know."""
 
 
 class Area(StrEnum):
-    """What is checked together, and is chosen by ``--only``."""
+    """A group of checks, which ``--only`` selects."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
@@ -43,19 +43,19 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One mistake."""
+    """One mistake, with its fix."""
 
     severity: Severity
     area: Area
 
     where: str
-    """The object, the field or the file."""
+    """The object, field or file with the mistake."""
 
     what: str
-    """The mistake, and what follows from it."""
+    """The mistake, and its consequence."""
 
     fix: str
-    """What to do."""
+    """The action to take."""
 
 
 EXTENDER = "serried"
@@ -69,13 +69,13 @@ class Right(NamedTuple):
     verb: str
     group: str
     resource: str
-    """With its subresource, if it is about one: pods/binding."""
+    """The resource, with the subresource if the right is about one: pods/binding."""
 
     name: str = ""
-    """The only object that it is about; "" for every one."""
+    """The name of the only object that the right is about, "" for all."""
 
     home: bool = False
-    """Whether it is about the namespace of the ServiceAccount alone."""
+    """Whether the right is needed in the namespace of the ServiceAccount only."""
 
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -83,25 +83,25 @@ class Right(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What several rights are for."""
+    """A purpose for which several rights are needed."""
 
     verbs: str
-    """One or more, with blanks between them."""
+    """The verbs, with blanks between them."""
 
     resources: str
-    """The same, as kubectl writes them: jobs/finalizers.batch."""
+    """The resources in kubectl's form, with blanks between them: jobs/finalizers.batch."""
 
     without: str
-    """What follows where they are missing."""
+    """The consequence if a right is missing."""
 
     vital: bool = True
-    """Whether gangs do not start as promised without them."""
+    """Whether a missing right is an error, because gangs do not start as promised."""
 
     name: str = ""
     home: bool = False
 
     component: Piece | None = None
-    """The part of an installation that grants them; None for the roles that every installation has."""
+    """The part of an installation that grants the rights; None for the roles of every installation."""
 
 
 _extra = partial(Need, vital=False)
@@ -109,7 +109,7 @@ _of_component = partial(_extra, component=Piece.VOLUMES_AND_DEVICES)
 
 
 def _both(*resources: str) -> str:
-    """These resources in both groups that serve Workloads and PodGroups."""
+    """Return the resources in both API groups that serve Workloads and PodGroups."""
     return " ".join(
         f"{each}.{group}" for group in ("scheduling.k8s.io", "scheduling.serried.dev") for each in resources
     )
@@ -228,11 +228,11 @@ ELECTING_NEEDS = {
         Need("get patch", _SLICES, _SERVED, name="serried-verbs", home=True),
     ),
 }
-"""The same where the extenders elect their leader themselves (``--lease-mode hold``)."""
+"""The needs if the extenders elect their leader themselves (``--lease-mode hold``)."""
 
 
 def list_rights(needs_by_account: Mapping[str, Iterable[Need]]) -> dict[Right, Need]:
-    """Every right, and what it is for; the first need where several have it."""
+    """Return every right with its need; if several needs have a right, the first one."""
     rights: dict[Right, Need] = {}
     for account, needs in needs_by_account.items():
         for need in needs:
@@ -243,7 +243,7 @@ def list_rights(needs_by_account: Mapping[str, Iterable[Need]]) -> dict[Right, N
 
 
 _USUAL_EXTENDER_SECONDS = 5.0
-"""kube-scheduler's ``httpTimeout`` where none is said (upstream's pkg/scheduler/extender.go)."""
+"""kube-scheduler's default of ``httpTimeout`` (upstream's pkg/scheduler/extender.go)."""
 
 _USUAL_LEASE = "kube-system/kube-scheduler"
 _USUAL_QPS = 50
@@ -252,19 +252,19 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 
 
 class Managed(NamedTuple):
-    """One of ``managedResources``."""
+    """An item of ``managedResources``."""
 
     name: str
     ignored: bool
-    """``ignoredByScheduler``."""
+    """The field ``ignoredByScheduler``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One of ``extenders``."""
+    """An item of ``extenders``."""
 
     place: int
-    """Its index in the list."""
+    """The index in the list."""
 
     url: str = ""
     filter_verb: str = ""
@@ -278,55 +278,55 @@ class Entry:
 
 
 class Profile(NamedTuple):
-    """One of ``profiles``."""
+    """An item of ``profiles``."""
 
     scheduler: str
 
     percentage: int | None
-    """``percentageOfNodesToScore``; None where nothing is said."""
+    """The field ``percentageOfNodesToScore``; None if unset."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """A KubeSchedulerConfiguration, as far as Serried depends on it."""
+    """The fields of a KubeSchedulerConfiguration that Serried depends on."""
 
     source: str
-    """The file or ConfigMap."""
+    """The file or ConfigMap with the configuration."""
 
     entries: tuple[Entry, ...] = ()
     profiles: tuple[Profile, ...] = (Profile("default-scheduler", None),)
 
     percentage: int | None = None
-    """``percentageOfNodesToScore`` of all profiles that say nothing."""
+    """``percentageOfNodesToScore`` for the profiles that leave it unset."""
 
     elects: bool = True
     lease: str = _USUAL_LEASE
-    """Namespace and name."""
+    """Namespace and name of the Lease, with a slash between them."""
 
     qps: float = _USUAL_QPS
 
 
-class Neighbour(NamedTuple):
-    """What another one does, and what to do about it."""
+class Interference(NamedTuple):
+    """The effect of another program on Serried, and what to do about it."""
 
     what: str
     fix: str
 
 
-_GANGS = Neighbour(
+_GANGS = Interference(
     "it starts gangs, too: on nodes that both use, each takes room that the other has planned for, so that gangs of "
     "both start later",
     "give each of them nodes of its own, by taints or labels (docs/faq.md)",
 )
-NEIGHBOURS: Mapping[str, Neighbour] = {
+INTERFERENCES: Mapping[str, Interference] = {
     **dict.fromkeys(("volcano-scheduler", "yunikorn-scheduler", "kai-scheduler", "koord-scheduler"), _GANGS),
     "scheduler-plugins-scheduler": _GANGS,
-    "kueue-controller-manager": Neighbour(
+    "kueue-controller-manager": Interference(
         "it lets Jobs in before they have pods; for a ResourceFlavor with a topologyName it chooses domains, too",
         "leave topologyName out of what Jobs of Serried use",
     ),
 }
-"""Who else decides about pods, by a part of the name of its Deployment."""
+"""Other programs that decide about pods, by a part of the name of their Deployment."""
 
 
 DEFAULT_FLAGS: Mapping[str, str] = {
@@ -342,29 +342,29 @@ DEFAULT_FLAGS: Mapping[str, str] = {
     "scheduler-name": "serried",
     "stamp": "auto",
 }
-"""What an extender without flags does, of what is looked at. ``isolated`` is not here: the configuration shows it."""
+"""The extender's defaults of the flags that are checked. ``isolated`` is not among them: the configuration shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An installation. What is None was not looked at, or could not be: `unread` says which and why."""
+    """The facts about one installation. A fact that was not or could not be read is None; `unread` names the latter."""
 
     config: SchedulerConfig | None = None
 
     flags: Mapping[str, str] = field(default_factory=dict)
-    """The extender's flags, without dashes before the name: from its ``/debug/config``, else `DEFAULT_FLAGS`."""
+    """The extender's flags by name without dashes: from its ``/debug/config``, otherwise `DEFAULT_FLAGS`."""
 
     selfcheck: Raw | None = None
     """The extender's ``/debug/selfcheck``."""
 
     silence: str = ""
-    """Why the extender gives no answer; "" where it does, or was not asked. What only it knows is in `unread` then."""
+    """The reason why the extender does not answer, "" if it does. `unread` lists what only the extender knows then."""
 
     skew_seconds: float | None = None
-    """By how much the extender's clock is ahead of the API server's."""
+    """Seconds by which the extender's clock is ahead of the API server's."""
 
     denied: frozenset[Right] | None = None
-    """The rights that the shipped roles would grant, and nobody grants."""
+    """The rights that the shipped roles grant and that are missing here."""
 
     nodes: Mapping[str, Mapping[str, str]] | None = None
     """The labels of each node."""
@@ -373,36 +373,36 @@ class Observed:
     """The topology keys that groups ask for."""
 
     levels: LevelTable | None = None
-    """Which label stands for each level; None before the extender has written it."""
+    """The labels of the topology levels; None before the extender has written them."""
 
     policies: frozenset[str] | None = None
     """The names of all admission policies."""
 
     bound_policies: frozenset[str] = frozenset()
-    """The names of those that have a binding."""
+    """The names of the admission policies with a binding."""
 
     autoscalers: tuple[str, ...] | None = None
 
-    neighbours: tuple[tuple[str, Neighbour], ...] = ()
-    """What else decides about pods: the Deployment or the webhook of each."""
+    neighbours: tuple[tuple[str, Interference], ...] = ()
+    """Other programs that decide about pods, each by its Deployment or webhook."""
 
-    way: Way = KUBECTL
-    """How it was installed."""
+    method: InstallMethod = KUBECTL
+    """The method by which Serried was installed."""
 
     definitions: Mapping[str, str] | None = None
-    """Of which release each CRD of ours is, by its plural; "" for one that does not say."""
+    """The release of each of Serried's CRDs by plural name; "" if the CRD does not tell."""
 
     absence: Finding | None = None
-    """That nothing is installed. Then nothing else was looked at."""
+    """The finding that Serried is not installed. Nothing else was read then."""
 
     server_version: str = ""
-    """Of the API server, for example v1.37.1."""
+    """Version of the API server, for example v1.37.1."""
 
     scheduler_version: str = ""
-    """Of the kube-scheduler beside the extender; "" where its image does not say."""
+    """Version of the kube-scheduler beside the extender; "" if its image does not tell."""
 
     unread: tuple[tuple[Area, str, str], ...] = ()
-    """What could not be looked at: area, what, why."""
+    """The facts that could not be read: area, fact, reason."""
 
     @property
     def extenders_elect(self) -> bool:
@@ -411,7 +411,7 @@ class Observed:
 
 
 def decode_scheduler_config(source: str, document: Any) -> SchedulerConfig:
-    """The configuration in a parsed document. Raises ValueError for any other."""
+    """Return the configuration in a parsed document. Raises ValueError for another document."""
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
         raise ValueError(f"{source} holds no KubeSchedulerConfiguration")
     election = read_map(document, "leaderElection")
@@ -454,7 +454,7 @@ def _read_percentage(obj: Raw) -> int | None:
 
 
 def parse_duration(text: str) -> float:
-    """The seconds in a duration as Go writes it. Raises ValueError for anything else."""
+    """Return the seconds of a duration in Go's form. Raises ValueError for other text."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration such as 15m or 5s")

@@ -1,9 +1,9 @@
-"""Admission webhooks of others that may stop Serried: what it writes of pods fails where they do not answer."""
+"""Other programs' admission webhooks that may stop Serried: its writes to pods fail while they do not answer."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
-from cli.check.observed import Neighbour
+from cli.check.observed import Interference
 from serried.api.names import Raw, read_map, read_objects, read_required, read_text, read_texts
 from serried.kube.client import ApiClient
 from serried.kube.wire import Resource, Selection
@@ -19,39 +19,39 @@ _WRITES: Mapping[tuple[str, str], str] = {
     ("CREATE", "pods/eviction"): "nobody is evicted for a gang of higher priority",
     ("DELETE", "pods"): "a gang of disruption mode all goes in part",
 }
-"""What Serried writes of pods, and what follows where it may not; the worst first."""
+"""Serried's writes to pods, each with the consequence if it is rejected; the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An admission webhook without whose answer the API server refuses what Serried writes of pods."""
+    """An admission webhook without whose answer the API server rejects a write of Serried to pods."""
 
     configuration: str
-    """As kubectl names it: validatingwebhookconfiguration/vet."""
+    """The configuration in kubectl's form: validatingwebhookconfiguration/vet."""
 
     name: str
 
     writes: tuple[tuple[str, str], ...]
-    """Those of `_WRITES` that it is asked about."""
+    """The writes of `_WRITES` that the webhook is asked about."""
 
     service: tuple[str, str] | None
-    """Namespace and name; None if it has a URL instead."""
+    """Namespace and name of the webhook's Service; None if it has a URL instead."""
 
     @property
     def place(self) -> str:
-        """The configuration and the webhook in it."""
+        """The configuration, and the webhook in it."""
         return f"{self.configuration}: {self.name}"
 
-    def tell(self) -> Neighbour:
-        """What may happen."""
+    def describe_risk(self) -> Interference:
+        """Return the finding for a webhook that answers now: what happens if it stops."""
         what = f"it is asked about {self._written} first (failurePolicy Fail): while it does not answer, {self._result}"
-        return Neighbour(what, "run more than one replica of it, and let its selectors leave out the pods of gangs")
+        return Interference(what, "run more than one replica of it, and let its selectors leave out the pods of gangs")
 
-    def tell_silent(self) -> Neighbour:
-        """What happens where no pod of its Service is ready."""
+    def describe_outage(self) -> Interference:
+        """Return the finding for a webhook whose Service has no ready pod."""
         there = "/".join(self.service or ())
         what = f"no pod is ready behind its Service {there}, so {self._written} fails (failurePolicy Fail): "
-        return Neighbour(what + self._result, f"start it, or remove it: kubectl delete {self.configuration}")
+        return Interference(what + self._result, f"start it, or remove it: kubectl delete {self.configuration}")
 
     @property
     def _written(self) -> str:
@@ -63,22 +63,22 @@ class Webhook:
 
 
 def decode_webhooks(kind: str, configuration: Raw) -> Iterator[Webhook]:
-    """The webhooks of a configuration that may stop Serried. Raises ValueError for what is malformed.
+    """Yield the webhooks of a configuration that may stop Serried. Raises ValueError for a malformed one.
 
-    Selectors and conditions do not count: which pods will be members is not known.
+    Selectors and conditions are ignored: which pods will be members is unknown.
     """
     name = read_required(read_map(configuration, "metadata"), "name")
     for each in read_objects(configuration, "webhooks"):
         rules = read_objects(each, "rules")
-        writes = tuple(write for write in _WRITES if any(_concerns(rule, *write) for rule in rules))
+        writes = tuple(write for write in _WRITES if any(_matches(rule, *write) for rule in rules))
         if writes and read_text(each, "failurePolicy", "Fail") == "Fail":
             service = read_map(read_map(each, "clientConfig"), "service")
             there = (read_required(service, "namespace"), read_required(service, "name")) if service else None
             yield Webhook(f"{kind}/{name}", read_required(each, "name"), writes, there)
 
 
-def _concerns(rule: Raw, verb: str, resource: str) -> bool:
-    """As the API server matches them (apiserver/pkg/admission/plugin/webhook/predicates/rules)."""
+def _matches(rule: Raw, verb: str, resource: str) -> bool:
+    """Whether a rule covers the write, by the API server's own logic (apiserver, plugin/webhook/predicates/rules)."""
     return (
         not {"*", ""}.isdisjoint(read_texts(rule, "apiGroups"))
         and not {"*", "v1"}.isdisjoint(read_texts(rule, "apiVersions"))
@@ -89,15 +89,21 @@ def _concerns(rule: Raw, verb: str, resource: str) -> bool:
 
 
 def _covers(pattern: str, resource: str) -> bool:
-    """Whether ``*/*``, ``pods/*`` or ``*/status`` means it, too; ``*`` alone means no subresource."""
+    """Whether a pattern such as ``*/*``, ``pods/*`` or ``*/status`` covers the resource.
+
+    ``*`` covers no subresources.
+    """
     (kind, _, part), (wanted, _, subresource) = pattern.partition("/"), resource.partition("/")
     return kind in {"*", wanted} and part in {"*", subresource}
 
 
-async def collect_webhooks(client: ApiClient) -> list[tuple[str, Neighbour]]:
-    """Those of the cluster. Raises ApiError, and ValueError for what is malformed."""
+async def collect_webhooks(client: ApiClient) -> list[tuple[str, Interference]]:
+    """Return the findings for the cluster's webhooks, each with its place.
+
+    Raises ApiError, and ValueError if malformed.
+    """
     return [
-        (each.place, each.tell() if await _is_served(client, each) else each.tell_silent())
+        (each.place, each.describe_risk() if await _is_served(client, each) else each.describe_outage())
         async for each in _find_webhooks(client)
     ]
 
@@ -111,7 +117,7 @@ async def _find_webhooks(client: ApiClient) -> AsyncIterator[Webhook]:
 
 
 async def _is_served(client: ApiClient, webhook: Webhook) -> bool:
-    """Whether a pod behind its Service is ready; what a URL leads to is not known."""
+    """Whether the webhook's Service has a ready pod. A webhook with a URL counts as served."""
     if webhook.service is None:
         return True
     namespace, name = webhook.service

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from cli.install import Install, Installation, Layout, complete, list_left, read_shipped, render
+from cli.install import Install, Installation, Layout, list_obsolete, plan_installation, read_shipped, render
 from cli.output import CommandError
 from cli.transport import open_client
 from serried import IMAGE, __version__
@@ -35,7 +35,7 @@ HOME = "/apis/apps/v1/namespaces/serried-system/deployments"
 def test_shape_and_scheduler_are_those_of_the_cluster_or_those_asked_for(
     cluster: str, shape: Layout, scheduler: str, made: tuple[Layout, str]
 ) -> None:
-    plan = complete(replace(ASKED, shape=shape, scheduler_version=scheduler), {"gitVersion": cluster})
+    plan = plan_installation(replace(ASKED, shape=shape, scheduler_version=scheduler), {"gitVersion": cluster})
     assert (plan.shape, plan.scheduler_version) == made
     assert plan.scheduler == f"registry.k8s.io/kube-scheduler:v{made[1]}"
 
@@ -50,12 +50,12 @@ def test_shape_and_scheduler_are_those_of_the_cluster_or_those_asked_for(
 )
 def test_a_cluster_that_is_too_old_is_told_of(cluster: str, shape: Layout, said: str) -> None:
     with pytest.raises(CommandError, match=said):
-        complete(replace(ASKED, shape=shape), {"gitVersion": cluster})
+        plan_installation(replace(ASKED, shape=shape), {"gitVersion": cluster})
 
 
 @pytest.mark.parametrize("shape", [Layout.ISOLATED, Layout.GATE, Layout.BASE])
 def test_every_container_has_its_image_and_the_scheduler_its_configuration(shape: Layout) -> None:
-    objects = render(complete(replace(ASKED, shape=shape), {"gitVersion": "v1.37.1"}))
+    objects = render(plan_installation(replace(ASKED, shape=shape), {"gitVersion": "v1.37.1"}))
     pods = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
     images = {each["image"] for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])}
     assert images == {"registry/serried:1", "registry.k8s.io/kube-scheduler:v1.37.1"}
@@ -68,9 +68,13 @@ def test_every_container_has_its_image_and_the_scheduler_its_configuration(shape
 
 
 def test_another_shape_takes_out_what_it_has_not() -> None:
-    plan = complete(replace(ASKED, shape=Layout.BASE), {"gitVersion": "v1.37.1"})
-    assert {each["metadata"]["name"] for each in list_left(plan)} == {"serried-hold", "serried-gate", "serried-marker"}
-    assert list_left(replace(plan, shape=Layout.ISOLATED)) == []
+    plan = plan_installation(replace(ASKED, shape=Layout.BASE), {"gitVersion": "v1.37.1"})
+    assert {each["metadata"]["name"] for each in list_obsolete(plan)} == {
+        "serried-hold",
+        "serried-gate",
+        "serried-marker",
+    }
+    assert list_obsolete(replace(plan, shape=Layout.ISOLATED)) == []
 
 
 def test_what_is_installed_has_the_label_by_which_it_is_uninstalled() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cli.output import OutputFormat, Part, lay_out, make_table, tell, tell_amount, tell_time, write
+from cli.output import OutputFormat, Part, format_amount, format_time, format_times, lay_out, make_table, write
 
 Draw = Callable[[str], Part]
 
@@ -75,7 +75,7 @@ def test_a_table_without_rows_is_none() -> None:
     ],
 )
 def test_amounts_are_in_units_that_people_write(name: str, amount: int, said: str) -> None:
-    assert tell_amount(name, amount) == said
+    assert format_amount(name, amount) == said
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_amounts_are_in_units_that_people_write(name: str, amount: int, said: st
     ],
 )
 def test_times_are_told_from_now_and_by_the_own_clock(time: str, said: str) -> None:
-    assert tell_time(time) == said
-    assert tell(f"BehindHead: it begins {time}, later") == f"BehindHead: it begins {said}, later"
+    assert format_time(time) == said
+    assert format_times(f"BehindHead: it begins {time}, later") == f"BehindHead: it begins {said}, later"
 
 
 def test_a_time_in_a_sentence_loses_its_at() -> None:
-    assert tell("room at 2026-01-01T09:45:10Z, that 09:00") == "room in 15 min (10:45:10), that 09:00"
+    assert format_times("room at 2026-01-01T09:45:10Z, that 09:00") == "room in 15 min (10:45:10), that 09:00"

@@ -396,7 +396,7 @@ async def test_what_does_not_go_is_named(server: FakeApiServer, monkeypatch: pyt
 async def free(server: FakeApiServer, removal: Removal = REMOVAL) -> list[str]:
     said: list[str] = []
     async with server.client() as client:
-        await Uninstall(client, removal, "the API server", said.append).free()
+        await Uninstall(client, removal, "the API server", said.append).free_pods_and_groups()
     return said
 
 

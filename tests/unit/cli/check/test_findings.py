@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cli.check.checks import POLICIES
-from cli.check.command import examine
+from cli.check.command import run_checks
 from cli.check.observed import (
     CONTROLLER,
     ELECTING_NEEDS,
@@ -547,11 +547,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize("isolated", ["off", "on"])
 def test_the_shipped_installation_has_no_mistake(isolated: str) -> None:
-    assert examine(install(isolated)) == []
+    assert run_checks(install(isolated)) == []
 
 
 def test_beside_the_cluster_s_scheduler_only_the_other_profile_s_batching_is_named() -> None:
-    (finding,) = examine(install_beside_the_cluster_s_scheduler())
+    (finding,) = run_checks(install_beside_the_cluster_s_scheduler())
     assert finding.severity is WARNING
     assert finding.what.endswith("pods of default-scheduler lose opportunistic batching")
 
@@ -571,7 +571,7 @@ def test_beside_the_cluster_s_scheduler_only_the_other_profile_s_batching_is_nam
 def test_extenders_that_elect_their_leader_need_more_rights(right: tuple[str, str, str, str], without: str) -> None:
     verb, group, resource, name = right
     taken = deny(Right(EXTENDER, verb, group, resource, name, home=True))
-    assert examine(taken(install())) == []
+    assert run_checks(taken(install())) == []
     (finding,) = find(taken(install_beside_the_cluster_s_scheduler()), without)
     assert (finding.severity, finding.area) == (ERROR, Area.RIGHTS)
     assert "manifests/kustomize/overlays/control-plane" in finding.fix
@@ -586,8 +586,8 @@ def test_every_policy_that_all_installations_have_is_missed_where_it_is_gone() -
 
 def find(seen: Observed, what: str) -> list[Finding]:
     """The findings that say so; both entries may have the same mistake."""
-    found = [finding for finding in examine(seen) if what in finding.what]
-    assert found, examine(seen)
+    found = [finding for finding in run_checks(seen) if what in finding.what]
+    assert found, run_checks(seen)
     return found
 
 
@@ -628,27 +628,27 @@ def test_a_mistake_in_an_isolated_installation_is_found(make: Change, what: str)
 
 def test_of_the_api_level_that_is_not_in_use_no_right_is_needed() -> None:
     unused = deny(Right(EXTENDER, "list", "scheduling.serried.dev", "podgroups"))
-    assert examine(unused(install())) == []
+    assert run_checks(unused(install())) == []
 
 
 def test_adaptive_sampling_is_no_mistake_where_members_are_nominated() -> None:
-    assert examine(set_many(percentage=0, stamp="auto")(install())) == []
-    assert examine(set_many(percentage=100, stamp="never")(install())) == []
+    assert run_checks(set_many(percentage=0, stamp="auto")(install())) == []
+    assert run_checks(set_many(percentage=100, stamp="never")(install())) == []
 
 
 def test_a_scheduler_that_is_one_minor_version_older_is_no_mistake() -> None:
-    assert examine(replace(install(), scheduler_version="v1.36.0")) == []
+    assert run_checks(replace(install(), scheduler_version="v1.36.0")) == []
 
 
 def test_what_could_not_be_read_is_said() -> None:
     seen = replace(install(), denied=None, unread=((Area.RIGHTS, "rights", "403"),))
-    (finding,) = examine(seen)
+    (finding,) = run_checks(seen)
     assert (finding.severity, finding.where) == (Severity.UNKNOWN, "rights")
-    assert examine(seen, [Area.NODES]) == []
+    assert run_checks(seen, [Area.NODES]) == []
 
 
 def test_what_each_level_means_is_a_note_and_other_devices_are_named_where_they_differ() -> None:
-    (note,) = examine(replace(install(), levels=LEVEL_TABLE))
+    (note,) = run_checks(replace(install(), levels=LEVEL_TABLE))
     assert (note.severity, note.where) == (Severity.NOTE, "levels")
     assert note.what == (
         f"host nothing, nvlink nothing, rack means {RACK} on 12 of 12, block nothing, spine nothing, zone means {ZONE} "
@@ -658,13 +658,13 @@ def test_what_each_level_means_is_a_note_and_other_devices_are_named_where_they_
 
 
 def test_keys_that_stand_for_levels_are_told_of_once_as_levels() -> None:
-    found = examine(relabel(astray={ZONE: "z1", RACK: "r0"})(replace(install(), levels=LEVEL_TABLE)))
+    found = run_checks(relabel(astray={ZONE: "z1", RACK: "r0"})(replace(install(), levels=LEVEL_TABLE)))
     assert [each.where for each in found] == ["levels rack, zone", "levels"]
 
 
 def test_errors_stand_before_warnings() -> None:
     seen = replace(change_entry(0, ignorable=True, preemptVerb=None)(install()), skew_seconds=-7.0)
-    assert [finding.severity for finding in examine(seen)] == [ERROR, WARNING, WARNING]
+    assert [finding.severity for finding in run_checks(seen)] == [ERROR, WARNING, WARNING]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5s", 5.0), ("15m", 900.0), ("1m30s", 90.0), ("500ms", 0.5)])
