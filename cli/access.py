@@ -251,7 +251,7 @@ async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]
     for debug, check in found:
         if check.get("active"):
             return debug
-    print_note("no extender leads at the moment, so one that does not is asked: it knows no plans")
+    print_note("no extender leads at the moment: the answer is from one that does not lead, and knows no plans")
     return found[0][0]
 
 

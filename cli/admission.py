@@ -53,7 +53,7 @@ _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A number of equal pods."""
+    """A pod, and how many equal ones the manifest creates."""
 
     pod: Raw
     """One of the pods, as admission returned it."""
@@ -189,7 +189,7 @@ def _show(name: str, amount: int) -> str:
 
 @dataclass(slots=True)
 class Admitted:
-    """The result of `admit`."""
+    """The objects of the manifests after the dry run: changed by admission, rejected, or not checked."""
 
     objects: list[Any] = field(default_factory=list)
     """The objects in their order, with the pod specs that admission returned; None where the pods are rejected.

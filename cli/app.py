@@ -121,7 +121,7 @@ COMMANDS = (
     Command("check", _load_check, "Find mistakes in an installation, and show how to fix them."),
     Command("uninstall", _load_uninstall, "Remove Serried, and what it has set on pods and groups."),
     Command("whatif", _load_whatif, "Show whether gangs would fit, where, and at whose cost."),
-    Command("replay", _load_replay, "Make the decisions of snapshots again, without a cluster."),
+    Command("replay", _load_replay, "Repeat the decisions of snapshots, without a cluster."),
     Command("version", _load_version, "Show the versions of the command and of what runs."),
 )
 """The commands in the order of ``serried --help``."""
@@ -131,7 +131,7 @@ _PROCESSES = {
     "controller": "Run the controller, which creates the PodGroups of gangs.",
 }
 
-_REPORT = f"This is a mistake in Serried {__version__}: report it, with the lines above and the command."
+_REPORT = f"This is a defect in Serried {__version__}: report it, with the lines above and the command."
 
 _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for code in ExitCode) + "."
 

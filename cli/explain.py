@@ -171,7 +171,7 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     yield "kind", ", ".join(filter(None, (kind, size)))
     yield "state", find_state(group).capitalize()
     _, colon, sentence = group["message"].partition(": ")
-    yield "reason", group["reason"] or "none yet: it has not been looked at"
+    yield "reason", group["reason"] or "none yet: Serried has not tried to plan it"
     yield "why", format_times(sentence if colon else group["message"])
     if advice := advise(group["reason"], group["message"], group["topologyKey"]):
         yield "what helps", advice

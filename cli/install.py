@@ -118,11 +118,13 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         show_default=False,
-        help="isolated: only pods of gangs ever call Serried. gate: all its pods do. base: the same without "
-        "scheduling gates. Default: isolated, on Kubernetes 1.35 base.",
+        help="isolated: the scheduler calls Serried for pods of gangs only. gate: for all its pods. base: for all, and "
+        "without scheduling gates. Default: isolated, on Kubernetes 1.35 base.",
     ),
 ]
-Wait = Annotated[int, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait until it runs.")]
+Wait = Annotated[
+    int, typer.Option("--timeout", min=1, metavar="SECONDS", help="How long to wait until Serried is ready.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be applied as YAML, and do nothing.")]
 
 
@@ -178,9 +180,7 @@ async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: 
             await work.apply(objects)
             await work.await_ready(seconds)
         except ApiError as error:
-            said = (
-                f"{server}: {describe_failure(error)}; run the command again when this is mended: it goes on from there"
-            )
+            said = f"{server}: {describe_failure(error)}; fix this and run the command again: it continues from there"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
     await check_after(target)
     sys.stdout.write(_NEXT.format(version=__version__))
@@ -298,12 +298,12 @@ class Install:
             labels = (there or {"metadata": {}})["metadata"].get("labels") or {}
             where, home = f"{each['kind'].lower()} {each['metadata']['name']}", labels.get(INSTALLATION, HOME)
             if labels.get(MANAGED_BY) == "Helm":
-                what = "Helm has installed it, and would take back what is changed beside it"
-                fix = "use helm upgrade, or helm uninstall before"
+                what = "Helm installed it, and would revert changes made without Helm"
+                fix = "use helm upgrade, or run helm uninstall first"
                 found.setdefault("Helm", Finding(Severity.ERROR, Area.CLUSTER, where, what, fix))
             elif home != HOME:
-                what = f"it is of the installation in namespace {home}, which would lose it"
-                fix = f"remove that one before: serried uninstall --serried-namespace {home}"
+                what = f"it belongs to the installation in namespace {home}, which would lose it"
+                fix = f"remove that installation first: serried uninstall --serried-namespace {home}"
                 found.setdefault(home, Finding(Severity.ERROR, Area.CLUSTER, where, what, fix))
         return list(found.values())
 
@@ -332,7 +332,7 @@ class Install:
             return []  # the check of rights reports it
         waiting = [each for each in found if isinstance(each, Pod) and each.pending and each.linked and not each.marked]
         counts = Counter(f"{each.namespace}/{_name_owner(each)}" for each in waiting)
-        fix = "create them anew when Serried runs, or install with --shape base, which makes a gang of them"
+        fix = "create them again once Serried runs, or install with --shape base, which schedules them as a gang"
         return [
             Finding(Severity.WARNING, Area.CLUSTER, where, _describe_early(count), fix)
             for where, count in counts.items()
@@ -353,7 +353,7 @@ class Install:
                 made = await self._client.apply(resource, namespace, name, wanted, manager=INSTALLER)
             except ApiError as error:
                 said = f"{resource} {_place(namespace, name)} was refused: {describe_failure(error)}"
-                raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended") from error
+                raise CommandError(ExitCode.NO, f"{said}. Fix this and run the command again") from error
             if there is None or _read_content(there) != _read_content(made):
                 self._say(f"{'created' if there is None else 'changed'} {resource} {_place(namespace, name)}\n")
         for each in list_obsolete(self._plan):
@@ -377,7 +377,7 @@ class Install:
             await self._check_images()
             if time.monotonic() > deadline:
                 said = f"not ready after {seconds:g} s: {'; '.join(missing)}"
-                raise CommandError(ExitCode.NO, f"{said}. Run the command again when this is mended")
+                raise CommandError(ExitCode.NO, f"{said}. Fix this and run the command again")
             await asyncio.sleep(_PAUSE)
             missing = await self._list_missing()
         self._say(f"all pods are ready (after {time.monotonic() - begun:.0f} s)\n")
@@ -463,7 +463,7 @@ async def check_after(target: Target) -> None:
         await asyncio.sleep(_PAUSE)
     _draw(found, "After the installation:")
     if errors:
-        raise CommandError(ExitCode.NO, "it is installed, and does not work as it should: see the errors above")
+        raise CommandError(ExitCode.NO, "Serried is installed, but does not work as it should: see the errors above")
 
 
 def _draw(found: Sequence[Finding], title: str) -> None:

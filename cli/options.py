@@ -18,7 +18,7 @@ Namespace = Annotated[
     ),
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print each row that changes.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and print each changed row.")]
 Limit = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="The number of rows.")]
 Output = Annotated[
     OutputFormat,

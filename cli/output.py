@@ -25,7 +25,7 @@ class ExitCode(Enum):
     USAGE = (2, "the command line, or a file in it, is invalid")
     UNREACHABLE = (3, "the extender or the API server does not answer")
     NOT_FOUND = (4, "the object does not exist")
-    BROKEN = (5, "the command failed by a mistake in Serried")
+    BROKEN = (5, "the command failed because of a defect in Serried")
 
     def __init__(self, number: int, meaning: str) -> None:
         self.number = number

@@ -36,7 +36,7 @@ All = Annotated[bool, typer.Option("--all", help="All groups that waited.")]
 
 
 def replay(files: Snapshots, group: Group = "", *, every: All = False, output: Output = OutputFormat.TABLE) -> None:
-    """Make the decisions of snapshots again, and compare them with the recorded ones."""
+    """Repeat the decisions of snapshots, and compare them with the recorded ones."""
     found = list(_replay_all(files, group, every=every))
     write(found, output, lambda: draw_replays(found), lambda: [each["group"] for each in found])
     if any(each["match"] == "different" for each in found):
@@ -53,8 +53,9 @@ def read_capture(path: Path) -> Capture:
     if not isinstance(found, Malformed):
         return found
     if refusal := _read_refusal(content):
-        said = f"{path} holds no snapshot but the refusal of whoever was asked: {refusal}; curl -f writes none"
-        raise CommandError(ExitCode.USAGE, said)
+        said = f"{path} holds a server's refusal instead of a snapshot: {refusal}"
+        fix = "download it with curl -f, which writes no refusals"
+        raise CommandError(ExitCode.USAGE, f"{said}; {fix}")
     raise CommandError(ExitCode.USAGE, f"{path} cannot be replayed: {found.problem}")
 
 

@@ -99,8 +99,8 @@ HandTo = Annotated[
     str,
     option(
         "SCHEDULER",
-        "The scheduler that starts the waiting pods, for example default-scheduler. They are made anew. "
-        "By default they go on waiting.",
+        "The scheduler that starts the waiting pods, for example default-scheduler. The pods are created "
+        "again. By default they keep waiting.",
     ),
 ]
 Schedulers = Annotated[
@@ -118,7 +118,7 @@ FreeOnly = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def uninstall(
         raise CommandError(ExitCode.USAGE, "--free-only deletes nothing: leave out --hand-to and --purge")
     removal = Removal(target.home, frozenset(scheduler_name or ["serried"]), hand_to, purge, dry_run)
     if not (yes or dry_run or _is_confirmed(removal.home)):
-        raise CommandError(ExitCode.NO, "nothing was done; with --yes nobody is asked")
+        raise CommandError(ExitCode.NO, "nothing was done: confirm with y, or use --yes")
     asyncio.run(_run(removal, target, free_only=free_only))
 
 
@@ -179,9 +179,7 @@ async def _run(removal: Removal, target: Target, *, free_only: bool) -> None:
         try:
             await (steps.free_pods_and_groups() if free_only else steps.run())
         except ApiError as error:
-            said = (
-                f"{server}: {describe_failure(error)}; run the command again when this is mended: it goes on from there"
-            )
+            said = f"{server}: {describe_failure(error)}; fix this and run the command again: it continues from there"
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
 
@@ -350,7 +348,7 @@ class Uninstall:
             more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
             self._report("leave", f"namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}")
         elif unlisted:
-            self._report("leave", f"namespace {home}: nobody knows what is in it, for {'; '.join(unlisted)}")
+            self._report("leave", f"namespace {home}: its content could not be listed: {'; '.join(unlisted)}")
         else:
             await self._delete(NAMESPACES, namespace)
 
@@ -424,7 +422,7 @@ class Uninstall:
             if owners and not pod["metadata"].get("deletionTimestamp"):
                 by_owner.setdefault(owners[0]["uid"], []).append(pod)
             elif not owners and self._is_waiting(pod):
-                self._report("leave", f"pod {_name(pod)}: nothing would make it anew")
+                self._report("leave", f"pod {_name(pod)}: nothing would create it again")
         for pod in (
             each for uid, pods in by_owner.items() if uid not in jobs for each in pods if self._is_waiting(each)
         ):
@@ -438,7 +436,7 @@ class Uninstall:
     def _could_restart(self, job: JSON, pods: Sequence[JSON]) -> bool:
         waiting = sum(map(self._is_waiting, pods))
         if 0 < waiting < len(pods):
-            self._report("leave", f"{waiting} waiting pods of job {_name(job)}: others of it run")
+            self._report("leave", f"{waiting} waiting pods of job {_name(job)}: other pods of it run")
         return 0 < waiting == len(pods) and not job["spec"].get("suspend")
 
     async def _delete_waiting(self, pod: JSON) -> None:

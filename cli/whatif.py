@@ -257,7 +257,7 @@ def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
         yield f"Left out, because no pods of gangs come of them: {', '.join(skipped)}."
     if answer["changes"]["displaced"]:
         displaced = answer["changes"]["displaced"]
-        yield f"{displaced} pods of the drained nodes would need another place. None was looked for."
+        yield f"{displaced} pods of the drained nodes would need another node. Whether they have one was not checked."
 
 
 def _describe_outcome(group: Mapping[str, Any]) -> str:

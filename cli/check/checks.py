@@ -36,7 +36,7 @@ POLICIES = {
     "serried-extender-pods": "the extender's right to change pods has no limit",
     "serried-job-gang-policy": "annotations of Jobs may change while they run",
     "serried-pod-group-label": "a pod's group may be changed while it waits",
-    "serried-reservations": "anybody with all rights in a namespace may stop all plans by a Reservation there",
+    "serried-reservations": "any administrator of a namespace may stop all plans by a Reservation there",
 }
 """The admission policies of every installation, each with the consequence if it is missing."""
 
@@ -54,7 +54,7 @@ def check_policies(seen: Observed) -> Iterator[Finding]:
     for name, without in POLICIES.items():
         yield from _check_policy(seen, name, without, Severity.WARNING, Piece.POLICIES)
     if (seen.selfcheck or {}).get("api", {}).get("level") == FALLBACK.name:
-        without = "anybody who makes a PodGroup may give it any priority"
+        without = "any user who creates a PodGroup may give it any priority"
         yield from _check_policy(seen, _PRIORITY_POLICY, without, Severity.WARNING, Piece.POLICIES)
     if seen.flags.get("isolated") == "on":
         without = "members get no markers, so the scheduler does not ask about them and starts gangs pod by pod"
@@ -90,7 +90,7 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
     for where, (what, fix) in seen.neighbours:
         yield Finding(Severity.WARNING, Area.CLUSTER, where, what, fix)
     for tree, why in sorted(read_map(seen.selfcheck or {}, "treesInvalidIn138").items()):
-        fix = "before the upgrade to 1.38, make it anew by the rules of 1.38 (docs/kinds.md); what runs may go on"
+        fix = "before the upgrade to 1.38, create it again by the rules of 1.38 (docs/kinds.md); running pods may stay"
         yield Finding(Severity.WARNING, Area.CLUSTER, f"CompositePodGroup {tree}", describe_invalid_tree(why), fix)
 
 
@@ -435,7 +435,7 @@ def _check_filter(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
 def _check_bind(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
     binding = [entry for entry in config.entries if entry.bind_verb]
     if not binding:
-        what = "no entry has a bindVerb: the scheduler binds members itself, each as it comes, so gangs start in part"
+        what = "no entry has a bindVerb: the scheduler binds members itself, one by one, so gangs start in part"
         yield _error(config, "extenders", what, "set bindVerb: bind in an entry for the address of --bind-listen")
     deadline = _read_seconds(seen, "barrier-deadline")
     for entry in binding:
@@ -501,7 +501,7 @@ def _check_markers(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]
             what = f"the scheduler asks about pods that name {', '.join(sorted(names))}, which no member does"
             yield _error(config, where, what, f"name {wanted} ({seen.method.command_for(Piece.ISOLATED)})")
         elif names and not isolated:
-            what = "the scheduler asks about marked pods only, and the extender is not told: it warns of none without"
+            what = "the scheduler asks about marked pods only, but the extender does not warn of unmarked members"
             yield _error(config, where, what, "run the extender with --isolated=on, or remove managedResources")
         for each in entry.managed:
             if not each.ignored and each.name in MARKERS:
@@ -538,7 +538,7 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
     ours = _list_schedulers(seen)
     there = {profile.scheduler for profile in config.profiles}
     for name in sorted(ours - there):
-        what = f"no profile is called {name} (--scheduler-name), so nobody schedules the pods that name it"
+        what = f"no profile is called {name} (--scheduler-name), so no scheduler takes the pods that name it"
         yield _error(config, "profiles", what, f"add a profile with schedulerName: {name}")
     yield from _check_other_profiles(seen, config, there - ours)
     for profile in (each for each in config.profiles if each.scheduler not in ours):

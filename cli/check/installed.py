@@ -47,7 +47,7 @@ class InstallMethod(NamedTuple):
     tool: Tool = Tool.KUBECTL
 
     release: str = ""
-    """The name of Helm's release, followed by ``-n`` and its namespace."""
+    """The name of Helm's release and its namespace, as arguments of helm: ``NAME -n NAMESPACE``; "" for other tools."""
 
     options: str = ""
     """The options of ``serried install`` that make the same installation again."""

@@ -31,7 +31,7 @@ class Severity(StrEnum):
 
 
 class Area(StrEnum):
-    """A group of checks, which ``--only`` selects."""
+    """A group of checks, as ``--only`` selects it."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
@@ -118,7 +118,7 @@ def _both(*resources: str) -> str:
 _REVIEWS = _extra(
     "create",
     "tokenreviews.authentication.k8s.io subjectaccessreviews.authorization.k8s.io",
-    "nobody may look at metrics and debug pages over the network",
+    "metrics and debug pages cannot be read over the network",
 )
 
 _PARENTS = tuple(PARENTS.values())
@@ -138,7 +138,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "list watch",
             "persistentvolumes persistentvolumeclaims storageclasses.storage.k8s.io csidrivers.storage.k8s.io"
             " csistoragecapacities.storage.k8s.io csinodes.storage.k8s.io",
-            "only the scheduler's refusals tell on which nodes a member can have its volumes",
+            "Serried learns only from the scheduler's refusals on which nodes a member can have its volumes",
         ),
         _of_component(
             "list watch",
@@ -164,14 +164,16 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _extra("list watch", "clustertopologybindings.grove.io", "levels that only Grove has labels for are unknown"),
         Need("create", "pods/binding", "no member is bound"),
         Need("patch", "pods/status", "members are not nominated, so the scheduler is not steered"),
-        Need("patch", "pods", "scheduling gates are not lifted, and members not woken"),
-        Need("delete", "pods", "a gang of disruption mode all goes in part"),
-        _extra("list watch", "poddisruptionbudgets.policy", "only dry runs tell which pods may be evicted"),
-        Need("create", "pods/eviction", "nobody is evicted for a gang of higher priority"),
+        Need("patch", "pods", "scheduling gates are not removed, and waiting members not retried at once"),
+        Need("delete", "pods", "a gang of disruption mode all is deleted only in part"),
+        _extra(
+            "list watch", "poddisruptionbudgets.policy", "Serried learns only from dry runs which pods may be evicted"
+        ),
+        Need("create", "pods/eviction", "no pod is evicted for a gang of higher priority"),
         _extra("create patch", "events", "no event says why a gang waits"),
         Need("list watch", "leases.coordination.k8s.io", "the extender never leads", name="serried", home=True),
         _extra("patch", "configmaps", "new members are never held by gate", name="serried-hold", home=True),
-        _extra("create", "podtemplates", "nobody knows whether pods keep the field that names their group", home=True),
+        _extra("create", "podtemplates", "it is unknown whether pods keep the field that names their group", home=True),
         _REVIEWS,
     ),
     CONTROLLER: (

@@ -15,9 +15,9 @@ _SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 _WRITES: Mapping[tuple[str, str], str] = {
     ("CREATE", "pods/binding"): "no member is bound",
     ("UPDATE", "pods/status"): "members are not nominated, so the scheduler is not steered",
-    ("UPDATE", "pods"): "scheduling gates are not lifted, and members not woken",
-    ("CREATE", "pods/eviction"): "nobody is evicted for a gang of higher priority",
-    ("DELETE", "pods"): "a gang of disruption mode all goes in part",
+    ("UPDATE", "pods"): "scheduling gates are not removed, and waiting members not retried at once",
+    ("CREATE", "pods/eviction"): "no pod is evicted for a gang of higher priority",
+    ("DELETE", "pods"): "a gang of disruption mode all is deleted only in part",
 }
 """Serried's writes to pods, each with the consequence if it is rejected; the worst first."""
 

@@ -43,7 +43,7 @@ def deleted_event(kind: str, name: str, owner: Owner) -> EventText:
 def min_count_event(group: PodGroup, count: int, owner: Owner) -> EventText:
     """Return the event for a PodGroup whose minCount was changed to ``count``."""
     return EventText(
-        "MinCountChanged", f"minCount of PodGroup {group.key.name} is {count} now, as {_name(owner)} has it"
+        "MinCountChanged", f"Changed minCount of PodGroup {group.key.name} to {count}, to follow {_name(owner)}"
     )
 
 
@@ -83,7 +83,7 @@ def foreign_scheduler_event(owner: Owner, schedulers: Iterable[str], served: Ite
 
 def no_gang_event(owner: Owner, found: NoGang) -> EventText:
     """Return the event for an owner that is no gang, while its author might expect one."""
-    said = f"{_name(owner)} is not a gang, so {describe_no_gang(found)}. With {NO_GANG} nothing is said"
+    said = f"{_name(owner)} is not a gang, so {describe_no_gang(found)}. To silence this event, set {NO_GANG}"
     return EventText("NoGang", said)
 
 

@@ -19,7 +19,7 @@ def test_a_running_gang_grows_and_shrinks_with_its_job(stage: JobStage) -> None:
     stage.await_bound("train", 4)
     assert first.items() <= stage.bound("train").items()
     group = stage.group_of_job("train")
-    said = f"minCount of PodGroup {group} is 4 now, as Job train has it"
+    said = f"Changed minCount of PodGroup {group} to 4, to follow Job train"
     eventually("the event", lambda: ("MinCountChanged", said) in stage.events("train"))
 
     stage.resize_job("train", 3)

@@ -178,7 +178,7 @@ def test_a_mistake_in_a_command_is_no_answer(
     assert main(["queue", "--server", proxy.url]) == ExitCode.BROKEN.number
     said = capsys.readouterr().err
     assert "KeyError: 'waiting'" in said
-    assert "This is a mistake in Serried" in said
+    assert "This is a defect in Serried" in said
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_what_helm_has_installed_is_left_to_helm(cluster: PodProxy, run: Run) ->
     cluster.answer(f"{HOME}/serried", {"metadata": {"name": "serried", "labels": labels}})
     ended = run("install")
     assert ended.code == 1
-    assert "use helm upgrade, or helm uninstall before" in ended.out
+    assert "use helm upgrade, or run helm uninstall first" in ended.out
 
 
 def test_the_objects_of_an_installation_in_another_namespace_are_left_to_it(cluster: PodProxy, run: Run) -> None:
@@ -156,7 +156,7 @@ def test_the_objects_of_an_installation_in_another_namespace_are_left_to_it(clus
     ended = run("install")
     assert ended.code == 1
     said = " ".join(ended.out.split())
-    assert "it is of the installation in namespace gangs, which would lose it" in said
+    assert "it belongs to the installation in namespace gangs, which would lose it" in said
     assert "serried uninstall --serried-namespace gangs" in said
 
 
@@ -262,7 +262,7 @@ async def test_who_waits_in_vain_is_told_what_keeps_the_pods(cluster: PodProxy) 
     stand(cluster, "registry/serried:1", "CrashLoopBackOff")
     assert await wait(cluster, seconds=0) == (
         "not ready after 0 s: deployment serried-system/serried is not ready "
-        "(extender: CrashLoopBackOff no such thing). Run the command again when this is mended"
+        "(extender: CrashLoopBackOff no such thing). Fix this and run the command again"
     )
 
 

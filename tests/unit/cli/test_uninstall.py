@@ -281,7 +281,7 @@ async def test_a_namespace_that_the_installation_has_not_made_stays_without_it(s
 async def test_a_namespace_of_which_a_kind_cannot_be_listed_stays(server: FakeApiServer) -> None:
     server.refuse(calls("GET", f"/namespaces/{HOME}/persistentvolumeclaims"), times=99, message="etcd is slow")
     said = await uninstall(server)
-    assert said[-1] == f"left namespace {HOME}: nobody knows what is in it, for persistentvolumeclaims: etcd is slow\n"
+    assert said[-1] == f"left namespace {HOME}: its content could not be listed: persistentvolumeclaims: etcd is slow\n"
 
 
 @pytest.mark.parametrize("removed_before", [False, True], ids=["without Serried", "after it was uninstalled"])
@@ -449,9 +449,9 @@ async def test_pods_that_are_handed_over_are_made_anew_and_those_of_a_job_are_no
     server.add(PODS, pod("alone"))
     said = "".join(map(tell_done, await uninstall(server, asked(hand_to="default-scheduler", dry_run=True))))
     assert "suspended jobs.batch default/train\nresumed jobs.batch default/train\n" in said
-    assert "left 1 waiting pods of job default/half: others of it run\n" in said
+    assert "left 1 waiting pods of job default/half: other pods of it run\n" in said
     assert "deleted pods default/web-0\n" in said
-    assert "left pod default/alone: nothing would make it anew\n" in said
+    assert "left pod default/alone: nothing would create it again\n" in said
     assert "created mutatingadmissionpolicies.admissionregistration.k8s.io serried-handover" in said
 
 
@@ -622,11 +622,11 @@ def test_without_a_yes_nothing_is_done(run: Run, monkeypatch: pytest.MonkeyPatch
     ended = run("uninstall")
     assert ended.code == 1
     assert "Remove Serried from namespace serried-system and the cluster?" in ended.out
-    assert ended.err.endswith("serried: nothing was done; with --yes nobody is asked\n")
+    assert ended.err.endswith("serried: nothing was done: confirm with y, or use --yes\n")
 
 
 def test_a_server_that_does_not_answer_is_named_with_its_context(run: Run) -> None:
     ended = run("uninstall", "--yes", "--context", "away")
     assert ended.code == 3
     assert "the API server http://127.0.0.1:1 (context away of " in ended.err
-    assert "nothing listens there (connection refused); run the command again when this is mended" in ended.err
+    assert "nothing listens there (connection refused); fix this and run the command again" in ended.err

@@ -180,7 +180,7 @@ def test_changes_go_with_the_question(proxy: PodProxy, run: Run, job: str) -> No
     group = {"namespace": "team", "name": "other-5d9c7", "kind": "PodGroup"}
     proxy.answer_debug("serried-0:8912", "lookup/team/job/other", [group])
     ended = run("whatif", job, "--drain", "n1", "--drain", "n2", "--add", "4*n3", "--remove", "job/other")
-    assert "3 pods of the drained nodes would need another place" in ended.out
+    assert "3 pods of the drained nodes would need another node" in ended.out
     assert "drain=n1&drain=n2&add=4*n3&remove=team/other-5d9c7" in proxy.asked[-1].replace("%2A", "*")
 
 

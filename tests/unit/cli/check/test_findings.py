@@ -266,7 +266,11 @@ MISTAKES = [
         id="an isolated extender, not asked so",
     ),
     pytest.param(
-        change_config(lambda _: None, isolated="on"), ERROR, "is not told", "--isolated=on", id="isolated, but not told"
+        change_config(lambda _: None, isolated="on"),
+        ERROR,
+        "does not warn of unmarked members",
+        "--isolated=on",
+        id="isolated, but not told",
     ),
     pytest.param(
         deny(Right(EXTENDER, "create", "", "pods/binding")),
@@ -278,7 +282,7 @@ MISTAKES = [
     pytest.param(
         deny(Right(EXTENDER, "list", "", "persistentvolumes"), Right(EXTENDER, "list", "", "persistentvolumeclaims")),
         WARNING,
-        "it may not list persistentvolumeclaims, list persistentvolumes: only the scheduler's refusals tell",
+        "it may not list persistentvolumeclaims, list persistentvolumes: Serried learns only from",
         "manifests/kustomize/volumes-and-devices",
         id="no right that is vital",
     ),
@@ -426,7 +430,7 @@ MISTAKES = [
     pytest.param(
         without_policy("serried-reservations"),
         WARNING,
-        "there is no such policy: anybody with all rights in a namespace may stop all plans by a Reservation there",
+        "there is no such policy: any administrator of a namespace may stop all plans by a Reservation there",
         "manifests/kustomize/policies",
         id="no policy for the Reservations",
     ),
