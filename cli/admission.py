@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from cli.output import CommandError
-from cli.rights import Right, may
+from cli.rights import Right, has_right
 from cli.target import Target, find_credentials
 from cli.transport import open_client
 from serried.api.job import decode_job
@@ -52,7 +52,7 @@ _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PodCount:
     """A pod, and how many equal ones the manifest creates."""
 
     pod: Raw
@@ -68,7 +68,7 @@ class Quotas:
         self._quotas = list(quotas)
         self._left = [_list_left(each) for each in self._quotas]
 
-    def charge(self, wanted: Iterable[Wanted]) -> str:
+    def charge(self, wanted: Iterable[PodCount]) -> str:
         """Charge pods to all quotas.
 
         If one has no room, charge nothing and return a sentence about it; else return "".
@@ -103,7 +103,7 @@ def _is_cpu(name: str) -> bool:
     return name in {"cpu", "requests.cpu", "limits.cpu"}
 
 
-def _add_up(quota: Raw, wanted: Iterable[Wanted]) -> dict[str, int]:
+def _add_up(quota: Raw, wanted: Iterable[PodCount]) -> dict[str, int]:
     """Return what the pods use of a quota, by resource. Pods outside the quota's scopes use nothing."""
     total: dict[str, int] = {}
     for each in wanted:
@@ -314,8 +314,8 @@ class _Trial:
     def _charge_quotas(self, quotas: Quotas, templates: Sequence[_Template], pods: Sequence[Mapping[str, Any]]) -> None:
         """Charge all pods to the quotas, or at least the pods that the gang needs."""
         pairs = list(zip(pods, templates, strict=True))
-        problem = quotas.charge(Wanted(pod, template.pods) for pod, template in pairs)
-        if problem and quotas.charge(Wanted(pod, template.enough) for pod, template in pairs):
+        problem = quotas.charge(PodCount(pod, template.pods) for pod, template in pairs)
+        if problem and quotas.charge(PodCount(pod, template.enough) for pod, template in pairs):
             raise _RefusedError(problem)
         if problem:
             self._add_unchecked(f"whether all pods are made: {problem}; it has room for those that the gang needs")
@@ -349,7 +349,7 @@ class _Trial:
 
     async def _find_obstacle(self, namespace: str) -> str:
         try:
-            allowed = await may(self._client, Right("create", PODS, namespace=namespace))
+            allowed = await has_right(self._client, Right("create", PODS, namespace=namespace))
         except ApiError as error:
             return f"{_ALL_REST} in namespace {namespace}: {error}"
         return "" if allowed else f"{_ALL_REST} in namespace {namespace}: that takes the right to create pods there"

@@ -76,7 +76,7 @@ def explain(
 ) -> None:
     """Show why a gang waits, what would make it fit, and the state of its members.
 
-    What an owner has several groups of is shown one after the other. JSON and YAML are always a list of groups.
+    If an owner has several groups, they are shown one after the other. JSON and YAML are always a list of groups.
     """
     wanted = read_names(what, find_namespace(target, namespace))
 

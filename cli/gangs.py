@@ -89,7 +89,6 @@ def _sort_key(group: Document) -> tuple[Any, ...]:
 
 
 def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Iterator[Part]:
-    """Yield the sums of the states, then the gangs."""
     sums = [f"{count} {state}" for state in GangState if (count := found["sums"][state])]
     where = f" in namespace {namespace}" if namespace else ""
     total = found["sums"].total()

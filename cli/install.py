@@ -528,7 +528,6 @@ def _is_rolled_out(deployment: JSON) -> bool:
 
 
 def _list_reasons(pod: JSON) -> Iterable[str]:
-    """Yield the reasons why a pod does not run, as kubectl shows them."""
     for name, waiting in _list_waiting(pod):
         yield _describe_waiting(name, waiting)
     for each in (pod.get("status") or {}).get("conditions") or ():

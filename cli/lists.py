@@ -173,7 +173,6 @@ async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) 
 
 
 def _name_decided(decisions: Sequence[Document]) -> list[str]:
-    """Return the gang of each decision, by the name for people."""
     split = (each["group"].partition("/") for each in decisions)
     pairs = zip(decisions, split, strict=True)
     return name_groups({**each, "namespace": home, "name": name} for each, (home, _, name) in pairs)
@@ -387,7 +386,7 @@ Key = Annotated[
 def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch = False, target: Target) -> None:
     """Show the domains of a topology key: their nodes, used and free resources, and gangs.
 
-    What is used counts what bound pods ask for, and what is reserved for gangs that are about to start.
+    Used are the requests of bound pods, and the resources reserved for gangs that are about to start.
     """
 
     async def fetch(debug: DebugApi) -> Document:

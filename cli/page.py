@@ -85,7 +85,7 @@ NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address
 def show_page(port: Port = 0, *, no_browser: NoBrowser = False, target: Target) -> None:
     """Open the page with the map of nodes, the gangs and the decisions, until you press Ctrl-C.
 
-    It is served on this machine alone, at an address that nobody can guess. No port-forward is needed.
+    The page is served on this machine only, at a secret address. No port-forward is needed.
     """
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(target, port, browser=not no_browser and _has_screen()))

@@ -25,8 +25,8 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}{self.subresource and f'/{self.subresource}'}"
 
 
-async def may(client: "ApiClient", right: Right) -> bool:
-    """Ask whether the user has the right. Raises ApiError if the API server does not answer."""
+async def has_right(client: "ApiClient", right: Right) -> bool:
+    """Return whether the user has the right. Raises ApiError if the API server does not answer."""
     attributes = {"verb": right.verb, "group": right.resource.group, "resource": right.resource.plural}
     optional = {"subresource": right.subresource, "namespace": right.namespace}
     body = {
@@ -40,14 +40,14 @@ async def may(client: "ApiClient", right: Right) -> bool:
 
 async def list_missing(client: "ApiClient", rights: Collection[Right]) -> list[Right]:
     """Return the rights that the user lacks, in the given order. Raises ApiError."""
-    granted = await asyncio.gather(*(may(client, each) for each in rights))
+    granted = await asyncio.gather(*(has_right(client, each) for each in rights))
     return [right for right, has in zip(rights, granted, strict=True) if not has]
 
 
 async def list_unreadable(client: "ApiClient", namespaces: Collection[str]) -> set[str]:
     """Return the namespaces whose pods the user may not list; all of them if the API server does not answer."""
     try:
-        if not namespaces or await may(client, Right("list", PODS)):
+        if not namespaces or await has_right(client, Right("list", PODS)):
             return set()
         missing = await list_missing(client, [Right("list", PODS, namespace=each) for each in sorted(namespaces)])
     except ApiError:

@@ -149,9 +149,9 @@ def uninstall(
 ) -> None:
     """Remove Serried from the cluster, and what it has set on pods and groups.
 
-    Running pods run on. Waiting pods lose Serried's scheduling gate and nomination. Only objects with the label of the
-    installation are deleted, and its namespace if nothing else is in it. If the cluster's own scheduler calls Serried,
-    take both extenders out of its configuration before. Needs the rights of an administrator.
+    Running pods keep running. Waiting pods lose Serried's scheduling gate and nomination. Only objects with the label
+    of the installation are deleted, and its namespace if nothing else is in it. If the cluster's own scheduler calls
+    Serried, first remove both extenders from its configuration. Needs the rights of an administrator.
     """
     for name in (hand_to, *(scheduler_name or ())):
         if name and not _SCHEDULER.fullmatch(name):
@@ -549,7 +549,6 @@ class Uninstall:
 
 
 def _pick_native(kinds: Iterable[Resource]) -> list[Resource]:
-    """Return the kinds of groups of Kubernetes itself."""
     return [each for each in kinds if each.group == _NATIVE and each.plural in {"podgroups", "workloads"}]
 
 

@@ -117,7 +117,7 @@ def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
 class Renewals:
     """Decides whether the objects of a suspended Job are deleted, to be created again with changed annotations.
 
-    At most once for each change of a Job. If the new objects differ from the Job as well, another client made them so.
+    At most once for each change of a Job. If the new objects differ from the Job, too, another client created them.
     """
 
     def __init__(self, store: Store) -> None:
@@ -260,9 +260,10 @@ class Upstream:
         return 0.0
 
     def manages(self, owner: Owner) -> bool:
-        """Whether kube-controller-manager makes Workloads for such an owner.
+        """Whether kube-controller-manager makes the Workload of such an owner. False while its gate is taken to be off.
 
-        It does for Jobs that it manages, that have no controlling owner, and whose name is usable in its template name.
+        It makes one for a Job that it manages, that has no controlling owner, and whose name is usable in its template
+        name.
         """
         if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
             return False

@@ -82,11 +82,11 @@ class Expectations:
 
 
 class _Expected(Generic[Created]):
-    """The expected objects of one kind, indexed by what they were created for: in a burst there are hundreds."""
+    """The expected objects of one kind, indexed by their origin: in a burst there are hundreds."""
 
     def __init__(self, read_origin: Callable[[Created], Hashable]) -> None:
         self._read_origin: Callable[[Created], Hashable] = read_origin
-        """Return what an object was created for: the owner of a Workload, the Workload of a PodGroup."""
+        """Return the origin of an object: the owner of a Workload, the Workload of a PodGroup."""
         self._created: dict[Key | GroupKey, tuple[float, Created]] = {}
         """By object: the time at which the expectation ends, in seconds of the monotonic clock, and the object."""
         self._by_origin: dict[Hashable, tuple[Key | GroupKey, ...]] = {}

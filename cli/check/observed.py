@@ -55,7 +55,7 @@ class Finding:
     """The mistake, and its consequence."""
 
     fix: str
-    """The action to take."""
+    """The command to run, or the setting to change."""
 
 
 EXTENDER = "serried"

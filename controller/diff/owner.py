@@ -133,7 +133,7 @@ def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> De
 
 
 def is_served(parent: Parent, settings: GangSettings) -> bool:
-    """Whether Serried serves a parent: its schedulers, and it has not finished."""
+    """Whether the controller acts for a parent: one of Serried's schedulers, neither finished nor deleted."""
     ours = parent.group is None and parent.schedulers <= frozenset(settings.schedulers)
     return ours and settings.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
 
@@ -290,7 +290,6 @@ def diff(owner: Owner, observed: Observed, action: DesiredAction, follow: Follow
 
 
 def _changes_with_workload(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
-    """Yield the next changes for an owner that has a Workload."""
     outdated = _deletes_of_ours(owner, observed.outdated)
     if problem := _explain_workloads(owner, observed):
         yield ReportAmbiguous(owner, problem)

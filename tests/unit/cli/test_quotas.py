@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.admission import Quotas, Wanted
+from cli.admission import PodCount, Quotas
 
 Raw = dict[str, Any]
 
@@ -63,19 +63,21 @@ GPU = pod({"example.com/gpu": "2", "hugepages-2Mi": "2Mi"}, {"example.com/gpu": 
     ],
 )
 def test_so_many_pods_have_room(found: Raw, each: Raw, room: int) -> None:
-    assert Quotas([found]).charge([Wanted(each, room)]) == ""
+    assert Quotas([found]).charge([PodCount(each, room)]) == ""
     if room < 9:
-        assert Quotas([found]).charge([Wanted(each, room + 1)])
+        assert Quotas([found]).charge([PodCount(each, room + 1)])
 
 
 def test_what_lacks_room_is_told_with_numbers() -> None:
-    said = Quotas([quota({"requests.cpu": "5"}, {"requests.cpu": "1500m"})]).charge([Wanted(ONE, 3), Wanted(ONE, 1)])
+    said = Quotas([quota({"requests.cpu": "5"}, {"requests.cpu": "1500m"})]).charge(
+        [PodCount(ONE, 3), PodCount(ONE, 1)]
+    )
     assert said == "quota team has 3.5 of 5 requests.cpu left, and its 4 pods need 4"
 
 
 def test_the_next_ones_find_less_and_those_without_room_take_none() -> None:
     quotas = Quotas([quota({"pods": "5"}), quota({"requests.cpu": "4"}, name="other")])
-    assert quotas.charge([Wanted(ONE, 3)]) == ""
-    assert quotas.charge([Wanted(ONE, 2)]).startswith("quota other")
-    assert quotas.charge([Wanted(ONE, 1)]) == ""
-    assert quotas.charge([Wanted(pod(), 2)]).startswith("quota team has 1 of 5 pods left")
+    assert quotas.charge([PodCount(ONE, 3)]) == ""
+    assert quotas.charge([PodCount(ONE, 2)]).startswith("quota other")
+    assert quotas.charge([PodCount(ONE, 1)]) == ""
+    assert quotas.charge([PodCount(pod(), 2)]).startswith("quota team has 1 of 5 pods left")
