@@ -108,7 +108,7 @@ def test_a_changed_pod_is_what_it_would_be_if_it_had_never_been_seen_before(
     mixed = after[part] if isinstance(after, dict) and part in after else {}
     for raw in (before, before | {"spec": spec}, before | {part: mixed}, after, before):
         seen = decode_pod(raw)
-        with patch("serried.api.pod._MAX_WRITTEN", -1):  # nothing is recalled
+        with patch("serried.api.pod._MAX_CACHED_BYTES", -1):  # nothing is recalled
             assert seen == decode_pod(raw)
 
 
