@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """What one feature remembers of one group; made without arguments when the feature asks for it first."""
+    """The state that one feature keeps of one group. GroupState makes it, without arguments, at the first request."""
 
     for_wait: ClassVar[bool] = False
-    """Whether it also ends when the group waits for room no more."""
+    """Whether the core drops this memory as soon as the group does not wait for room any more."""
 
     captured: ClassVar[str] = ""
     """The name under which snapshots have it, "" for what decides nothing."""
@@ -97,7 +97,7 @@ class Decision:
     plan: Plan
 
     victims: Sequence[Unit]
-    """Those that run are to end; those that are planned give way at once."""
+    """The pods and gangs that lose their room: running pods are evicted, gangs without Bindings give way at once."""
 
 
 class Feature:

@@ -54,7 +54,7 @@ class AwaitedOwner:
         """Since when each was seen that waits."""
 
         self._lost: set[Waiter] = set()
-        """Those whose owner does not exist."""
+        """The waiters whose owner does not exist, as the API server has said."""
 
         self._next = -math.inf
         """When the API server may be asked again: not before the last question is over, however long it takes."""

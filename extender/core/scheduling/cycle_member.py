@@ -41,7 +41,7 @@ class MemberStage(StrEnum):
     """Its bind call is open."""
 
     SENDING = "Sending"
-    """It is no part of the commit, and its Binding is on its way. Its bind call may be open, or hung up meanwhile."""
+    """The extender sends the Binding of a member outside of the commit. kube-scheduler may have hung up meanwhile."""
 
     BOUND = "Bound"
     """Its Binding stands."""
@@ -60,7 +60,7 @@ _LEGAL_MEMBER = {
 
 @dataclass(slots=True)
 class Member:
-    """What a cycle knows of one member, whether it has a slot at the moment or not."""
+    """The state of one member in one binding cycle. It is kept when the member loses its slot, which may come back."""
 
     stage: MemberStage = MemberStage.WAITING
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from extender.core.scheduling.binding_cycle import BindingCycle
-from extender.core.scheduling.cycle_member import MemberStage
+from extender.core.scheduling.cycle_member import Member, MemberStage
 from extender.core.scheduling.effects import Context, Nominate
 from extender.core.scheduling.permit import find_offered
 from serried.api.pod import Pod
@@ -98,8 +98,7 @@ class Seating:
         if seats.is_closed(mate) or seats.is_closed(pod.uid) or self._is_kept(mate) or self._is_kept(pod.uid):
             return False
         member, in_turn = cycle.member(mate), seats.is_in_turn(mate)
-        sent = member.nominated or member.nominating or member.missed or bool(other.nominated)
-        if member.reached or (sent and not (cycle.preempts or in_turn)):
+        if member.reached or (_is_sent(member, other) and not (cycle.preempts or in_turn)):
             return False
         return in_turn or not (self._keeps_own(cycle, mate) or self._keeps_own(cycle, pod.uid))
 
@@ -163,7 +162,7 @@ class Seating:
         if not (cycle.seats.any_node and cycle.reservation.need and cycle.may_move(uid)):
             return False
         member = cycle.member(uid)
-        sent = member.stage is not MemberStage.WAITING or member.missed or member.nominated
+        sent = member.stage is not MemberStage.WAITING or _is_sent(member, other)
         return not sent and bool(self._list_usable(cycle, other, (node,)))
 
     def _list_usable(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
@@ -239,6 +238,11 @@ class Seating:
         left = tuple(uid for uid in opened if uid in slots)
         if left:
             self._outbox.put(Nominate(cycle, left))
+
+
+def _is_sent(member: Member, pod: Pod) -> bool:
+    """Return whether a member is nominated to its own seat, is just being nominated, or is to be."""
+    return member.nominated or member.nominating or member.missed or bool(pod.nominated)
 
 
 def _keeps_order(pod: Pod) -> bool:

@@ -56,7 +56,7 @@ class Seats:
     """
 
     refused_calls: int = 0
-    """On how many nodes kube-scheduler has refused the member that is called, since then or since a seat was taken."""
+    """On how many nodes kube-scheduler has refused the called member; 0 after each call and each seat that is taken."""
 
     _closed: set[str] = field(init=False)
     _in_turn: frozenset[str] = field(init=False)
