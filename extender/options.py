@@ -83,6 +83,15 @@ class Method(StrEnum):
     """Budgets do not count, as with kube-scheduler's own preemption."""
 
 
+class Autoscaling(StrEnum):
+    """Whether gangs ask an autoscaler for nodes."""
+
+    AUTO = "auto"
+    """Where one is found."""
+
+    NONE = "none"
+
+
 ALL_PERCENT = 100
 """The share with which nothing is limited."""
 
@@ -128,6 +137,17 @@ class Options:
 
     preemption_spare_seconds: float = 0.0
     """How long what has just started is spared from a gang of the next higher priority."""
+
+    autoscaler: Autoscaling = Autoscaling.AUTO
+
+    ask_seconds: float = 600.0
+    """How long a gang may ask for nodes before the next one does."""
+
+    provisioning_class: str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+    """The class of the ProvisioningRequests by which Cluster Autoscaler is asked; "" to ask by members."""
+
+    autoscaler_keys: frozenset[str] = frozenset()
+    """Label keys that new nodes have by the user's word, beside the zone and what NodePools name."""
 
     job_unknown_seconds: float = 30.0
     """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""

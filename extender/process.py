@@ -31,6 +31,7 @@ from extender.look.page import Broadcast, live_routes
 from extender.look.routes import Gauges, SelfCheck, debug_routes, process_routes
 from extender.look.sketch import Sketch
 from extender.options import (
+    Autoscaling,
     BackfillMode,
     Broken,
     Disrupted,
@@ -118,8 +119,10 @@ class Extender:
     def _wire_cluster(self, leading: ApiClient) -> None:
         settings, leads = self.settings, self.leadership.leads
         native = lambda: self.store.schedules_gangs  # noqa: E731
+        autoscalers = self.core.autoscalers
+        autoscaled = lambda: bool(autoscalers.seen) if autoscalers.known else None  # noqa: E731
         self.holding = HoldSwitch(
-            leading, settings.hold_switch, settings.hold, settings.hold_limit, native, self._clock
+            leading, settings.hold_switch, settings.hold, settings.hold_limit, native, self._clock, autoscaled
         )
         self.isolation = Isolation(
             self.store.members,
@@ -268,6 +271,7 @@ class Extender:
         yield "isolation", self.isolation.run()
         if self.endpoint_slice is not None:
             yield "endpoint slice", self.endpoint_slice.run()
+        yield "autoscalers", self.core.autoscalers.run(lambda: self.core.term.active)
         yield "hold switch", self.holding.run(lambda: self.core.term.active, lambda: len(self.core.groups.held))
         turned = lambda: self._on_turn(self.leadership.active)  # noqa: E731
         yield "contested records", self.takeover.renew(self._records.contested, turned)
@@ -405,6 +409,10 @@ def _read_options(settings: ExtenderSettings) -> Options:
         preempt_by=Method(settings.preempt_by),
         preemption_timeout_seconds=settings.preemption_timeout,
         preemption_spare_seconds=settings.preemption_spare,
+        autoscaler=Autoscaling(settings.autoscaler),
+        ask_seconds=settings.ask_for,
+        provisioning_class=settings.provisioning_class,
+        autoscaler_keys=settings.autoscaler_labels,
         job_unknown_seconds=settings.job_unknown_deadline,
         bindings=settings.bind_concurrency,
         barrier_seconds=settings.barrier_deadline,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
+from extender.autoscalers import Autoscalers
 from extender.core.binding.binder import Binder, Window
 from extender.core.binding.committed import EarlierBindings
 from extender.core.binding.effects import Effects, OwnerLookup, Tasks
@@ -32,6 +33,7 @@ from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
 from extender.core.service import ExtenderService
+from extender.features.asking.asking import Asking
 from extender.features.backfill import Backfill
 from extender.features.disruption import Disruption
 from extender.features.exclusive import Exclusive
@@ -185,10 +187,19 @@ class SchedulingLoop:
         return None
 
 
-FEATURES: tuple[Callable[[Parts], Feature], ...] = (Repairs, Disruption, Exclusive, Backfill, Preemptions, PlainPods)
+FEATURES: tuple[Callable[[Parts], Feature], ...] = (
+    Repairs,
+    Disruption,
+    Exclusive,
+    Backfill,
+    Preemptions,
+    Asking,
+    PlainPods,
+)
 """What has a say beside the core, in this order.
 
-What a gang is refused with is said by those before `Preemptions`, which looks for victims only then.
+What a gang is refused with is said by those before `Preemptions`, which looks for victims only then. `Asking` comes
+after it: nodes are bought for those for whom nobody goes.
 """
 
 F = TypeVar("F", bound=Feature)
@@ -226,7 +237,17 @@ class Core:
         self.group_scheduler = GroupScheduler(context, self.queue, self._scheduling_cycle, self.cycle_updates)
         self._wire_effects(client, context, records)
         reassignments = self.cycle_updates.reassignments
-        parts = Parts(context, client, self.planning_tasks, self.queue, reassignments, self.nominator, records)
+        self.autoscalers = Autoscalers(client, context.options.autoscaler, self.groups.wake)
+        parts = Parts(
+            context,
+            client,
+            self.planning_tasks,
+            self.queue,
+            reassignments,
+            self.nominator,
+            records,
+            self.autoscalers,
+        )
         context.features.install([make(parts) for make in features])
 
     def _wire_effects(self, client: ApiClient, context: Context, records: Records) -> None:

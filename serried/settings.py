@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from serried import __version__
-from serried.api.names import Key
+from serried.api.names import Key, is_label_key
 
 Environ = Mapping[str, str]
 S = TypeVar("S", "ExtenderSettings", "ControllerSettings")
@@ -63,6 +63,12 @@ def _check_names(names: frozenset[str]) -> frozenset[str]:
     return names
 
 
+def _check_keys(keys: frozenset[str]) -> frozenset[str]:
+    if not all(map(is_label_key, keys)):
+        raise ValueError("must be label keys, separated by commas, for example topology.kubernetes.io/rack")
+    return keys
+
+
 def _parse_address(text: str) -> Address:
     found = _HOST_AND_PORT.fullmatch(text)
     if not found or int(found[2]) > 65535:
@@ -89,6 +95,12 @@ def _check_url(text: str) -> str:
     return text
 
 
+def _check_class(text: str) -> str:
+    if text and not _SUBDOMAIN.fullmatch(text):
+        raise ValueError("must be the name of a provisioning class, or empty")
+    return text
+
+
 def _check_ip(text: str) -> str:
     if text:
         ipaddress.ip_address(text)  # its ValueError says what is wrong
@@ -98,6 +110,7 @@ def _check_ip(text: str) -> str:
 # The last part of a type is what --help calls the value.
 Callers = Annotated[frozenset[str], BeforeValidator(_split), "NAME[,NAME...]"]
 Profiles = Annotated[frozenset[str], BeforeValidator(_split), AfterValidator(_check_names), "NAME[,NAME...]"]
+LabelKeys = Annotated[frozenset[str], BeforeValidator(_split), AfterValidator(_check_keys), "KEY[,KEY...]"]
 Names = Annotated[Profiles, AfterValidator(_demand)]
 OpenAddress = Annotated[Address, BeforeValidator(_parse_address), "[HOST]:PORT"]
 ListenAddress = Annotated[OpenAddress, AfterValidator(_demand_host), "HOST:PORT"]
@@ -107,6 +120,7 @@ HolderName = Annotated[str, "TEXT"]
 Text = Annotated[str, AfterValidator(_demand), "TEXT"]
 File = Annotated[str | None, BeforeValidator(lambda text: text or None), "FILE"]
 Endpoint = Annotated[str, AfterValidator(_check_url), "URL"]
+ClassName = Annotated[str, AfterValidator(_check_class), "CLASS"]
 IpAddress = Annotated[str, AfterValidator(_check_ip), "IP"]
 Count = Annotated[int, Field(ge=1, lt=10**9), "COUNT"]
 Percent = Annotated[int, Field(ge=1, le=100), "PERCENT"]
@@ -185,7 +199,7 @@ class ExtenderSettings(CommonSettings):
     hold: Literal["auto", "filter", "gate"] = "auto"
     """how waiting members are held: by the answer to filter, or by a scheduling gate"""
     hold_limit: Count = 500
-    """with auto: number of pods held by filter above which gates are used"""
+    """with auto: number of pods held by filter above which gates are used; beside an autoscaler they always are"""
     hold_switch: ObjectName = Key("serried-system", "serried-hold")
     """ConfigMap that the policy of the gate reads"""
     barrier_deadline: BarrierSeconds = 300.0
@@ -229,6 +243,14 @@ class ExtenderSettings(CommonSettings):
     """how long pods that have just started are spared from gangs of the next higher priority; 0: not at all"""
     other_profiles: Profiles = frozenset()
     """schedulerName of another profile of the same kube-scheduler, whose pods may be evicted; may be repeated"""
+    autoscaler: Literal["auto", "none"] = "auto"
+    """whether gangs ask for nodes where Karpenter or Cluster Autoscaler is found"""
+    ask_for: Seconds = 600.0
+    """how long one gang asks for nodes before the next one does"""
+    provisioning_class: ClassName = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+    """class of the ProvisioningRequests by which Cluster Autoscaler is asked; empty: none are made"""
+    autoscaler_labels: LabelKeys = frozenset()
+    """topology key that new nodes have, beside zone, region and what NodePools name; may be repeated"""
     isolated: Literal["off", "on"] = "off"
     """set it if the scheduler asks about marked pods only"""
 

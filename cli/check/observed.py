@@ -173,7 +173,19 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _extra("create patch", "events", "no event says why a gang waits"),
         Need("list watch", "leases.coordination.k8s.io", "the extender never leads", name="serried", home=True),
         _extra("patch", "configmaps", "new members are never held by gate", name="serried-hold", home=True),
-        _extra("create", "podtemplates", "it is unknown whether pods keep the field that names their group", home=True),
+        _extra(
+            "create",
+            "podtemplates",
+            "it is unknown whether pods keep the field that names their group, and no ProvisioningRequest is made",
+        ),
+        _extra("list", "nodepools.karpenter.sh", "gangs ask Karpenter for nodes of zones only, whatever its limits"),
+        _extra("get", "configmaps", "Cluster Autoscaler is not found", name="cluster-autoscaler-status"),
+        _extra("list", "events", "NoNodesCame does not tell what the autoscaler says"),
+        _extra(
+            "get create delete",
+            "provisioningrequests.autoscaling.x-k8s.io",
+            "Cluster Autoscaler is asked for the nodes of a gang one by one",
+        ),
         _REVIEWS,
     ),
     CONTROLLER: (

@@ -112,6 +112,11 @@ class Feature:
     concerns: Callable[[PodGroup], object] = bool
     """Returns something true for a PodGroup that the feature is about; a function outside of the feature's file."""
 
+    @property
+    def speaks_of_all(self) -> bool:
+        """Whether `describe` is called for groups, too, of which nothing is remembered."""
+        return False
+
     # --- a group is looked at ----------------------------------------------------------------------------------
 
     def observe(self, key: GroupKey, gang: "GroupState", group: PodGroup | None) -> None:
@@ -131,7 +136,10 @@ class Feature:
         members: GroupMembers,
         verdict: Verdict | None,
     ) -> Verdict | None:
-        """Return how the group stands, in the place of ``verdict``; of a group of which anything is remembered."""
+        """Return how the group stands, in the place of ``verdict``.
+
+        Called for a group of which anything is remembered, and for each if the feature ``speaks_of_all``.
+        """
         return verdict
 
     # --- its plan ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from extender.autoscalers import Autoscalers
 from extender.core.binding.nominator import Nominator
 from extender.core.binding.records import Records
 from extender.core.scheduling.effects import Context
@@ -22,3 +23,4 @@ class Parts:
     reassignments: Reassignments
     nominator: Nominator
     records: Records
+    autoscalers: Autoscalers

@@ -51,6 +51,9 @@ class HoldSwitch:
 
     _clock: Callable[[], float]
 
+    _autoscaled: Callable[[], bool | None] = lambda: False
+    """Whether there is an autoscaler, which adds nodes for pods that no gate holds; None if that is not known yet."""
+
     way: str = ""
     """How new members are held, filter or gate; "" before that is known."""
 
@@ -75,6 +78,8 @@ class HoldSwitch:
             return self.mode
         if self._schedules_gangs():
             return "filter"
+        if self._autoscaled():
+            return "gate"
         if held > self._limit:
             return "gate"
         return "filter" if held < self._limit / 2 else self.way or "filter"
@@ -88,6 +93,8 @@ class HoldSwitch:
 
     async def settle(self, held: int) -> None:
         """Write the switch if the way changes. A cluster without the switch holds by filter, whatever was chosen."""
+        if self.mode == "auto" and self._autoscaled() is None:
+            return
         way = self.choose(held)
         if (way == self.way and not self.obstacle) or self._clock() < self._retry_at:
             return

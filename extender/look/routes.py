@@ -345,6 +345,7 @@ class SelfCheck:
                 "obstacle": self._holding.obstacle,
                 "heldByFilter": len(self._core.groups.held),
             },
+            "autoscalers": self._describe_autoscalers(),
             "endpointSlice": None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle},
             "isolation": self._isolation.describe(),
             "certificates": describe_certificates(list_expiries(), now),
@@ -352,6 +353,10 @@ class SelfCheck:
             "treesInvalidIn138": self._list_invalid_trees(),
             "watches": self._describe_watches(),
         }
+
+    def _describe_autoscalers(self) -> dict[str, Any]:
+        seen = self._core.autoscalers.seen
+        return {"found": seen.names, "nodePools": [pool.name for pool in seen.pools], "obstacle": seen.unknown}
 
     def _count_objects(self) -> dict[str, int]:
         store = self._core.store

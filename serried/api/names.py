@@ -436,6 +436,15 @@ GANG = "scheduling.serried.dev/gang"
 DOMAIN = "scheduling.serried.dev/domain"
 """Annotation that the Binding of a member adds: the value of the gang's topology key on the member's node."""
 
+ASKED = "scheduling.serried.dev/asked-for-nodes"
+"""Annotation of a member that has been shown to autoscalers: since when, and in which domain nodes are wanted.
+
+Its value is an RFC 3339 time, and ``key=domain`` after a space if the gang has a topology key.
+"""
+
+CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""Annotation of a pod: the ProvisioningRequest of Cluster Autoscaler that has got its node."""
+
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )

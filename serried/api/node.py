@@ -13,6 +13,7 @@ from serried.api.names import (
     read_map,
     read_objects,
     read_texts,
+    read_time,
     read_version,
 )
 from serried.api.resources import Resources, read_amounts
@@ -32,6 +33,9 @@ class Node:
     features: tuple[str, ...] = ()
     """The features that the kubelet declares (``status.declaredFeatures``)."""
 
+    created: int | None = None
+    """The time of creation, in seconds since 1970."""
+
     version: str = ""
 
 
@@ -48,6 +52,7 @@ def _decode(obj: Raw) -> Node:
         labels=read_labels(read_map(obj, "metadata"), "labels"),
         taints=tuple(read_taint(raw) for raw in read_objects(spec, "taints")),
         unschedulable=read_flag(spec, "unschedulable"),
+        created=read_time(read_map(obj, "metadata"), "creationTimestamp"),
         features=_share(tuple(read_texts(status, "declaredFeatures"))),
         version=read_version(obj),
     )

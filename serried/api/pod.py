@@ -25,6 +25,8 @@ from serried.api.device import ClaimRef, read_claim_refs, read_unclaimed
 from serried.api.kinds import PARENTS
 from serried.api.level import ResizeRule
 from serried.api.names import (
+    ASKED,
+    CONSUMES,
     DISRUPTION_TARGET,
     DOMAIN,
     GANG,
@@ -295,6 +297,12 @@ class Pod:
 
     told: bool = False
     """Whether it has the annotation GANG from its Binding, which proves that the gang had its quorum."""
+
+    asked: str = ""
+    """The annotation ASKED: when and where an autoscaler was asked for a node for it; "" if none was."""
+
+    consumes: str = ""
+    """The name of the ProvisioningRequest of Cluster Autoscaler that has got its node; "" for none."""
 
     stranded: bool = False
     """Whether it was bound as a member of a gang whose API is not served any more, so that its group cannot be read."""
@@ -767,6 +775,8 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         created=read_time(metadata, "creationTimestamp"),
         domain=read_name(annotations, DOMAIN),
         told=bool(gang),
+        asked=read_text(annotations, ASKED),
+        consumes=read_text(annotations, CONSUMES),
         stranded=bool(gang) and apis is not None and gang.partition(" ")[0] not in apis,
         claim_refs=read_claim_refs(spec, status),
         unclaimed=read_unclaimed(spec, status),

@@ -98,14 +98,15 @@ def read_terms(affinity: Raw, name: str) -> Terms | None:
     selector = read_map(affinity, name)
     return tuple(
         NodeSelectorTerm(
-            tuple(map(void_if_invalid, _read_requirements(term, "matchExpressions"))),
-            _read_requirements(term, "matchFields"),
+            tuple(map(void_if_invalid, read_requirements(term, "matchExpressions"))),
+            read_requirements(term, "matchFields"),
         )
         for term in read_objects(selector, "nodeSelectorTerms")
     )
 
 
-def _read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
+def read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
+    """Return the match expressions at ``name``, in their order."""
     return tuple(
         Requirement(read_name(raw, "key"), read_name(raw, "operator"), read_texts(raw, "values"))
         for raw in read_objects(term, name)

@@ -204,6 +204,20 @@ class Reason(StrEnum):
         ),
         Mark.LASTS,
     )
+    ASKING_FOR_NODES = (
+        "AskingForNodes",
+        Stage.WAITING,
+        "an autoscaler is asked for nodes in {key} for {need} members, of which {have} have room",
+        "wait for the nodes: serried gang shows what the autoscaler says; NoNodesCame follows if none come",
+        Mark.LASTS,
+    )
+    NO_NODES_CAME = (
+        "NoNodesCame",
+        Stage.WAITING,
+        "an autoscaler was asked for nodes in {key} for {need} members, and {have} have room",
+        "look at what the autoscaler says of the members: limits, quotas, or no capacity in that domain",
+        Mark.LASTS,
+    )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
         Stage.GIVEN_UP,

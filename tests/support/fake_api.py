@@ -132,6 +132,18 @@ class FakeApi:
         status = {"disruptionsAllowed": allowed}
         self.budgets[Key("default", "all")] = {"metadata": metadata, "spec": {"selector": {}}, "status": status}
 
+    def add_event(self, pod: str, component: str, reason: str, message: str) -> None:
+        """Have a component say something of a pod."""
+        key = Key("default", f"{pod}.{len(self.owners['events'])}")
+        self.owners["events"][key] = {
+            "metadata": {"namespace": key.namespace, "name": key.name},
+            "involvedObject": {"uid": self.pods[Key("default", pod)]["metadata"]["uid"]},
+            "source": {"component": component},
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": f"2026-01-01T00:00:{len(self.owners['events']):02}Z",
+        }
+
     def phase(self, group: GroupKey = _GANG) -> str | None:
         """The phase of a Reservation object, None if there is none."""
         record = self.records.get(group.object_key)

@@ -261,7 +261,7 @@ class GroupScheduler:
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
         repair = self._enqueue(state, group, group_members) if self._has_run(state, group, group_members) else NO_REPAIR
         verdict = self._advance(state, group, group_members, repair)
-        return self._describe_group(state, group, group_members, verdict) if state.memory else verdict
+        return self._describe_group(state, group, group_members, verdict)
 
     def _enqueue(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
         """Note where a group runs that has run; return who of it needs no quorum."""
@@ -276,7 +276,8 @@ class GroupScheduler:
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
         for feature in self._features[Feature.describe]:
-            verdict = feature.describe(state, group, group_members, verdict)
+            if state.memory or feature.speaks_of_all:
+                verdict = feature.describe(state, group, group_members, verdict)
         return verdict
 
     def _may_lose(self, key: GroupKey, state: GroupState) -> bool:

@@ -527,6 +527,10 @@ class PlanningTasks:
         backoff = self._backoffs.get(group)
         return backoff is not None and backoff.stale
 
+    def works_for(self, group: GroupKey) -> bool:
+        """Return whether a plan, a forecast or a search for victims is being made for a group."""
+        return any(not task.done for task in self._tasks.get(group, ()))
+
     # --- groups ------------------------------------------------------------------------------------------------
 
     def settle(self, group: GroupKey) -> PlanBackoff:

@@ -96,7 +96,11 @@ ALLOWED = [
     Access(EXTENDER, "patch", "events"),
     *(Access(EXTENDER, verb, "leases", LEASES, NAMESPACE, "serried") for verb in ("list", "watch")),
     *(Access(EXTENDER, verb, "configmaps", "", NAMESPACE, "serried-hold") for verb in ("patch",)),
-    Access(EXTENDER, "create", "podtemplates", "", NAMESPACE),
+    Access(EXTENDER, "create", "podtemplates"),
+    Access(EXTENDER, "list", "nodepools", "karpenter.sh", namespace=""),
+    Access(EXTENDER, "get", "configmaps", "", "kube-system", "cluster-autoscaler-status"),
+    Access(EXTENDER, "list", "events"),
+    *(Access(EXTENDER, verb, "provisioningrequests", "autoscaling.x-k8s.io") for verb in ("get", "create", "delete")),
     *(
         Access(user, "create", what, f"{group}.k8s.io", "")
         for user in (EXTENDER, CONTROLLER)
@@ -155,7 +159,7 @@ REFUSED = [
         for namespace in ("default", NAMESPACE, "kube-system")
     ),
     *(Access(EXTENDER, verb, "pods") for verb in ("create", "update")),
-    Access(EXTENDER, "create", "podtemplates"),
+    Access(EXTENDER, "get", "configmaps", "", "kube-system", "any-other"),
     *(Access(user, "create", "serviceaccounts/token", "", NAMESPACE) for user in (EXTENDER, CONTROLLER, SCHEDULER)),
     Access(EXTENDER, "patch", "nodes", namespace=""),
     *(Access(EXTENDER, verb, "workloads", group) for group in API_GROUPS for verb in ("create", "update", "patch")),

@@ -14,6 +14,7 @@ from tests.e2e.compatible.stage import CRD, LABEL
 from tests.e2e.kinds.stage import JOB_SETS, SETS
 from tests.e2e.priorities.stage import PriorityStage
 from tests.e2e.roles.rights import NAMESPACE
+from tests.support import foreign_autoscalers
 from tests.support.addresses import find_address
 from tests.support.cluster_stage import RACK, Raw, eventually, names, pod_spec
 from tests.support.foreign_levels import FOLLOWED
@@ -81,6 +82,44 @@ class RoleStage(PriorityStage):
         """An object in no namespace, which goes with the stage."""
         self._post(path, {"metadata": {"name": name}, **body})
         self._everybodys.append(f"{path}/{name}")
+
+    def begin_karpenter(self) -> None:
+        """Karpenter's API is served, with one NodePool, as long as the story lasts."""
+        self._everybodys += foreign_autoscalers.begin_karpenter(self.cluster)
+
+    def begin_cluster_autoscaler(self) -> None:
+        """Cluster Autoscaler tells of itself, and serves ProvisioningRequests, as long as the story lasts."""
+        self._everybodys += foreign_autoscalers.begin_cluster_autoscaler(self.cluster)
+
+    def provisioning_requests(self) -> list[Raw]:
+        """The ProvisioningRequests of the namespace."""
+        found: list[Raw] = self.cluster.api.get(self._provisioning_requests())["items"]
+        return found
+
+    def refuse_provisioning(self, message: str) -> None:
+        """Cluster Autoscaler refuses every ProvisioningRequest."""
+        condition = {"type": "Failed", "status": "True", "reason": "CapacityIsNotFound", "message": message}
+        for each in self.provisioning_requests():
+            path = f"{self._provisioning_requests()}/{each['metadata']['name']}"
+            self.cluster.api.patch(path, {"status": {"conditions": [condition]}})
+
+    def _provisioning_requests(self) -> str:
+        return f"/apis/autoscaling.x-k8s.io/v1/namespaces/{self.namespace}/provisioningrequests"
+
+    def say_of_pod(self, name: str, component: str, message: str) -> None:
+        """Another component says something of a pod."""
+        pod = self.cluster.api.get(f"{self._pods()}/{name}")["metadata"]
+        event = {
+            "metadata": {"name": f"{name}.said"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": self.namespace}
+            | {"name": name, "uid": pod["uid"]},
+            "source": {"component": component},
+            "type": "Warning",
+            "reason": "FailedScheduling",
+            "message": message,
+            "lastTimestamp": pod["creationTimestamp"],
+        }
+        self._post(f"/api/v1/namespaces/{self.namespace}/events", event)
 
     # --- priorities and preemption -----------------------------------------------------------------------------
 

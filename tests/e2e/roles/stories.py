@@ -269,6 +269,59 @@ def job_that_names_a_level_gets_its_group(stage: RoleStage) -> Check:
     return lambda: stage.group_of("ring")
 
 
+# --- autoscalers -----------------------------------------------------------------------------------------------------
+
+
+def prepare_karpenter(stage: RoleStage) -> None:
+    stage.begin_karpenter()
+
+
+def node_pools_are_read(stage: RoleStage) -> Check:
+    return lambda: stage.selfcheck()["autoscalers"]["nodePools"] == ["general"]
+
+
+def what_an_autoscaler_says_is_told(stage: RoleStage) -> Check:
+    _create_large_gang(stage)
+    for name in names("large", 2):
+        stage.say_of_pod(name, "karpenter", "no instance type is large enough")
+    return lambda: "no instance type is large enough" in stage.view("large").get("message", "")
+
+
+def prepare_cluster_autoscaler(stage: RoleStage) -> None:
+    stage.begin_cluster_autoscaler()
+
+
+def cluster_autoscaler_is_found(stage: RoleStage) -> Check:
+    return lambda: stage.selfcheck()["autoscalers"]["found"] == "Cluster Autoscaler"
+
+
+def provisioning_request_is_made_for_a_gang(stage: RoleStage) -> Check:
+    _create_large_gang(stage)
+    return stage.provisioning_requests
+
+
+def prepare_provisioning_request(stage: RoleStage) -> None:
+    stage.begin_cluster_autoscaler()
+    _create_large_gang(stage)
+    eventually("the ProvisioningRequest", stage.provisioning_requests, 30)
+
+
+def refused_provisioning_request_is_told(stage: RoleStage) -> Check:
+    stage.refuse_provisioning("no zone has room")
+    return lambda: "no zone has room" in stage.view("large").get("message", "")
+
+
+def provisioning_request_goes_with_its_gang(stage: RoleStage) -> Check:
+    stage.delete_group("large")
+    return lambda: not stage.provisioning_requests()
+
+
+def _create_large_gang(stage: RoleStage) -> None:
+    """It fits nowhere."""
+    stage.create_group("large", 2)
+    stage.create_pods(names("large", 2), "large", cpu="1000")
+
+
 # --- what is said ----------------------------------------------------------------------------------------------------
 
 

@@ -170,6 +170,14 @@ NATIVE_ROWS = (
         prepare=stories.prepare_told_gang,
         anew=True,
     ),
+    Row(
+        EXTENDER,
+        "list",
+        "nodepools.karpenter.sh",
+        stories.node_pools_are_read,
+        prepare=stories.prepare_karpenter,
+    ),
+    Row(EXTENDER, "list", "events", stories.what_an_autoscaler_says_is_told, prepare=stories.prepare_karpenter),
     Row(EXTENDER, FOLLOW, _LEASES, stories.gang_is_bound, name="serried"),
     Row(EXTENDER, "create", "podtemplates", stories.pods_are_known_to_keep_their_group, restarts=True),
     *_reviewing("tokenreviews.authentication.k8s.io"),
@@ -220,6 +228,22 @@ NATIVE_ROWS = (
 """Told where the cluster's own API serves groups, and the controllers of JobSet and LeaderWorkerSet are at work."""
 
 FALLBACK_ROWS = (
+    Row(
+        EXTENDER,
+        "get",
+        "configmaps",
+        stories.cluster_autoscaler_is_found,
+        prepare=stories.prepare_cluster_autoscaler,
+        name="cluster-autoscaler-status",
+    ),
+    *(
+        Row(EXTENDER, verb, "provisioningrequests.autoscaling.x-k8s.io", story, prepare=prepare)
+        for verb, story, prepare in (
+            ("create", stories.provisioning_request_is_made_for_a_gang, stories.prepare_cluster_autoscaler),
+            ("get", stories.refused_provisioning_request_is_told, stories.prepare_provisioning_request),
+            ("delete", stories.provisioning_request_goes_with_its_gang, stories.prepare_provisioning_request),
+        )
+    ),
     *_both(OURS),
     Row(EXTENDER, "create", f"reservations.{OURS}", stories.gang_is_bound),
     Row(

@@ -195,3 +195,15 @@ class TestHeldPods:
             known["pod-p"] = now.value()
         held.review(1.0)
         assert "pod-p" not in held
+
+
+async def test_beside_an_autoscaler_members_are_held_by_gate_however_few_they_are(board: Switchboard) -> None:
+    holding = HoldSwitch(board, Key("serried", "hold"), "auto", 100, lambda: False, Clock(), lambda: True)
+    await holding.settle(0)
+    assert board.written == ["gate"]
+
+
+async def test_before_it_is_known_whether_there_is_an_autoscaler_the_switch_stays(board: Switchboard) -> None:
+    holding = HoldSwitch(board, Key("serried", "hold"), "auto", 100, lambda: False, Clock(), lambda: None)
+    await holding.settle(0)
+    assert board.written == []

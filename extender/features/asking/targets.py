@@ -1,0 +1,174 @@
+"""Where a gang that lacks room may ask for nodes: `choose_target`, pure.
+
+New nodes have a topology key if it is the zone or the region, if a NodePool names it, or if a setting says so. A gang
+that needs another key is not asked for: nodes would come, and none of them could hold it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from extender.autoscalers import Seen
+from serried.api.node import Node
+from serried.api.node_pool import NODE_POOL_LABEL, NodePool
+from serried.api.pod import Pod, Shape
+from serried.api.resources import Resources, total
+from serried.api.selectors import NodeSelectorTerm, Requirement
+from serried.api.verdict import Verdict
+from serried.plan.fit import tolerates
+from serried.plan.request import PlanRequest
+
+PLACES = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
+"""The topology keys that every cloud's nodes have."""
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+ANY_POOL = "*"
+"""Stands for all node groups of an autoscaler that does not say which it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where nodes are asked for."""
+
+    key: str = ""
+    """The topology key that the members get as a node selector; "" for a gang without one."""
+
+    domain: str = ""
+
+    pools: frozenset[str] = frozenset((ANY_POOL,))
+    """The names of the NodePools that may add the nodes."""
+
+    have: int = 0
+    """The number of members that have room there already."""
+
+    def __str__(self) -> str:
+        return self.domain or "the cluster"
+
+    def meets(self, other: "Target | frozenset[str]") -> bool:
+        """Return whether two gangs may get nodes of the same NodePool."""
+        pools = other.pools if isinstance(other, Target) else other
+        return ANY_POOL in self.pools or ANY_POOL in pools or not self.pools.isdisjoint(pools)
+
+
+def choose_target(
+    request: PlanRequest,
+    refusal: Verdict,
+    seen: Seen,
+    nodes: Mapping[str, Node],
+    keys: Collection[str],
+) -> Target | str:
+    """Return where nodes are asked for a gang that was refused; else a phrase why none are.
+
+    Of the domains that new nodes may have, the one that lacks the fewest members comes first. ``nodes`` are all nodes
+    by name; ``keys`` are the topology keys that new nodes have by the user's word.
+    """
+    if _has_inner_key(request):
+        return "no nodes are asked for: its groups need topology domains of their own, which no autoscaler can be told"
+    shapes = frozenset(member.shape for member in request.members)
+    pools = seen.pools if seen.karpenter and not seen.unknown else None
+    key = request.topology_key
+    if key is None:
+        return _try_pools(request, shapes, pools, Target(have=refusal.have))
+    if key not in PLACES and key not in keys and not any(pool.names(key) for pool in pools or ()):
+        return f"no nodes are asked for: new nodes are not known to get the label {key}"
+    room = {found.domain: found.slots for found in refusal.domains}
+    domains = _list_domains(key, request, pools, nodes)
+    if not domains:
+        return f"no nodes are asked for: no NodePool names a value of {key} that it may use"
+    answers = [
+        _try_pools(request, shapes, pools, Target(key, domain, have=room.get(domain, 0)))
+        for domain in sorted(domains, key=lambda domain: (-room.get(domain, 0), domain))
+    ]
+    return next((each for each in answers if isinstance(each, Target)), answers[0])
+
+
+def _has_inner_key(request: PlanRequest) -> bool:
+    return any(part.topology_key is not None or _has_inner_key(part) for part in request.parts)
+
+
+def _list_domains(
+    key: str, request: PlanRequest, pools: Iterable[NodePool] | None, nodes: Mapping[str, Node]
+) -> frozenset[str]:
+    """Return the domains in which nodes may be asked for: of the existing nodes, and those that NodePools name."""
+    domains = frozenset(node.labels[key] for node in nodes.values() if key in node.labels)
+    for pool in pools or ():
+        domains |= pool.list_values(key) or frozenset()
+    if request.pinned:
+        domains &= request.pinned
+    for member in request.members:
+        wanted = dict(member.shape.node_selector).get(key)
+        if wanted is not None:
+            domains &= {wanted}
+    return domains - request.taken
+
+
+def _try_pools(
+    request: PlanRequest, shapes: Iterable[Shape], pools: Iterable[NodePool] | None, target: Target
+) -> Target | str:
+    """Return the target with the NodePools that may add its nodes; else a phrase why they cannot hold the gang."""
+    if pools is None:
+        return target
+    open_pools = [pool for pool in pools if not target.key or pool.allows(target.key, target.domain)]
+    used: set[str] = set()
+    for shape in shapes:
+        takers = {pool.name for pool in open_pools if takes(pool, shape)}
+        if not takers:
+            return f"no nodes are asked for: no NodePool adds nodes to {target} that its members tolerate and select"
+        used |= takers
+    limits = [pool.left for pool in open_pools if pool.name in used]
+    lacking = _find_lacking(request, target.have)
+    for name, amount in total(dict(member.shape.requests) for member in lacking).items():
+        if (most := _find_limit(limits, name)) is not None and most < amount:
+            return f"no nodes are asked for: the limits of {', '.join(sorted(used))} leave too little {name}"
+    if (most := _find_limit(limits, "nodes")) is not None and lacking and most <= 0:
+        return f"no nodes are asked for: the limits of {', '.join(sorted(used))} leave no node"
+    return Target(target.key, target.domain, frozenset(used), target.have)
+
+
+def _find_lacking(request: PlanRequest, have: int) -> list[Pod]:
+    need = request.need or len(request.members)
+    return list(request.members[have:need])
+
+
+def _find_limit(limits: Iterable[Resources | None], name: str) -> int | None:
+    """Return how much of a resource NodePools may add together; None if one of them has no limit of it."""
+    sum_left = 0
+    for left in limits:
+        if left is None or name not in left:
+            return None
+        sum_left += max(0, left[name])
+    return sum_left
+
+
+def takes(pool: NodePool, shape: Shape) -> bool:
+    """Return whether a node of a NodePool may take a pod of this shape: taints, node selector, required affinity.
+
+    Source: Karpenter 1.11, pkg/scheduling (Requirements.Compatible): a custom label has to be named by the NodePool.
+    """
+    if not tolerates(shape.tolerations, pool.taints):
+        return False
+    if not all(_may_meet(pool, Requirement(key, "In", (value,))) for key, value in shape.node_selector):
+        return False
+    return shape.node_terms is None or any(_may_match(pool, term) for term in shape.node_terms)
+
+
+def _may_match(pool: NodePool, term: NodeSelectorTerm) -> bool:
+    return bool(term.labels) and not term.fields and all(_may_meet(pool, each) for each in term.labels)
+
+
+def _may_meet(pool: NodePool, wanted: Requirement) -> bool:
+    if wanted.operator in {"NotIn", "DoesNotExist"}:
+        return True
+    if wanted.key == _HOSTNAME:
+        return False  # the name of a node that does not exist yet is not known
+    if wanted.key == NODE_POOL_LABEL:
+        return wanted.operator != "In" or pool.name in wanted.values
+    if not (pool.names(wanted.key) or _is_known(wanted.key)):
+        return False
+    return wanted.operator != "In" or any(pool.allows(wanted.key, value) for value in wanted.values)
+
+
+def _is_known(key: str) -> bool:
+    """Return whether Karpenter or a cloud provider gives nodes a label with this key without being told."""
+    domain = key.partition("/")[0] if "/" in key else ""
+    return domain.endswith(("kubernetes.io", "k8s.io")) or "karpenter" in domain

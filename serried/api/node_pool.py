@@ -1,0 +1,77 @@
+"""Karpenter's NodePools (karpenter.sh/v1): which nodes each may add, as far as a gang that asks for nodes has to know.
+
+Decode one with `decode_node_pool`. Sources: Karpenter 1.11, pkg/apis/v1/nodepool.go and pkg/scheduling/requirements.go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serried.api.names import Malformed, Raw, attempt, read_key, read_labels, read_map, read_name, read_objects
+from serried.api.resources import Resources, read_amounts
+from serried.api.selectors import Labels, Requirement, Taint, read_requirements, read_taint
+
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+"""Label of each node that Karpenter has added: the name of its NodePool."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """One NodePool that may add nodes."""
+
+    name: str
+    labels: Labels
+    """The labels of its template, which each of its nodes gets."""
+
+    requirements: tuple[Requirement, ...] = ()
+    """What the labels of its nodes have to meet, beside ``labels``."""
+
+    taints: tuple[Taint, ...] = ()
+
+    left: Resources | None = None
+    """By resource that it limits: the amount that it may still add; None without limits."""
+
+    def names(self, key: str) -> bool:
+        """Return whether the NodePool itself says that its nodes have a label with this key."""
+        return key in self.labels or any(each.key == key for each in self.requirements)
+
+    def list_values(self, key: str) -> frozenset[str] | None:
+        """Return the values that a label of its nodes may have; None if the NodePool leaves them open."""
+        if key in self.labels:
+            return frozenset((self.labels[key],))
+        lists = [frozenset(each.values) for each in self.requirements if each.key == key and each.operator == "In"]
+        return frozenset.intersection(*lists) if lists else None
+
+    def allows(self, key: str, value: str) -> bool:
+        """Return whether a node of it may have this label."""
+        values = self.list_values(key)
+        barred = any(
+            each.key == key and each.operator == "NotIn" and value in each.values for each in self.requirements
+        )
+        return not barred and (values is None or value in values)
+
+
+def decode_node_pool(obj: object) -> NodePool | Malformed | None:
+    """Decode a NodePool; None for one that adds no nodes for pods: it is not ready, or has a fixed number of nodes."""
+    return attempt("NodePool", _decode, obj)
+
+
+def _decode(obj: Raw) -> NodePool | None:
+    spec, status = read_map(obj, "spec"), read_map(obj, "status")
+    template = read_map(spec, "template")
+    inner = read_map(template, "spec")
+    conditions = read_objects(status, "conditions")
+    if spec.get("replicas") is not None or any(map(_is_unready, conditions)):
+        return None
+    limits, used = read_amounts(spec, "limits"), read_amounts(status, "resources")
+    left: Mapping[str, int] = {name: most - used.get(name, 0) for name, most in limits.items()}
+    return NodePool(
+        name=read_key(obj).name,
+        labels=read_labels(read_map(template, "metadata"), "labels"),
+        requirements=read_requirements(inner, "requirements"),
+        taints=tuple(read_taint(raw) for raw in read_objects(inner, "taints")),
+        left=left or None,
+    )
+
+
+def _is_unready(condition: Raw) -> bool:
+    return read_name(condition, "type") == "Ready" and read_name(condition, "status") == "False"

@@ -1,0 +1,45 @@
+"""What is seen of Karpenter and of Cluster Autoscaler where neither of them runs: APIs, and a ConfigMap."""
+
+from typing import Any
+
+from bench.cluster import Cluster
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+
+
+def _crd(group: str, plural: str, kind: str, scope: str) -> dict[str, Any]:
+    """A CRD whose objects may say anything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": scope, "names": names, "versions": [version]},
+    }
+
+
+def _install(cluster: Cluster, crd: dict[str, Any]) -> str:
+    name = crd["metadata"]["name"]
+    cluster.api.post(_CRDS, crd)
+    cluster.kubectl("wait", "crd", name, "--for=condition=Established", "--timeout=30s")
+    return f"{_CRDS}/{name}"
+
+
+def begin_karpenter(cluster: Cluster) -> list[str]:
+    """One NodePool is there, without limits. Returns the paths of what has to go in the end."""
+    path = _install(cluster, _crd("karpenter.sh", "nodepools", "NodePool", "Cluster"))
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"}, "spec": {}}
+    cluster.api.post("/apis/karpenter.sh/v1/nodepools", pool)
+    return [path]
+
+
+def begin_cluster_autoscaler(cluster: Cluster) -> list[str]:
+    """Cluster Autoscaler's status is there, and ProvisioningRequests are served. Returns the paths as above."""
+    crd = _crd("autoscaling.x-k8s.io", "provisioningrequests", "ProvisioningRequest", "Namespaced")
+    path = _install(cluster, crd)
+    name = "cluster-autoscaler-status"
+    cluster.api.post(_CONFIG_MAPS, {"metadata": {"name": name}, "data": {"status": "autoscalerStatus: Running"}})
+    return [path, f"{_CONFIG_MAPS}/{name}"]

@@ -1,0 +1,237 @@
+"""Where there is an autoscaler, one whole gang at a time asks for nodes, and nobody else does.
+
+The scene: Karpenter with a NodePool of two zones; a node in each with room for one member; gangs whose members are held
+by gate.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from extender.autoscalers import Seen
+from extender.features.asking.asking import Asking
+from serried.api.names import ASKED, GroupKey, Key, write_time
+from serried.api.node_pool import NodePool
+from serried.api.selectors import Requirement
+from serried.api.verdict import Reason, render
+from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
+from tests.support.extender_harness import SCHEDULER, Harness
+from tests.support.fake_api import error
+
+ZONE = "topology.kubernetes.io/zone"
+ZONES = Requirement(ZONE, "In", ("a", "b"))
+POOL = NodePool("default", {}, (ZONES,))
+KARPENTER = Seen(karpenter=True, pools=(POOL,))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Harness]:
+    made = Harness()
+    made.core.autoscalers.seen = KARPENTER
+    made.add(zone_node("n-a", "a", cpus=1), zone_node("n-b", "b", cpus=1))
+    yield made
+    await made.close()
+
+
+def zone_node(name: str, zone: str, cpus: int = 2) -> NodeBuilder:
+    return node(name).cpu(cpus).label(ZONE, zone)
+
+
+def new_node(world: Harness, name: str, zone: str = "a", cpus: int = 2) -> NodeBuilder:
+    """A node that comes now."""
+    return zone_node(name, zone, cpus).having(write_time(world.wall()), "metadata", "creationTimestamp")
+
+
+def gang(name: str, need: int, key: str | None = ZONE) -> PodGroupBuilder:
+    made = pod_group(name).gang(need)
+    return made if key is None else made.topology(key)
+
+
+def members(name: str, count: int) -> list[PodBuilder]:
+    """Members of a gang, one CPU each, held by gate."""
+    return [pod(f"{name}{number}").cpu(1).scheduler(SCHEDULER).in_group(name).gate() for number in range(count)]
+
+
+def visible(world: Harness) -> set[str]:
+    """The pods that an autoscaler would add nodes for."""
+    return {
+        key.name
+        for key, raw in world.api.pods.items()
+        if not raw["spec"].get("schedulingGates")
+        and not raw["spec"].get("nodeName")
+        and not raw.get("status", {}).get("nominatedNodeName")
+    }
+
+
+def selectors(world: Harness, names: Iterable[str]) -> list[dict[str, str]]:
+    return [world.api.pods[Key("default", name)]["spec"].get("nodeSelector", {}) for name in names]
+
+
+def said(world: Harness, name: str = "g") -> str:
+    verdict = world.groups.states[GroupKey("default", name)].verdict
+    assert verdict is not None
+    return render(verdict)
+
+
+async def wait_for_ask(world: Harness) -> None:
+    """Let those who lack room do so for long enough to ask."""
+    await world.go()
+    for _ in range(2):
+        await world.pass_time(1.0)
+
+
+async def test_a_whole_gang_asks_with_as_many_members_as_it_needs_and_says_where(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 5)))
+    assert visible(world) == {"g0", "g1", "g2"}
+    assert selectors(world, ["g0", "g1", "g2", "g3"]) == [{ZONE: "a"}] * 3 + [{}]
+    assert world.annotations("g0")[ASKED].endswith(f"{ZONE}=a")
+    assert said(world).startswith(
+        "AskingForNodes: an autoscaler is asked for nodes in a for 3 members, of which 1 have room; asked at 2023-11-14"
+    )
+
+
+async def test_the_domain_that_lacks_the_fewest_members_is_asked_for(world: Harness) -> None:
+    await wait_for_ask(world.add(zone_node("more", "b", cpus=1), gang("g", 4), *members("g", 4)))
+    assert selectors(world, ["g0"]) == [{ZONE: "b"}]
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        pytest.param(2, Reason.QUORUM_MISSING, id="that waits for members"),
+        pytest.param(1, Reason.QUORUM_MISSING, id="of which one member exists"),
+    ],
+)
+async def test_a_gang_asks_for_nothing(world: Harness, count: int, reason: Reason) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", count)))
+    assert visible(world) == set()
+    assert world.reasons()[-1] is reason
+
+
+async def test_a_gang_that_fits_asks_for_nothing(world: Harness) -> None:
+    await wait_for_ask(world.add(zone_node("free", "a", cpus=8), gang("g", 3), *members("g", 3)))
+    assert world.reasons()[-1] is Reason.PLANNED
+    assert not world.core.feature(Asking).asks
+
+
+async def test_of_two_gangs_the_second_asks_when_the_first_is_placed(world: Harness) -> None:
+    await world.add(gang("g", 3), *members("g", 3)).go()
+    await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
+    assert visible(world) == {"g0", "g1", "g2"}
+    assert said(world, "h").endswith("nodes are asked for after default/g")
+    await world.add(new_node(world, "came", cpus=2)).go()
+    assert world.cycle().reservation.domain == "a"
+    await wait_for_ask(world)
+    assert visible(world) & {"h0", "h1"} == {"h0", "h1"}
+
+
+async def test_the_first_in_line_asks_and_not_the_first_that_was_refused(world: Harness) -> None:
+    await world.add(gang("low", 3), *members("low", 3)).go()
+    await wait_for_ask(world.add(gang("high", 3).priority(7), *(each.priority(7) for each in members("high", 3))))
+    assert visible(world) == {"high0", "high1", "high2"}
+
+
+async def test_a_node_that_came_is_kept_from_gangs_behind_until_the_one_that_asked_has_it(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
+    await world.add(new_node(world, "came", cpus=2), gang("h", 2), *members("h", 2)).go()
+    assert world.reasons(GroupKey("default", "h"))[-1] is Reason.BEHIND_HEAD
+    assert said(world, "h").startswith("BehindHead: the room for 2 members is kept for default/g")
+    await world.add(new_node(world, "came-too", cpus=2)).go()
+    assert set(world.cycle().reservation.nodes) >= {"came"}
+
+
+async def test_a_gang_of_higher_priority_may_take_a_node_that_came_for_another(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
+    await world.add(gang("h", 2).priority(9), *(each.priority(9) for each in members("h", 2))).go()
+    await world.add(new_node(world, "came", cpus=2)).go()
+    assert world.cycle(GroupKey("default", "h")).reservation.domain == "a"
+
+
+async def test_members_that_are_shown_get_no_second_write(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    before = len(world.api.said("ungate"))
+    await world.pass_time(60.0)
+    assert len(world.api.said("ungate")) == before
+
+
+async def test_after_its_time_the_next_gang_asks_and_nothing_is_kept_for_the_first(world: Harness) -> None:
+    await world.add(gang("g", 4), *members("g", 4)).go()
+    await wait_for_ask(world.add(gang("h", 3), *members("h", 3)))
+    await world.pass_time(600.0)
+    assert said(world).startswith("NoNodesCame: an autoscaler was asked for nodes in a for 4 members, and 1 have room")
+    await wait_for_ask(world)
+    assert said(world, "h").startswith("AskingForNodes")
+    await world.add(new_node(world, "came", cpus=2)).go()
+    assert world.cycle(GroupKey("default", "h")).reservation.domain == "a"
+
+
+async def test_what_the_autoscaler_says_is_in_the_reason(world: Harness) -> None:
+    await world.add(gang("g", 3), *members("g", 3)).go()
+    world.api.add_event("g0", "karpenter", "FailedScheduling", "all available instance types exceed limits")
+    world.api.add_event("g0", "serried-scheduler", "FailedScheduling", "0/2 nodes are available")
+    await wait_for_ask(world)
+    await world.pass_time(10.0)
+    expected = "Karpenter: FailedScheduling: all available instance types exceed limits"
+    assert said(world).endswith(expected)
+
+
+async def test_a_leader_that_dies_between_two_writes_leaves_what_the_next_one_needs(world: Harness) -> None:
+    await world.add(gang("g", 3), *members("g", 3)).go()
+    raw = world.api.pods[Key("default", "g0")]
+    raw["spec"] = {**raw["spec"], "schedulingGates": [], "nodeSelector": {ZONE: "b"}}
+    raw["metadata"].setdefault("annotations", {})[ASKED] = f"2023-11-14T22:13:20Z {ZONE}=b"
+    world.watch()
+    world.core.feature(Asking).end_term()
+    world.core.feature(Asking).recover([])
+    await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
+    assert visible(world) == {"g0", "g1", "g2"}
+    assert selectors(world, ["g0", "g1", "g2"]) == [{ZONE: "b"}] * 3
+
+
+async def test_a_gang_that_shrinks_while_it_asks_is_completed_in_the_same_domain(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    world.delete("g1")
+    await world.go()
+    assert world.reasons()[-1] is Reason.QUORUM_MISSING
+    await wait_for_ask(world.add(*members("g", 4)[3:]))
+    assert visible(world) == {"g0", "g2", "g3"}
+    assert selectors(world, ["g3"]) == [{ZONE: "a"}]
+
+
+async def test_a_member_that_cannot_be_shown_is_said_and_tried_again(world: Harness) -> None:
+    await world.add(gang("g", 2), *members("g", 2)).go()
+    world.api.fail("ungate", error(403, "Forbidden"))
+    await wait_for_ask(world)
+    assert "could not be written into g0" in said(world)
+    await world.pass_time(6.0)
+    assert visible(world) == {"g0", "g1"}
+    await world.go()
+    assert "could not be written into g0" not in said(world)
+
+
+async def test_beside_an_autoscaler_a_gang_that_no_gate_holds_says_that_nodes_may_come_early(world: Harness) -> None:
+    ungated = [pod(f"g{number}").cpu(1).scheduler(SCHEDULER).in_group("g") for number in range(2)]
+    await world.add(gang("g", 3), *ungated).go()
+    assert said(world).endswith("no gate holds its members, so Karpenter may add nodes before it can start")
+
+
+async def test_without_an_autoscaler_nobody_asks(world: Harness) -> None:
+    world.core.autoscalers.seen = Seen()
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    assert visible(world) == set()
+    assert world.reasons()[-1] is Reason.NO_DOMAIN_FITS
+
+
+async def test_an_autoscaler_that_is_gone_is_asked_no_more(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    world.core.autoscalers.seen = Seen()
+    await world.go()
+    assert not world.core.feature(Asking).asks
+
+
+async def test_a_gang_whose_pods_consume_a_request_of_others_asks_for_nothing(world: Harness) -> None:
+    consuming = [
+        each.annotation("autoscaling.x-k8s.io/consume-provisioning-request", "kueue") for each in members("g", 3)
+    ]
+    await wait_for_ask(world.add(gang("g", 3), *consuming))
+    assert visible(world) == set()
