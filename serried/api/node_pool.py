@@ -3,8 +3,7 @@
 Decode one with `decode_node_pool`. Sources: Karpenter 1.11, pkg/apis/v1/nodepool.go and pkg/scheduling/requirements.go.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serried.api.names import Malformed, Raw, attempt, read_key, read_labels, read_map, read_name, read_objects
 from serried.api.resources import Resources, read_amounts
@@ -27,8 +26,11 @@ class NodePool:
 
     taints: tuple[Taint, ...] = ()
 
-    left: Resources | None = None
-    """By resource that it limits: the amount that it may still add; None without limits."""
+    limits: Resources = field(default_factory=dict)
+    """The amounts that its nodes may have together, by resource; ``nodes`` is their number. No entry is no limit."""
+
+    provided: Resources = field(default_factory=dict)
+    """The amounts that its nodes have together, as Karpenter has last counted them: maybe some seconds ago."""
 
     def names(self, key: str) -> bool:
         """Return whether the NodePool itself says that its nodes have a label with this key."""
@@ -40,6 +42,13 @@ class NodePool:
             return frozenset((self.labels[key],))
         lists = [frozenset(each.values) for each in self.requirements if each.key == key and each.operator == "In"]
         return frozenset.intersection(*lists) if lists else None
+
+    def count_left(self, provided: Resources) -> dict[str, int]:
+        """Return how much it may still add, by limited resource; ``provided`` is what its nodes are seen to have."""
+        return {
+            name: max(0, most - max(self.provided.get(name, 0), provided.get(name, 0)))
+            for name, most in self.limits.items()
+        }
 
     def allows(self, key: str, value: str) -> bool:
         """Return whether a node of it may have this label."""
@@ -62,14 +71,13 @@ def _decode(obj: Raw) -> NodePool | None:
     conditions = read_objects(status, "conditions")
     if spec.get("replicas") is not None or any(map(_is_unready, conditions)):
         return None
-    limits, used = read_amounts(spec, "limits"), read_amounts(status, "resources")
-    left: Mapping[str, int] = {name: most - used.get(name, 0) for name, most in limits.items()}
     return NodePool(
         name=read_key(obj).name,
         labels=read_labels(read_map(template, "metadata"), "labels"),
         requirements=read_requirements(inner, "requirements"),
         taints=tuple(read_taint(raw) for raw in read_objects(inner, "taints")),
-        left=left or None,
+        limits=read_amounts(spec, "limits"),
+        provided=read_amounts(status, "resources"),
     )
 
 

@@ -6,12 +6,13 @@ that needs another key is not asked for: nodes would come, and none of them coul
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.autoscalers import Seen
 from serried.api.node import Node
 from serried.api.node_pool import NODE_POOL_LABEL, NodePool
 from serried.api.pod import Pod, Shape
-from serried.api.resources import Resources, total
+from serried.api.resources import Resources, add, total
 from serried.api.selectors import NodeSelectorTerm, Requirement
 from serried.api.verdict import Verdict
 from serried.plan.fit import tolerates
@@ -64,22 +65,38 @@ def choose_target(
     """
     if _has_inner_key(request):
         return "no nodes are asked for: its groups need topology domains of their own, which no autoscaler can be told"
-    shapes = frozenset(member.shape for member in request.members)
-    pools = seen.pools if seen.karpenter and not seen.unknown else None
+    pools = _count_left(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
     key = request.topology_key
     if key is None:
-        return _try_pools(request, shapes, pools, Target(have=refusal.have))
-    if key not in PLACES and key not in keys and not any(pool.names(key) for pool in pools or ()):
+        return _try_pools(request, pools, Target(have=refusal.have))
+    if key not in PLACES and key not in keys and not any(each.pool.names(key) for each in pools or ()):
         return f"no nodes are asked for: new nodes are not known to get the label {key}"
     room = {found.domain: found.slots for found in refusal.domains}
     domains = _list_domains(key, request, pools, nodes)
     if not domains:
         return f"no nodes are asked for: no NodePool names a value of {key} that it may use"
     answers = [
-        _try_pools(request, shapes, pools, Target(key, domain, have=room.get(domain, 0)))
+        _try_pools(request, pools, Target(key, domain, have=room.get(domain, 0)))
         for domain in sorted(domains, key=lambda domain: (-room.get(domain, 0), domain))
     ]
     return next((each for each in answers if isinstance(each, Target)), answers[0])
+
+
+class _Open(NamedTuple):
+    """A NodePool, and what it may still add, by resource that it limits."""
+
+    pool: NodePool
+    left: Resources
+
+
+def _count_left(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_Open]:
+    """Return what each NodePool may still add: its nodes are seen here before Karpenter has counted them."""
+    provided: dict[str, dict[str, int]] = {}
+    for node in nodes.values():
+        pool = node.labels.get(NODE_POOL_LABEL)
+        if pool is not None:
+            provided[pool] = add(provided.get(pool, {}), {**node.allocatable, "nodes": 1})
+    return [_Open(pool, pool.count_left(provided.get(pool.name, {}))) for pool in pools]
 
 
 def _has_inner_key(request: PlanRequest) -> bool:
@@ -87,12 +104,12 @@ def _has_inner_key(request: PlanRequest) -> bool:
 
 
 def _list_domains(
-    key: str, request: PlanRequest, pools: Iterable[NodePool] | None, nodes: Mapping[str, Node]
+    key: str, request: PlanRequest, pools: Iterable[_Open] | None, nodes: Mapping[str, Node]
 ) -> frozenset[str]:
     """Return the domains in which nodes may be asked for: of the existing nodes, and those that NodePools name."""
     domains = frozenset(node.labels[key] for node in nodes.values() if key in node.labels)
-    for pool in pools or ():
-        domains |= pool.list_values(key) or frozenset()
+    for each in pools or ():
+        domains |= each.pool.list_values(key) or frozenset()
     if request.pinned:
         domains &= request.pinned
     for member in request.members:
@@ -102,26 +119,23 @@ def _list_domains(
     return domains - request.taken
 
 
-def _try_pools(
-    request: PlanRequest, shapes: Iterable[Shape], pools: Iterable[NodePool] | None, target: Target
-) -> Target | str:
+def _try_pools(request: PlanRequest, pools: Iterable[_Open] | None, target: Target) -> Target | str:
     """Return the target with the NodePools that may add its nodes; else a phrase why they cannot hold the gang."""
     if pools is None:
         return target
-    open_pools = [pool for pool in pools if not target.key or pool.allows(target.key, target.domain)]
+    there = [each for each in pools if not target.key or each.pool.allows(target.key, target.domain)]
     used: set[str] = set()
-    for shape in shapes:
-        takers = {pool.name for pool in open_pools if takes(pool, shape)}
+    for shape in {member.shape for member in request.members}:
+        takers = {each.pool.name for each in there if takes(each.pool, shape)}
         if not takers:
             return f"no nodes are asked for: no NodePool adds nodes to {target} that its members tolerate and select"
         used |= takers
-    limits = [pool.left for pool in open_pools if pool.name in used]
+    limits = [each.left for each in there if each.pool.name in used]
     lacking = _find_lacking(request, target.have)
-    for name, amount in total(dict(member.shape.requests) for member in lacking).items():
+    wanted = total(dict(member.shape.requests) for member in lacking) | ({"nodes": 1} if lacking else {})
+    for name, amount in wanted.items():
         if (most := _find_limit(limits, name)) is not None and most < amount:
             return f"no nodes are asked for: the limits of {', '.join(sorted(used))} leave too little {name}"
-    if (most := _find_limit(limits, "nodes")) is not None and lacking and most <= 0:
-        return f"no nodes are asked for: the limits of {', '.join(sorted(used))} leave no node"
     return Target(target.key, target.domain, frozenset(used), target.have)
 
 
@@ -130,13 +144,13 @@ def _find_lacking(request: PlanRequest, have: int) -> list[Pod]:
     return list(request.members[have:need])
 
 
-def _find_limit(limits: Iterable[Resources | None], name: str) -> int | None:
+def _find_limit(limits: Iterable[Resources], name: str) -> int | None:
     """Return how much of a resource NodePools may add together; None if one of them has no limit of it."""
     sum_left = 0
     for left in limits:
-        if left is None or name not in left:
+        if name not in left:
             return None
-        sum_left += max(0, left[name])
+        sum_left += left[name]
     return sum_left
 
 

@@ -80,15 +80,15 @@ def test_only_a_domain_is_asked_for(request_: PlanRequest, domain: str) -> None:
             id="that selects a label of no NodePool",
         ),
         pytest.param(
-            (NodePool("small", {}, left={"cpu": 7_000}),),
+            (NodePool("small", {}, limits={"cpu": 7_000}),),
             ask(key=None),
             "the limits of small leave too little cpu",
             id="that a NodePool's limit does not hold",
         ),
         pytest.param(
-            (NodePool("none", {}, left={"nodes": 0}),),
+            (NodePool("none", {}, limits={"nodes": 0}),),
             ask(key=None),
-            "the limits of none leave no node",
+            "the limits of none leave too little nodes",
             id="where a NodePool may add no node",
         ),
         pytest.param(
@@ -107,14 +107,29 @@ def test_no_nodes_are_asked_for_a_gang(pools: tuple[NodePool, ...], request_: Pl
 
 
 def test_a_zone_whose_pool_is_full_is_passed_over() -> None:
-    full = NodePool("in-a", {ZONE: "a"}, left={"cpu": 1_000})
+    full = NodePool("in-a", {ZONE: "a"}, limits={"cpu": 1_000})
     assert choose(full, NodePool("in-b", {ZONE: "b"})) == Target(ZONE, "b", frozenset({"in-b"}))
 
 
 def test_what_has_room_already_needs_none_of_the_limit() -> None:
-    pool = NodePool("small", {}, left={"cpu": 4_000})
+    pool = NodePool("small", {}, limits={"cpu": 4_000})
     assert isinstance(choose(pool, refusal=refused(c=2)), Target)
     assert isinstance(choose(pool, refusal=refused(c=1)), str)
+
+
+@pytest.mark.parametrize(
+    ("provided", "seen", "asked"),
+    [
+        pytest.param(8_000, 0, False, id="as Karpenter has counted"),
+        pytest.param(0, 8, False, id="as is seen before Karpenter has counted"),
+        pytest.param(2_000, 2, True, id="and what is left will do"),
+    ],
+)
+def test_what_a_pool_has_added_counts(provided: int, seen: int, asked: bool) -> None:  # noqa: FBT001
+    pool = NodePool("p", {}, limits={"cpu": 12_000}, provided={"cpu": provided})
+    nodes = {"new": node("new").cpu(seen).label("karpenter.sh/nodepool", "p").value()} if seen else {}
+    found = choose_target(ask(key=None), refused(), Seen(karpenter=True, pools=(pool,)), nodes, ())
+    assert isinstance(found, Target) is asked
 
 
 @pytest.mark.parametrize("key", [RACK, "example.com/cell"])
@@ -181,7 +196,12 @@ def test_a_node_pool_is_read_with_what_it_may_still_add() -> None:
         "status": {"resources": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
     }
     assert decode_node_pool(raw) == NodePool(
-        "p", {"team": "x"}, (Requirement(ARCH, "In", ("amd64",)),), (Taint("gpu", "", "NoSchedule"),), {"cpu": 6_000}
+        "p",
+        {"team": "x"},
+        (Requirement(ARCH, "In", ("amd64",)),),
+        (Taint("gpu", "", "NoSchedule"),),
+        {"cpu": 10_000},
+        {"cpu": 4_000},
     )
 
 
