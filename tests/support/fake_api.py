@@ -65,6 +65,7 @@ class FakeApi:
         """The conditions Ready among those that were applied; ``conditions`` has the others."""
 
         self.owners: dict[str, dict[Key, Raw]] = defaultdict(dict)
+        self.api_groups: set[str] = set()
         """Jobs and parents, by the plural of their kind."""
 
         self.graceful: set[Key] = set()
@@ -169,6 +170,12 @@ class FakeApi:
         """The object."""
         call = Call("get", resource.plural, name, {})
         found: Raw = await self._do(call, lambda: deepcopy(self._find(resource, Key(namespace, name))))
+        return found
+
+    async def read(self, path: str) -> Raw:
+        """The API groups that are served."""
+        groups = [{"name": name} for name in sorted(self.api_groups)]
+        found: Raw = await self._do(Call("read", path, "", {}), lambda: {"groups": groups})
         return found
 
     async def list_all(self, resource: Resource) -> list[Raw]:

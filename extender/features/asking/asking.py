@@ -18,7 +18,7 @@ next leader goes on from there. Nodes that come for a gang are kept from those b
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import nsmallest
@@ -148,6 +148,9 @@ class Asking(Feature):
 
         self._wanting: dict[GroupKey, _Wanting] = {}
 
+        self._confirming: dict[GroupKey, Target] = {}
+        """The gangs that are to ask as soon as the NodePools have been read once more."""
+
         self._behind: set[GroupKey] = set()
         """Gangs that would fit but for nodes that came for others."""
 
@@ -189,7 +192,7 @@ class Asking(Feature):
 
     def end_term(self) -> None:
         """Another instance may lead: the members say what was asked."""
-        for memory in (self.asks, self._wanting, self._arrivals, self._active):
+        for memory in (self.asks, self._wanting, self._confirming, self._arrivals, self._active):
             memory.clear()
         self._behind.clear()
 
@@ -441,25 +444,47 @@ class Asking(Feature):
             first = nsmallest(_MAX_CANDIDATES, [*first, *some])
             if len(keys) == _GANGS_PER_STEP:
                 yield
-        asking = {group: ask.target for group, ask in self.asks.items() if not ask.over}
+        asking = self._list_asking() | self._confirming
         for _, group in first:
             wanting, state = self._wanting.get(group), self._context.groups.states.get(group)
-            if wanting is None or state is None or state.cycle is not None or group in self.asks:
+            if wanting is None or state is None or state.cycle is not None or group in asking or group in self.asks:
                 continue
             if self._planning_tasks.works_for(group):
                 break  # its victims may be found yet, and nobody behind it asks before that
-            target = choose_target(
-                wanting.request, wanting.refusal, self._seen, self._store.nodes, self._options.autoscaler_keys
-            )
-            before = None if isinstance(target, str) else _find_asking(target, asking)
-            why_not = target if isinstance(target, str) else f"nodes are asked for after {before}" if before else ""
-            if why_not != wanting.why_not:
-                wanting.why_not = why_not
-                self._queue.rouse(group)
-            if isinstance(target, Target):
+            target = self._find_target(group, wanting, asking)
+            if target is not None:
                 asking.setdefault(group, target)  # it is before those that come next, whether it asks now or not
-                if before is None:
-                    self._ask(group, wanting, target)
+                if not wanting.why_not:
+                    self._confirming[group] = target
+                    self._context.outbox.put(InBackground(partial(self._confirm, group)))
+
+    def _list_asking(self) -> dict[GroupKey, Target]:
+        return {group: ask.target for group, ask in self.asks.items() if not ask.over}
+
+    def _find_target(self, group: GroupKey, wanting: _Wanting, asking: Mapping[GroupKey, Target]) -> Target | None:
+        """Return where a gang would ask, None if nodes cannot help it; have it say why it does not ask now."""
+        target = choose_target(
+            wanting.request, wanting.refusal, self._seen, self._store.nodes, self._options.autoscaler_keys
+        )
+        before = None if isinstance(target, str) else _find_asking(target, asking)
+        why_not = target if isinstance(target, str) else f"nodes are asked for after {before}" if before else ""
+        if why_not != wanting.why_not:
+            wanting.why_not = why_not
+            self._rouse(group)
+        return target if isinstance(target, Target) else None
+
+    async def _confirm(self, group: GroupKey) -> None:
+        """Read the NodePools once more, and have a gang ask if they still may hold it: they may be seconds old."""
+        try:
+            await self._autoscalers.look()
+        finally:
+            self._confirming.pop(group, None)
+        wanting, state = self._wanting.get(group), self._context.groups.states.get(group)
+        if wanting is None or state is None or state.cycle is not None or group in self.asks:
+            return
+        target = self._find_target(group, wanting, self._list_asking())
+        if target is not None and not wanting.why_not:
+            self._ask(group, wanting, target)
 
     def _ask(self, group: GroupKey, wanting: _Wanting, target: Target) -> None:
         ask = Ask(math.floor(self._context.wall()), target, wanting.waiting)
@@ -469,7 +494,7 @@ class Asking(Feature):
         self.asks[group] = ask
         log.info("asking for nodes", extra={**name_group(group), "target": str(target), "have": target.have})
         self._see_to(group, ask, self._context.clock())
-        self._queue.rouse(group)
+        self._rouse(group)
 
     # --- in the background -------------------------------------------------------------------------------------
 
@@ -552,7 +577,7 @@ def _is_in(node: Node, target: Target) -> bool:
     return not target.key or node.labels.get(target.key) == target.domain
 
 
-def _find_asking(target: Target, asking: dict[GroupKey, Target]) -> GroupKey | None:
+def _find_asking(target: Target, asking: Mapping[GroupKey, Target]) -> GroupKey | None:
     """Return a gang that asks, or is to ask before, for nodes of the same NodePool; None if there is none."""
     return next((group for group, other in asking.items() if target.meets(other)), None)
 

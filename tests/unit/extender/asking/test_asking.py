@@ -8,26 +8,19 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from extender.autoscalers import Seen
 from extender.features.asking.asking import Asking
 from serried.api.names import ASKED, GroupKey, Key, write_time
-from serried.api.node_pool import NodePool
-from serried.api.selectors import Requirement
 from serried.api.verdict import Reason, render
+from tests.support.autoscalers import ZONE, add_karpenter, node_pool, remove_autoscalers, set_pools
 from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import SCHEDULER, Harness
 from tests.support.fake_api import error
-
-ZONE = "topology.kubernetes.io/zone"
-ZONES = Requirement(ZONE, "In", ("a", "b"))
-POOL = NodePool("default", {}, (ZONES,))
-KARPENTER = Seen(karpenter=True, pools=(POOL,))
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[Harness]:
     made = Harness()
-    made.core.autoscalers.seen = KARPENTER
+    await add_karpenter(made)
     made.add(zone_node("n-a", "a", cpus=1), zone_node("n-b", "b", cpus=1))
     yield made
     await made.close()
@@ -216,7 +209,7 @@ async def test_beside_an_autoscaler_a_gang_that_no_gate_holds_says_that_nodes_ma
 
 
 async def test_without_an_autoscaler_nobody_asks(world: Harness) -> None:
-    world.core.autoscalers.seen = Seen()
+    await remove_autoscalers(world)
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     assert visible(world) == set()
     assert world.reasons()[-1] is Reason.NO_DOMAIN_FITS
@@ -224,7 +217,7 @@ async def test_without_an_autoscaler_nobody_asks(world: Harness) -> None:
 
 async def test_an_autoscaler_that_is_gone_is_asked_no_more(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
-    world.core.autoscalers.seen = Seen()
+    await remove_autoscalers(world)
     await world.go()
     assert not world.core.feature(Asking).asks
 
@@ -235,3 +228,18 @@ async def test_a_gang_whose_pods_consume_a_request_of_others_asks_for_nothing(wo
     ]
     await wait_for_ask(world.add(gang("g", 3), *consuming))
     assert visible(world) == set()
+
+
+@pytest.mark.parametrize(
+    ("pool", "zone"),
+    [
+        pytest.param(node_pool(zones=("b",)), "b", id="in the zone that is left"),
+        pytest.param(node_pool(limits={"cpu": "1"}), None, id="nowhere where its limits hold too little"),
+    ],
+)
+async def test_the_node_pools_of_the_moment_count_and_not_those_of_the_last_look(
+    world: Harness, pool: dict[str, object], zone: str | None
+) -> None:
+    set_pools(world, pool)
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    assert selectors(world, ["g0"]) == [{} if zone is None else {ZONE: zone}]

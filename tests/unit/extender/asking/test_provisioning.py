@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
-from extender.autoscalers import Seen
 from extender.features.asking.asking import Asking
 from extender.features.asking.provisioning import Answer, name_request, read_answer
 from serried.api.names import CONSUMES, GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
+from tests.support.autoscalers import ZONE, add_cluster_autoscaler
 from tests.support.builders import NodeBuilder, PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness
 from tests.support.fake_api import error
 
-ZONE = "topology.kubernetes.io/zone"
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 HELD = [{"name": "scheduling.serried.dev/held"}]
 
@@ -22,7 +21,7 @@ HELD = [{"name": "scheduling.serried.dev/held"}]
 @pytest.fixture
 async def world() -> AsyncIterator[Harness]:
     made = Harness()
-    made.core.autoscalers.seen = Seen(cluster_autoscaler=True, provisioning=True)
+    await add_cluster_autoscaler(made)
     made.add(zone_node("n-a", "a", cpus=1))
     yield made
     await made.close()
@@ -122,10 +121,11 @@ async def test_a_request_that_somebody_deletes_is_made_again(world: Harness) -> 
 
 
 async def test_a_leader_that_dies_before_it_has_made_the_templates_leaves_a_name_to_go_on_with(world: Harness) -> None:
-    world.api.fail("get", error(0))
+    world.api.refuse("get", Key("default", "g0"), error(0))
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     assert (len(requests(world)), templates(world)) == (1, [])
     assert "the ProvisioningRequest could not be made" in said(world)
+    world.api.recover()
     await world.pass_time(6.0)
     assert (len(requests(world)), len(templates(world))) == (1, 1)
 

@@ -1,0 +1,40 @@
+"""Autoscalers as the extender sees them in a world of tests."""
+
+from typing import Any
+
+from serried.api.names import Key
+from tests.support.extender_harness import Harness
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+async def add_karpenter(world: Harness, *pools: dict[str, Any]) -> None:
+    """Karpenter is there; one NodePool of the zones a and b unless others are given."""
+    world.api.api_groups.add("karpenter.sh")
+    set_pools(world, *(pools or (node_pool(),)))
+    await world.core.autoscalers.look()
+
+
+def set_pools(world: Harness, *pools: dict[str, Any]) -> None:
+    """These are the NodePools now."""
+    world.api.owners["nodepools"] = {Key("", pool["metadata"]["name"]): pool for pool in pools}
+
+
+def node_pool(name: str = "default", zones: tuple[str, ...] = ("a", "b"), **spec: Any) -> dict[str, Any]:
+    """A NodePool of these zones."""
+    requirements = [{"key": ZONE, "operator": "In", "values": list(zones)}]
+    return {"metadata": {"name": name}, "spec": {"template": {"spec": {"requirements": requirements}}, **spec}}
+
+
+async def add_cluster_autoscaler(world: Harness) -> None:
+    """Cluster Autoscaler is there, and serves ProvisioningRequests."""
+    world.api.api_groups.add("autoscaling.x-k8s.io")
+    world.api.owners["configmaps"][Key("kube-system", "cluster-autoscaler-status")] = {}
+    await world.core.autoscalers.look()
+
+
+async def remove_autoscalers(world: Harness) -> None:
+    """None is there any more, and the extender has looked."""
+    world.api.api_groups.clear()
+    world.api.owners["configmaps"].clear()
+    await world.core.autoscalers.look()
