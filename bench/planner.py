@@ -23,7 +23,7 @@ from pathlib import Path as FilePath
 from bench.machine import describe_machine, measure_noise
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
-from serried.plan.packing import MAX_STEPS, Path, share_out
+from serried.plan.packing import MAX_STEPS, Path, distribute
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from serried.rules.all import RULES
@@ -160,7 +160,7 @@ def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
         }
         for way, steps in enumerate(_WAYS):
             begun = time.perf_counter()
-            shares = share_out(members, rooms, steps)
+            shares = distribute(members, rooms, steps)
             spent[way] += (time.perf_counter() - begun) * 1000
             used[way] += sum(_count_racks(rooms, block, share) for share, block in shares)
     racks_used, milliseconds = (tuple(round(sum_ / _DRAWS, 2) for sum_ in sums) for sums in (used, spent))
@@ -168,7 +168,7 @@ def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
 
 
 def _count_racks(rooms: Mapping[Path, int], block: str, share: int) -> int:
-    return len(share_out(share, {path[1:]: room for path, room in rooms.items() if path[0] == block}))
+    return len(distribute(share, {path[1:]: room for path, room in rooms.items() if path[0] == block}))
 
 
 def print_splits() -> list[Split]:

@@ -30,7 +30,7 @@ from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.run_times import PodEnds, Trust
 from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
-from serried.plan.forecast import Forecast, foresee
+from serried.plan.forecast import Forecast, find_forecast
 from serried.plan.request import Plan, PlanRequest, Snapshot, Turn, Waiting
 
 _MARGIN_SECONDS = 5.0
@@ -212,13 +212,13 @@ class Backfill(Feature):
         if closed.isdisjoint(plan.nodes.values()) or self._let_pass(group, request):
             return plan
         before = self._forecast()
-        answer = self._queue.plan_beside(request.avoiding(closed))
+        answer = self._queue.plan_beside(request.closing(closed))
         if isinstance(answer, Plan):
             return answer
         self._waiting.pop(group, None)
         self._behind.add(group)
         # What is freed on the head's other nodes may leave enough for both.
-        self._queue.put_back(group, request.avoiding(closed & self._find_narrow(request)), answer)
+        self._queue.put_back(group, request.closing(closed & self._find_narrow(request)), answer)
         self._wake_if_changed(before)
         return self.refuse(request)
 
@@ -687,9 +687,9 @@ class Backfill(Feature):
     def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Forecast | None:
             endings = self._pod_ends.list_others(group, request, self._rest_of(group).nodes, snapshot.limit)
-            return foresee(snapshot, request, endings, capacity)
+            return find_forecast(snapshot, request, endings, capacity)
 
-        return self._planning_tasks.foresee(group, request, make)
+        return self._planning_tasks.find_forecast(group, request, make)
 
     def _describe(self, forecast: Forecast) -> str:
         place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"

@@ -32,7 +32,7 @@ from serried.api.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import NoVictims, Preemption
 from serried.plan.limit import Limit
-from serried.plan.quorum import GroupMembers, classify, combine
+from serried.plan.quorum import GroupMembers, classify, sum_members
 from serried.plan.request import Plan, PlanRequest, Snapshot, Waiting
 from serried.plan.tree import plan_group
 
@@ -310,7 +310,7 @@ class Hypothesis:
         for name, pod in (*known, *coming):
             if name in below:
                 below[name].append(pod)
-        return combine({name: classify(pods, self._store.schedulers) for name, pods in below.items()})
+        return sum_members({name: classify(pods, self._store.schedulers) for name, pods in below.items()})
 
     def _find_priority(self, newcomer: Newcomer, members: Iterable[Pod]) -> int:
         own = self._find_own(newcomer.group)
@@ -364,7 +364,7 @@ class Hypothesis:
         passes = isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values())
         if passes or self._core.backfill.lets_pass(request):
             return answer
-        beside = plan_group(snapshot, request.avoiding(closed), capacity)
+        beside = plan_group(snapshot, request.closing(closed), capacity)
         return self._core.backfill.refuse(request) if isinstance(beside, Verdict) else beside
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
@@ -385,7 +385,7 @@ class Hypothesis:
     def _seek_victims(
         self, newcomer: Newcomer, waiting: Waiting, request: PlanRequest, refusal: Verdict
     ) -> Preemption | NoVictims | None:
-        request = request.avoiding(self._core.queue.closed_to(waiting, request))
+        request = request.closing(self._core.queue.closed_to(waiting, request))
         search = Search(request, waiting, refusal, math.inf)
         preemptions = self._core.preemptions
         if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_objection(search):

@@ -195,7 +195,7 @@ class Gauges:
         self._metrics.active(int(self._leadership.active))
         self._metrics.gangs(self._count_gangs())
         self._metrics.reservations(measure_held(core.ledger, core.store, self._list_cycles(), core.clock()))
-        free, largest = core.store.capacity.measure_latest()
+        free, largest = core.store.capacity.measure_latest_shape()
         self._metrics.fragmentation(free, largest)
         self._metrics.certificates({use.value: expiry for use, expiry in list_expiries().items()})
         self._feed.show(time.monotonic())

@@ -11,7 +11,15 @@ from serried.api.parent import OwnerKey, Parent
 from serried.api.pod import Pod
 from serried.cluster.index import discard
 from serried.cluster.membership import Membership
-from serried.plan.quorum import GroupMembers, Standing, combine, count_done, find_standing, make_members, order_by_rank
+from serried.plan.quorum import (
+    GroupMembers,
+    MemberState,
+    count_done,
+    find_member_state,
+    make_members,
+    order_by_rank,
+    sum_members,
+)
 
 
 class Dirty:
@@ -84,11 +92,11 @@ class Members:
         self._group_of: dict[str, GroupKey] = {}
         self._leaf_of: dict[str, GroupKey] = {}
         self._members: dict[GroupKey, dict[str, None]] = {}
-        self._standing_of: dict[str, tuple[Standing, str]] = {}
+        self._standing_of: dict[str, tuple[MemberState, str]] = {}
         """The standing with which each member was counted, and the name of its PodGroup in the tree."""
 
-        self._by_standing: dict[tuple[GroupKey, Standing], dict[str, None]] = {}
-        self._counts: dict[GroupKey, Counter[tuple[Standing, str]]] = {}
+        self._by_standing: dict[tuple[GroupKey, MemberState], dict[str, None]] = {}
+        self._counts: dict[GroupKey, Counter[tuple[MemberState, str]]] = {}
         self._disrupted: dict[GroupKey, dict[str, None]] = {}
         """The members with a condition DisruptionTarget, bound or not."""
 
@@ -119,7 +127,7 @@ class Members:
 
     def has_gated(self, group: GroupKey) -> bool:
         """Return whether a member has a scheduling gate other than Serried's. O(1), because filter calls it."""
-        return (group, Standing.GATED) in self._by_standing
+        return (group, MemberState.GATED) in self._by_standing
 
     def of_group(self, group: GroupKey) -> list[Pod]:
         """Return all pods of the group, including bound and finished ones, in the order of arrival."""
@@ -129,7 +137,7 @@ class Members:
         """Yield the pods that ``of_group`` returns, for a caller that may stop early."""
         return (self._pods[uid] for uid in self._members.get(group, ()))
 
-    def iterate_standing(self, group: GroupKey, standing: Standing) -> Iterator[Pod]:
+    def iterate_standing(self, group: GroupKey, standing: MemberState) -> Iterator[Pod]:
         """Yield the members of a group with this standing, in the order in which they got it."""
         return (self._pods[uid] for uid in self._by_standing.get((group, standing), ()))
 
@@ -164,13 +172,13 @@ class Members:
         found = self._groups.get(group)
         tree = found.tree if found is not None else None
         names = [leaf.name for leaf in list_leaves(tree)] if isinstance(tree, Branch) else [""]
-        lost = {name: Counter[Standing]() for name in names}
+        lost = {name: Counter[MemberState]() for name in names}
         for (standing, leaf), number in counts.items():
             lost.setdefault(leaf if isinstance(tree, Branch) else "", Counter())[standing] += number
         return {name: self._count_placed(group.leaf(name), each) for name, each in lost.items()}
 
-    def _count_placed(self, leaf: GroupKey, counts: Mapping[Standing, int]) -> int:
-        return counts[Standing.BOUND] + count_done(counts[Standing.SUCCEEDED], *self._find_counts(leaf))
+    def _count_placed(self, leaf: GroupKey, counts: Mapping[MemberState, int]) -> int:
+        return counts[MemberState.BOUND] + count_done(counts[MemberState.SUCCEEDED], *self._find_counts(leaf))
 
     def in_order(self, group: GroupKey, pods: Sequence[Pod]) -> tuple[Pod, ...]:
         """Return pods of a group in the order of placement: PodGroup by PodGroup, in each the lowest rank first."""
@@ -180,13 +188,13 @@ class Members:
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
         """Return the members of a group by their standing for a plan, as if the pods ``without`` did not exist."""
-        below: dict[str, dict[Standing, Sequence[Pod]]] = {}
-        for standing in Standing:
+        below: dict[str, dict[MemberState, Sequence[Pod]]] = {}
+        for standing in MemberState:
             pods = [pod for pod in self.iterate_standing(group, standing) if pod.uid not in without]
             for name, each in self.by_leaf(group, pods).items():
-                below.setdefault(name, dict.fromkeys(Standing, ()))[standing] = each
+                below.setdefault(name, dict.fromkeys(MemberState, ()))[standing] = each
         leaves = {name: (found, *self._find_counts(group.leaf(name))) for name, found in below.items()}
-        return combine({name: make_members(*each, self._parents) for name, each in leaves.items()})
+        return sum_members({name: make_members(*each, self._parents) for name, each in leaves.items()})
 
     def _find_counts(self, leaf: GroupKey) -> tuple[Job | None, int]:
         """Return the Job and the minCount of a PodGroup, which decide how its finished members count."""
@@ -210,7 +218,7 @@ class Members:
     def note(self, pod: Pod) -> None:
         """Update the counts for a member that has joined, has changed, or is in another PodGroup of its tree."""
         group = self._group_of[pod.uid]
-        now = find_standing(pod, self._schedulers), self.leaf_of(pod.uid)
+        now = find_member_state(pod, self._schedulers), self.leaf_of(pod.uid)
         before = self._standing_of.get(pod.uid)
         if before != now:
             self._uncount(pod.uid, group)

@@ -1,1 +1,1 @@
-"""The planner: pure functions from values to a Plan or a Refusal."""
+"""The planner: pure functions that compute a Plan, or a Verdict that says why there is none."""

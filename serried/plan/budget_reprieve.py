@@ -1,11 +1,11 @@
-"""Which units of a domain go so that the quorum fits, where PodDisruptionBudgets do not let all of them go.
+"""Selects victims within binding PodDisruptionBudgets (`BudgetReprieve`), and improves victims (`Exchange`).
 
-One node after the other is emptied as far as the budgets allow it, that one first which takes least of what they allow.
-Where that is not enough, all go, and units come back until no budget is exceeded, in every way that the moves reach: in
-a small domain that is all ways.
+`BudgetReprieve` empties one node after the other as far as the budgets allow, first the nodes that need the fewest
+disruptions. If that is not enough, all units are removed and restored in all combinations until no budget is exceeded.
+In a small domain that search is complete.
 
-Victims are bettered by exchange: in place of a unit that stays, or of all that is left of a gang, everything of lower
-priority goes anew, and comes back as far as it can.
+`Exchange` adds a unit, or the rest of a gang, to the victims. All units of lower priority are removed again and
+restored as far as possible. The result is kept if it costs less.
 """
 
 import math
@@ -15,33 +15,33 @@ from itertools import chain, combinations
 
 from serried.api.names import GroupKey
 from serried.plan.eviction import Allowances, Budget, Cost, Unit, age, count_pods, exceeds, measure_cost
-from serried.plan.reprieve import Bulk, SlotRemoval, measure, reprieve
+from serried.plan.reprieve import Bulk, SlotRemoval, relative_size, reprieve
 
 _MAX_MOVES = 1_000
-"""How often a unit may come back in one domain to find another way: some 10 ms."""
+"""The maximum number of restored units in one domain's search for combinations: some 10 ms."""
 
 _MAX_EXCESS = 50
-"""How many pods may be too many where other ways are looked for: of more, the first way is all that would be tried."""
+"""The maximum number of excess pods for which combinations are searched. With more, only the first would be tried."""
 
 _MAX_PLANS = 8
-"""How often it is asked in one domain whether the quorum fits: for a tree, or members of several shapes, by a plan."""
+"""The maximum number of checks in one domain whether the quorum fits. With several shapes each check is a plan."""
 
 
 @dataclass(slots=True)
 class StepLimit:
-    """How much work all domains together may be."""
+    """The work allowed for all domains together."""
 
     moves: int = 20_000
-    """How often a unit may come back to find another way: some tenths of a second."""
+    """The number of restored units in searches for combinations: some tenths of a second."""
 
     units: int = 300_000
-    """How much work it may be to tell whether the quorum fits (`Limit.spent`): of several shapes, a second or two."""
+    """The work for checks whether the quorum fits, in units of `Limit.spent`: with several shapes, a second or two."""
 
 
 class BudgetReprieve:
-    """What goes of the units of one domain, from whose ``removal`` nothing has gone yet.
+    """Selects the units of one domain to remove, so that no budget exceeds its limit.
 
-    Of each budget no more go than its limit. Which ones go does not depend on the order of the units.
+    Nothing may be removed from ``removal`` before. The selection does not depend on the order of the units.
     """
 
     def __init__(
@@ -55,29 +55,29 @@ class BudgetReprieve:
         self._plans = _MAX_PLANS
 
         self._left: dict[Budget, int] = {}
-        """What the budgets still allow that do not let all of these units go; less than 0 if too many are gone."""
+        """The disruptions left of the budgets that forbid to remove all units; negative if too many are removed."""
 
         self._scarce: list[Unit] = []
-        """The units under one of them, in the order in which they go."""
+        """The units under these budgets, in the order of removal."""
 
         self._gone: dict[Unit, None] = {}
-        """Those of them that are gone."""
+        """The part of ``_scarce`` that is removed."""
 
         self._by_budget: dict[Budget, list[Unit]] = {}
-        """Those of them that may come back under each budget, in this order."""
+        """The units that may be restored for each budget, in this order."""
 
         self._settled: set[Unit] = set()
-        """Those of them that do not come back."""
+        """The units that are not restored again."""
 
     def run(self) -> list[Unit] | None:
-        """Units after whose end the quorum fits; None if none were found. They are gone from the removal then."""
+        """Remove units so that the quorum fits. Return them; None if there is no selection."""
         free = self._sort()
-        self._removal.take(free)
+        self._removal.remove(free)
         banned = self._removal.banned
         forced = [unit for unit in self._scarce if unit in banned] if banned else []
         if not all(self._spend(unit) for unit in forced):
             return None
-        self._take(forced)
+        self._remove(forced)
         self._settled.update(forced)
         self._fill()
         if not self._fits() and not self._search():
@@ -85,7 +85,7 @@ class BudgetReprieve:
         return [*free, *self._gone]
 
     def _sort(self) -> list[Unit]:
-        """The units that may go whatever else goes; the others are noted."""
+        """Return the units that may always be removed; the others become ``_scarce``."""
         wanted: dict[Budget, int] = {}
         for unit in self._units:
             for budget in unit.budgets:
@@ -100,9 +100,9 @@ class BudgetReprieve:
         return free
 
     def _rank(self, unit: Unit) -> tuple[int, float, str]:
-        """The lowest priority first, the largest of these: fewer of them are needed."""
+        """Return the sort key: the lowest priority first, then the largest units, because fewer of them are needed."""
         pod = unit.pods[0]
-        return unit.priority, -measure(pod.shape, self._removal.request), pod.uid
+        return unit.priority, -relative_size(pod.shape, self._removal.request), pod.uid
 
     # --- one node after the other ------------------------------------------------------------------------------
 
@@ -112,21 +112,21 @@ class BudgetReprieve:
         for unit in self._scarce:
             if unit not in self._gone:
                 (alone.setdefault(unit.pods[0].node, []) if len(unit.pods) == 1 else joined).append(unit)
-        nodes = self._put_in_order(alone)
+        nodes = self._order_units(alone)
         self._empty(nodes)
         if joined:
-            # They take no room of one node alone: with them gone, the nodes may have more to give.
-            self._take([unit for unit in joined if self._spend(unit)])
+            # Units with pods on several nodes. Their removal may free slots on nodes that had none.
+            self._remove([unit for unit in joined if self._spend(unit)])
             self._empty([[unit for unit in node if unit not in self._gone] for node in nodes])
 
-    def _put_in_order(self, alone: Mapping[str, Sequence[Unit]]) -> list[Sequence[Unit]]:
-        """The units of each node, those first of a low priority, of which few pods make much room."""
+    def _order_units(self, alone: Mapping[str, Sequence[Unit]]) -> list[Sequence[Unit]]:
+        """Return the units by node. Nodes with low priorities and few pods per freed slot come first."""
         prices: dict[str, tuple[int, float, str]] = {}
         for node, here in alone.items():
             before = self._removal.total
-            self._removal.take(here)
+            self._removal.remove(here)
             more = self._removal.total - before
-            self._removal.give_back(here)
+            self._removal.restore(here)
             prices[node] = here[-1].priority, len(here) / more if more else math.inf, node
         order = sorted(alone, key=prices.__getitem__)
         return [alone[node] for node in order]
@@ -135,8 +135,8 @@ class BudgetReprieve:
         for here in nodes:
             may_go = [unit for unit in here if self._spend(unit)]
             if may_go:
-                self._removal.take(may_go)
-                stay = dict.fromkeys(self._removal.trim(may_go))
+                self._removal.remove(may_go)
+                stay = dict.fromkeys(self._removal.restore_idle(may_go))
                 self._gone.update(stay)
                 for unit in may_go:
                     if unit not in stay:
@@ -145,7 +145,7 @@ class BudgetReprieve:
     # --- other ways --------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
-        """Let all go, and then come back so many that no budget is exceeded, in every way that there are moves for."""
+        """Remove all units, then roll_back units in all combinations until no budget is exceeded."""
         rest: list[Unit] = []
         for unit in self._scarce:
             if unit not in self._gone:
@@ -154,7 +154,7 @@ class BudgetReprieve:
         excess = -sum(left for left in self._left.values() if left < 0)
         if excess > _MAX_EXCESS:
             return False
-        self._take(rest)
+        self._remove(rest)
         for unit in reversed(self._gone):
             for budget in dict.fromkeys(unit.budgets):
                 self._by_budget.setdefault(budget, []).append(unit)
@@ -173,13 +173,13 @@ class BudgetReprieve:
                 break
             del self._gone[unit]
             self._refund(unit.budgets)
-            self._removal.give_back([unit])
+            self._removal.restore([unit])
             found = self._removal.has_slots() and self._look()
             if found:
                 break
-            self._take([unit])
+            self._remove([unit])
             self._charge(unit.budgets)
-            # All ways in which it comes back have been looked at.
+            # All combinations with this unit restored have been tried.
             self._settled.add(unit)
             settled.append(unit)
         self._settled.difference_update(settled)
@@ -200,12 +200,12 @@ class BudgetReprieve:
 
     # --- units and budgets -------------------------------------------------------------------------------------
 
-    def _take(self, units: Sequence[Unit]) -> None:
+    def _remove(self, units: Sequence[Unit]) -> None:
         self._gone.update(dict.fromkeys(units))
-        self._removal.take(units)
+        self._removal.remove(units)
 
     def _spend(self, unit: Unit) -> bool:
-        """Whether the budgets allow one more unit; it is taken off them then."""
+        """Use one disruption of each budget of the unit. Return False, and use none, if a budget has none left."""
         for place, budget in enumerate(unit.budgets):
             left = self._left.get(budget)
             if left is not None and left <= 0:
@@ -227,15 +227,15 @@ class BudgetReprieve:
 
 
 _MAX_EXCHANGES = 8_000
-"""How many pods may go or come back for one domain: some tens of milliseconds."""
+"""The maximum number of removed or restored pods for one domain: some tens of milliseconds."""
 
 _MAX_UNITS = 2_000
-"""Of more units than that, too few could be tried to be worth it."""
+"""The maximum number of units. With more, the moves would not suffice to try enough of them."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """The victims of one domain, as good as they are known; ``units`` are all that may go there."""
+    """The best known victims of one domain; ``units`` are all units that may be evicted there."""
 
     removal: SlotRemoval
     units: Sequence[Unit]
@@ -243,14 +243,14 @@ class Exchange:
     cost: Cost
     allowances: Allowances
     newest: int
-    """When the newest of all pods began, in seconds since 1970."""
+    """The start time of the newest pod, in seconds since 1970."""
 
     moves: int = _MAX_EXCHANGES
 
     def run(self) -> None:
-        """Exchange until nothing is found that costs less, or it has taken too long.
+        """Exchange victims until none are cheaper, or until the moves are used up.
 
-        Units are tried in the order of priority, the newest first; then gangs, then every two units.
+        Single units are tried in the order of priority, the newest first; then gangs; then pairs.
         """
         if not self.victims or len(self.units) > _MAX_UNITS or _are_alike(self.units, self.allowances.gangs):
             return
@@ -261,7 +261,7 @@ class Exchange:
             pass
 
     def _improve(self, order: Sequence[Unit]) -> bool:
-        """Whether an exchange was found."""
+        """Make one exchange. Return whether a cheaper one was found."""
         bulks = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)
         for bulk in bulks:
@@ -276,15 +276,15 @@ class Exchange:
         return False
 
     def _try(self, bulk: Bulk, gone: set[Unit], order: Iterable[Unit]) -> bool:
-        """Victims with these units, if they cost less; else all is as before."""
+        """Try victims that include these units. Keep them if they cost less, otherwise roll_back the state."""
         priority = min(unit.priority for unit in bulk)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
         again = [*self.victims, *lower]
         self.moves -= 3 * (count_pods(again) + count_pods(bulk))
         before = self.removal.save()
-        self.removal.take([*bulk, *lower])
+        self.removal.remove([*bulk, *lower])
         rest = reprieve(self.removal, again, self.allowances, self.newest)
-        stay = self.removal.put_back([[unit] for unit in bulk])
+        stay = self.removal.restore_fitting([[unit] for unit in bulk])
         now = [*rest, *(unit for each in stay for unit in each)]
         cost = measure_cost(now, self.allowances, self.newest)
         if cost < self.cost and not exceeds(now, self.allowances.limits):
@@ -292,13 +292,13 @@ class Exchange:
             self.victims = now
             return True
         left = set(now)
-        self.removal.take([unit for unit in self.victims if unit not in left])
-        self.removal.restore([unit for unit in now if unit not in gone], before)
+        self.removal.remove([unit for unit in self.victims if unit not in left])
+        self.removal.roll_back([unit for unit in now if unit not in gone], before)
         return False
 
 
 def _are_alike(units: Sequence[Unit], gangs: Mapping[GroupKey, object]) -> bool:
-    """Whether the units differ in nothing but their nodes and ages: then those that came back first were the best."""
+    """Return whether units differ only in node and age. Then the first selection is the best."""
     first = units[0]
     return all(
         len(unit.pods) == 1
@@ -312,7 +312,7 @@ def _are_alike(units: Sequence[Unit], gangs: Mapping[GroupKey, object]) -> bool:
 
 
 def _list_gangs(units: Iterable[Unit], gangs: Mapping[GroupKey, object]) -> list[list[Unit]]:
-    """The units of each gang that has several."""
+    """Return the units of each gang that has several."""
     members: dict[GroupKey, list[Unit]] = {}
     for unit in units:
         if unit.gang is not None and unit.gang in gangs:

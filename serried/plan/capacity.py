@@ -1,7 +1,7 @@
-"""Slots counted ahead: how many members of each class of equal shape every node, and every domain, would take.
+"""Counts slots before plans need them: how many members of each shape fit on every node and in every domain.
 
-A plan needs the slots of its class on all nodes, and between two plans only a few nodes change. So the numbers are kept
-and brought up to date: the first plan for a class looks at every node, a later one at the nodes that changed since.
+A `Capacity` lives as long as the cache and keeps its counts up to date: the first plan for a shape counts all nodes,
+later ones only nodes that have changed. A `Census` corrects the counts for one plan.
 """
 
 from array import array
@@ -18,43 +18,43 @@ from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest, Snapshot
 
 LevelKey = tuple[str, ...]
-"""One or more label keys, the widest first: nodes that share the values of all are one domain."""
+"""One or more label keys, the widest first. Nodes with the same values for all of them form a domain."""
 
 Domain = tuple[str, ...]
-"""The values of a LevelKey's labels."""
+"""The values of the labels of a LevelKey."""
 
 Packed = Sequence[tuple[Shape, "array[int]"]]
-"""Slots by class, of each node in an order that is known."""
+"""The slots of each node by shape, in an order of nodes that both sides know."""
 
 _MIN_CLASSES_KEPT = 16
-"""How many classes are kept whatever their size."""
+"""The minimum number of tables that are kept, whatever their size."""
 
 _MAX_ENTRIES_KEPT = 1 << 20
-"""How many entries the tables of all classes may have before the oldest ones go: some 60 MB."""
+"""The maximum number of entries in all tables, some 60 MB. Above it the least recently used tables are dropped."""
 
 _ENTRIES_OF_A_TABLE = 16
-"""As how many entries a table counts that has none: shapes that fit nowhere take memory, too."""
+"""The size of an empty table in entries, because shapes that fit nowhere take memory, too."""
 
 _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
 
 _MAX_SLOTS_PACKED = 1 << 18
-"""How many numbers are handed over by a copy: most are a byte, and are read in less than a millisecond."""
+"""The maximum number of slot counts that a fork exports: most are a byte and are read in under a millisecond."""
 
 _MAX_SLOTS_KEPT_PACKED = 1 << 20
-"""How many such numbers wait to be asked for."""
+"""The maximum number of imported slot counts that are kept until they are used."""
 
 _UNPACKED_PER_UNIT = 20
-"""How many of them are read in the time in which one node is counted."""
+"""The number of imported counts that are read in the time in which one node is counted."""
 
 _MAX_WEIGHT = 200
-"""Shapes that weigh more (`fit.weigh`) are not handed over: they are counted again."""
+"""The maximum weight (`fit.weigh`) of exported shapes. Heavier ones are large to send, so they are counted again."""
 
 _NOTHING: Resources = {}
 
 
 class Table:
-    """The slots of one class. ``by_node`` has the nodes that take at least one member, ``total`` is their sum."""
+    """The slots of one shape: ``by_node`` has the nodes with at least one slot, ``total`` is their sum."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -63,7 +63,7 @@ class Table:
         self.total = 0
         self.version = 0
         self.number = 0
-        """Its number among all that a capacity has counted itself."""
+        """The serial number of the table in its `Capacity`; 0 if it was imported."""
 
         self.weight = weigh(shape)
 
@@ -71,7 +71,7 @@ class Table:
         self._sums: dict[LevelKey, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
 
     def copy(self) -> "Table":
-        """The same numbers, which may go their own way."""
+        """Return an independent copy."""
         twin = Table(self.shape)
         twin.by_node = self.by_node.copy()
         twin.total = self.total
@@ -80,7 +80,7 @@ class Table:
         return twin
 
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources], limit: Limit) -> None:
-        """Count every node; nothing was counted before."""
+        """Count the slots of all nodes of an empty table."""
         for node in nodes:
             limit.spend(self.weight)
             free = self.count(node, used.get(node.name, _NOTHING))
@@ -89,15 +89,15 @@ class Table:
         self.total = sum(self.by_node.values())
 
     def count(self, node: Node, used: Resources) -> int:
-        """How many members the node takes on top of what is used."""
+        """Return the number of members that fit on the node besides the used resources."""
         if (self._choosy or node.taints or node.unschedulable) and not admits(self.shape, node):
             return 0
         return count_slots(node.allocatable, used, self.request)
 
     def sum_by(self, key: LevelKey, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
-        """Slots by domain; ``domains_by_node`` has the domain of each node that carries the key.
+        """Return the slots by domain. ``domains_by_node`` has the domain of each node that has all labels of the key.
 
-        Domains without a slot may be missing. Live: the next change of a node changes it.
+        Domains without slots may be missing. The mapping is live: `put` updates it.
         """
         kept = self._sums.get(key)
         if kept is not None and kept[0] is domains_by_node:
@@ -113,7 +113,7 @@ class Table:
         return sums
 
     def put(self, name: str, free: int) -> None:
-        """A node has room for ``free`` members now."""
+        """Set the number of slots of a node."""
         more = free - self.by_node.get(name, 0)
         if not more:
             return
@@ -129,31 +129,31 @@ class Table:
 
 
 class Capacity:
-    """The tables of the classes that were asked for last, and the domains of the keys that were.
+    """The tables of the shapes used by recent plans, and the domains of their keys.
 
-    ``nodes`` and ``used`` (by node name; a node without entry is empty) are read live: their owner tells of changes
-    with `note_node` and `note_used`, and nothing is counted before it is asked for. Amounts that are used on a node
-    are replaced when they change, never changed themselves.
+    ``nodes`` and ``used`` (by node name; a node without entry is empty) are live. Their owner reports changes with
+    `note_node` and `note_used`; changed nodes are counted when a table is needed. The amounts of a node must be
+    replaced when they change, never modified.
     """
 
     def __init__(
-        self, nodes: Mapping[str, Node], used: Mapping[str, Resources], ground: "Capacity | None" = None
+        self, nodes: Mapping[str, Node], used: Mapping[str, Resources], without_pods: "Capacity | None" = None
     ) -> None:
-        self.ground = ground
-        """The same nodes as if nothing ran on them, counted only where a refusal asks; None where none may ask."""
+        self.without_pods = without_pods
+        """The capacity of the same nodes without any pods, for explanations only; None if it is not kept."""
 
         self._nodes = nodes
         self._used = used
         self._tables: OrderedDict[Shape, Table] = OrderedDict()
         self.made = 0
-        """How many tables were counted here."""
+        """The number of tables that were counted here, not imported."""
         self._packed: OrderedDict[Shape, tuple[array[int], Sequence[str], int]] = OrderedDict()
-        """What copies have counted: slots by node, the nodes, and of which version they are."""
+        """Imported slots by node, with the names of the nodes and the version for which they were counted."""
         self._sizes: dict[Shape, int] = {}
-        """As how many entries each table counts, as it was when it was counted last."""
+        """The size of each table in entries, as of its last update."""
         self._entries = 0
-        """Their sum, which with thousands of shapes would take too long to find for each new one."""
-        # By recency: what changed since a version is at the end.
+        """The sum of the sizes, kept because summing up thousands of tables for each new one would be slow."""
+        # In order of change, so that the nodes changed since a version are at the end.
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._version = 0
         self._forgotten = 0
@@ -162,47 +162,47 @@ class Capacity:
 
     @property
     def version(self) -> int:
-        """Another one after each change."""
+        """The number of changes so far. It identifies the state of the nodes."""
         return self._version
 
     def note_used(self, name: str) -> None:
-        """What is used on a node has changed."""
+        """Note that the used resources of a node have changed."""
         self._version += 1
         self._changed[name] = self._version
         self._changed.move_to_end(name)
         if len(self._changed) > 2 * len(self._nodes) + _MIN_NAMES_KEPT:
-            self._forget()
+            self._reset()
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """A node came, changed or went."""
+        """Note that a node was added (``old`` None), changed, or deleted (``new`` None)."""
         node = new or old
         if node is None:
             return
         self.note_used(node.name)
-        if self.ground is not None:
-            self.ground.note_node(old, new)
+        if self.without_pods is not None:
+            self.without_pods.note_node(old, new)
         for key in list(self._domains_by_node):
             if _domain_of(key, old) != _domain_of(key, new):
-                # Sums were made with the old domain: they are made anew. Nodes do not move every day.
+                # The sums used the old domain and are computed again. Nodes rarely change their domain.
                 del self._domains_by_node[key], self._domains[key]
 
     def table(self, shape: Shape, limit: Limit | None = None) -> Table:
-        """The slots of a class, as of now. O(nodes) for a class that was not asked for lately, else O(changes)."""
+        """Return the up-to-date table of a shape. O(nodes) if it is new, otherwise O(changed nodes)."""
         limit = limit or Limit()
         table = self._tables.get(shape)
         if table is None:
             table = self._unpack(shape, limit)
             if table is None:
-                table = self._make(shape, limit)
+                table = self._count_table(shape, limit)
                 self.made += 1
                 table.number = self.made
-            self._keep(table)
+            self._add(table)
         self._tables.move_to_end(shape)
         self.refresh(table, limit)
         return table
 
     def _unpack(self, shape: Shape, limit: Limit) -> Table | None:
-        """The table of a class that a copy has counted, as it was then; None if it is not known."""
+        """Return the imported table of a shape as of its version; None if there is none, or if it is too old."""
         found = self._packed.get(shape)
         if found is None or found[2] < self._forgotten:
             return None
@@ -216,11 +216,11 @@ class Capacity:
         return table
 
     def refresh(self, table: Table, limit: Limit) -> None:
-        """Bring a table of this capacity up to date."""
-        self._recount(table, self._since(table.version), limit)
+        """Update a table of this capacity."""
+        self._recount(table, self._list_changed(table.version), limit)
         table.version = self._version
         if self._tables.get(table.shape) is table:
-            self._measure(table)
+            self._update_size(table)
 
     def _recount(self, table: Table, names: Collection[str], limit: Limit) -> None:
         for name in names:
@@ -228,10 +228,10 @@ class Capacity:
             node = self._nodes.get(name)
             table.put(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
 
-    def measure_latest(self) -> tuple[int, Mapping[str, int]]:
-        """How many members of the class that was asked for last there is room for: in all, and in the roomiest domain.
+    def measure_latest_shape(self) -> tuple[int, Mapping[str, int]]:
+        """Return the total slots of the last used shape, and by label key the slots of the domain that has most.
 
-        That is by label key, for the keys that are known. O(domains, and nodes that have changed since).
+        Only keys that plans have used are included. O(domains, and nodes that have changed since).
         """
         if not self._tables:
             return 0, {}
@@ -243,14 +243,14 @@ class Capacity:
         }
 
     def count_missing(self, shapes: Collection[Shape]) -> int:
-        """For how many of these shapes every node would have to be looked at."""
+        """Return for how many of these shapes all nodes would have to be counted."""
         known = (self._tables, self._packed)
         return sum(not any(shape in each for each in known) and list_named(shape) is None for shape in shapes)
 
-    def pack(self, since: int, names: Iterable[str]) -> Packed:
-        """What was counted for the first time after so many tables (``made``), by these nodes: not all, if it is much.
+    def export_tables(self, since: int, names: Iterable[str]) -> Packed:
+        """Return the slots of tables counted after the first ``since`` ones (see ``made``), for nodes in this order.
 
-        Of a copy of this capacity that is about to go away: the original takes it over by `adopt`.
+        A forked process sends them to the original, which calls `import_tables`. Too large results are cut off.
         """
         order = list(names)
         fresh = [table for table in self._tables.values() if table.number > since and weigh(table.shape) <= _MAX_WEIGHT]
@@ -259,8 +259,8 @@ class Capacity:
             for table in fresh[: _MAX_SLOTS_PACKED // max(1, len(order))]
         ]
 
-    def adopt(self, packed: Packed, names: Sequence[str], version: int) -> None:
-        """Take over what a copy has counted that was as this was at a version. O(1): unpacked when it is asked for."""
+    def import_tables(self, packed: Packed, names: Sequence[str], version: int) -> None:
+        """Import slots that a fork has counted at a version. O(1): they are read when their shape is needed."""
         if version < self._forgotten:
             return
         for shape, counts in packed:
@@ -269,14 +269,14 @@ class Capacity:
         while len(self._packed) * len(names) > _MAX_SLOTS_KEPT_PACKED:
             self._packed.popitem(last=False)
 
-    def _keep(self, table: Table) -> None:
+    def _add(self, table: Table) -> None:
         self._tables[table.shape] = table
-        self._measure(table)
+        self._update_size(table)
         while len(self._tables) > _MIN_CLASSES_KEPT and self._is_full():
             shape, _ = self._tables.popitem(last=False)
             self._entries -= self._sizes.pop(shape)
 
-    def _measure(self, table: Table) -> None:
+    def _update_size(self, table: Table) -> None:
         size = _ENTRIES_OF_A_TABLE + len(table.by_node)
         self._entries += size - self._sizes.get(table.shape, 0)
         self._sizes[table.shape] = size
@@ -284,14 +284,14 @@ class Capacity:
     def _is_full(self) -> bool:
         return self._entries > _MAX_ENTRIES_KEPT
 
-    def _make(self, shape: Shape, limit: Limit) -> Table:
+    def _count_table(self, shape: Shape, limit: Limit) -> Table:
         table = Table(shape)
-        table.fill(self._reach(shape), self._used, limit)
+        table.fill(self._list_candidates(shape), self._used, limit)
         table.version = self._version
         return table
 
-    def _reach(self, shape: Shape) -> Iterable[Node]:
-        """The nodes that may take a shape: all, unless it names those where it can go."""
+    def _list_candidates(self, shape: Shape) -> Iterable[Node]:
+        """Return the nodes on which a shape may fit: all, unless the shape lists its nodes by name or label value."""
         named: dict[str, None] = {}
         for key, values in list_named(shape) or [("", ())]:
             if key:
@@ -303,7 +303,7 @@ class Capacity:
                 return self._nodes.values()
         return [self._nodes[name] for name in named if name in self._nodes]
 
-    def _since(self, version: int) -> list[str]:
+    def _list_changed(self, version: int) -> list[str]:
         names = []
         for name, changed in reversed(self._changed.items()):
             if changed <= version:
@@ -311,8 +311,8 @@ class Capacity:
             names.append(name)
         return names
 
-    def _forget(self) -> None:
-        # Nodes come and go under new names, also where nobody asks for a table: the old ones are not kept for ever.
+    def _reset(self) -> None:
+        # Nodes with new names appear all the time, even if no table is used, so old names have to be dropped.
         self._changed.clear()
         self._packed.clear()
         self._tables.clear()
@@ -321,7 +321,7 @@ class Capacity:
         self._forgotten = self._version
 
     def domains_by_node(self, key: LevelKey) -> Mapping[str, Domain]:
-        """The domain of each node that carries every label of the key."""
+        """Return the domain of each node that has all labels of the key."""
         found = self._domains_by_node.get(key)
         if found is None:
             found, domains = self._sort(key)
@@ -334,7 +334,7 @@ class Capacity:
         return found
 
     def _sort(self, key: LevelKey) -> tuple[dict[str, Domain], dict[Domain, dict[str, None]]]:
-        # Each domain's tuple is made once: a thousand nodes share it.
+        # All nodes of a domain share one tuple.
         by_values: dict[object, tuple[Domain, dict[str, None]]] = {}
         domains_by_node: dict[str, Domain] = {}
         read = itemgetter(*key)
@@ -351,15 +351,15 @@ class Capacity:
         return domains_by_node, dict(by_values.values())
 
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
-        """The names of each domain's nodes."""
+        """Return the names of the nodes by domain."""
         self.domains_by_node(key)
         return self._domains[key]
 
 
 class Fork(Capacity):
-    """A capacity as it would be if some nodes were used otherwise, or not there; it may then go on its own way.
+    """A capacity in which some nodes (``others``) have other usage or are missing.
 
-    ``others`` are these nodes. The original must stay as it is.
+    Further changes are noted in the fork only. The origin must not change meanwhile.
     """
 
     def __init__(
@@ -370,14 +370,14 @@ class Fork(Capacity):
         self._others = others
 
     def domains_by_node(self, key: LevelKey) -> Mapping[str, Domain]:
-        """The domain of each node that carries every label of the key."""
+        """Return the domain of each node that has all labels of the key."""
         return self._origin.domains_by_node(key)
 
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
-        """The names of each domain's nodes."""
+        """Return the names of the nodes by domain."""
         return self._origin.domains(key)
 
-    def _make(self, shape: Shape, limit: Limit) -> Table:
+    def _count_table(self, shape: Shape, limit: Limit) -> Table:
         table = self._origin.table(shape, limit).copy()
         self._recount(table, {*self._others, *self._changed}, limit)
         table.version = self._version
@@ -399,12 +399,12 @@ def _domain_of(key: LevelKey, node: Node | None) -> Domain | None:
 
 
 NodeSlots = tuple[int, str]
-"""Slots, and the name of the node (or of the domain) that has them."""
+"""A number of slots, and the name of the node or domain that has them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberClass:
-    """Members of equal shape, in the order in which they get room."""
+    """Members of equal shape, in the order in which they are placed."""
 
     shape: Shape
     request: Resources
@@ -412,8 +412,8 @@ class MemberClass:
 
 
 def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
-    """Classes in the order of their first member."""
-    # Decoded pods share their shapes: by identity first, a shape is hashed once and not once per member.
+    """Group members by shape. The classes are in the order of their first member."""
+    # Decoded pods share Shape objects. Comparing identities first hashes a shape once, not once per member.
     kinds: dict[int, list[Pod]] = {}
     equals: dict[Shape, list[Pod]] = {}
     for member in members:
@@ -425,9 +425,9 @@ def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
 
 
 def find_least(classes: Sequence[MemberClass]) -> MemberClass:
-    """A class without members that asks for no more than any of these, and may go wherever one of these may.
+    """Return a class without members that requests at most what each class requests, and tolerates what any tolerates.
 
-    So there are never more members of these in any nodes than there are slots for it.
+    Its slots are an upper bound for the members of these classes, however they are mixed.
     """
     least = dict(classes[0].request)
     for kind in classes[1:]:
@@ -437,10 +437,10 @@ def find_least(classes: Sequence[MemberClass]) -> MemberClass:
 
 
 class Census:
-    """What `Capacity` has counted, corrected for what only this plan sees. It lives as long as one plan.
+    """The slots of each class for one plan: those of `Capacity`, corrected for differences that only this plan sees.
 
-    Other numbers hold on the nodes that are closed to the gang, and on those whose use the snapshot sees differently
-    (nominated pods). ``capacity`` None counts the whole snapshot anew.
+    Differences are nodes that are closed to the gang, and nodes in ``snapshot.over``, for example with nominated pods.
+    Without a ``capacity`` all nodes of the snapshot are counted. It lives as long as the plan.
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
@@ -454,24 +454,24 @@ class Census:
         self._closed_to: dict[MemberClass, frozenset[str]] = {}
 
     def close(self, kind: MemberClass, names: frozenset[str]) -> None:
-        """Some nodes are closed to a class, which is not counted yet."""
+        """Exclude nodes for a class. Must be called before `count`."""
         if names:
             self._closed_to[kind] = names
 
     def count(self, kind: MemberClass) -> None:
-        """Count the slots of a class ahead."""
+        """Count the slots of a class."""
         self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         self._correct(kind)
 
     def _table(self, kind: MemberClass) -> Table:
-        # Kept for as long as the plan: a plan of many classes must not count one again because it asked for others.
+        # A plan with many classes must not count a table again because the capacity has dropped it meanwhile.
         found = self._tables.get(kind)
         if found is None:
             found = self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         return found
 
     def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
-        """(slots, node name) of those nodes that take at least one member; None means all nodes."""
+        """Return (slots, node name) for those of the named nodes that have at least one slot; None means all nodes."""
         by_node = self._table(kind).by_node
         if not self._special and kind not in self._closed_to:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
@@ -481,12 +481,12 @@ class Census:
         return [room for room in node_slots if room[0]]
 
     def total(self, kind: MemberClass) -> int:
-        """The slots of a class in the whole cluster."""
+        """Return the slots of a class in the whole cluster."""
         table = self._table(kind)
         return table.total + sum(more for _, more in self._differences(kind, table))
 
     def totals(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
-        """The slots of a class by domain; domains without a slot may be missing."""
+        """Return the slots of a class by domain; domains without a slot may be missing."""
         domains_by_node = self._capacity.domains_by_node(key)
         table = self._table(kind)
         sums = table.sum_by(key, domains_by_node)
@@ -499,33 +499,33 @@ class Census:
         return corrected
 
     def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
-        """The names of the nodes in each domain."""
+        """Return the names of the nodes by domain."""
         return self._capacity.domains(key)
 
     def count_empty(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int] | None:
-        """As ``totals`` if nothing ran on any node; under () the whole cluster. None where it is not known.
+        """Return the slots by domain as if no pods were running; for the key () those of the cluster. None if unknown.
 
-        Nodes that are closed to the gang count, too.
+        Nodes that are closed to the gang are included.
         """
-        if self._capacity.ground is None or any(name.startswith(SETS) for name in kind.request):
+        if self._capacity.without_pods is None or any(name.startswith(SETS) for name in kind.request):
             return None
-        table = self._capacity.ground.table(kind.shape, self.limit)
+        table = self._capacity.without_pods.table(kind.shape, self.limit)
         return table.sum_by(key, self._capacity.domains_by_node(key)) if key else {(): table.total}
 
     def domain_of(self, key: LevelKey, node: str) -> Domain | None:
-        """The domain in which a node is; None if it lacks a label."""
+        """Return the domain of a node; None if it lacks a label."""
         return self._capacity.domains_by_node(key).get(node)
 
     def label(self, key: str, node: str) -> str:
-        """The value of a node's label, "" without it."""
+        """Return the value of a node's label; "" without it."""
         return self._snapshot.nodes[node].labels.get(key, "")
 
     def used(self, node: str) -> Resources:
-        """What the snapshot says is used on a node."""
+        """Return the used resources of a node in the snapshot."""
         return self._snapshot.used.get(node, _NOTHING)
 
     def allocatable(self, node: str) -> Resources:
-        """What a node has."""
+        """Return the allocatable resources of a node."""
         return self._snapshot.nodes[node].allocatable
 
     def _differences(self, kind: MemberClass, table: Table) -> list[tuple[str, int]]:

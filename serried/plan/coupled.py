@@ -1,9 +1,11 @@
-"""Members that decide about each other, placed one by one: each where kube-scheduler would take it then.
+"""Placement of members with rules about each other: affinity, anti-affinity and topology spread (`place_coupled`).
 
-Nodes that are alike for every rule are one cell: all that counts is how many are in its domains. First members go where
-the fewest are by their constraints, then beside those that are placed. If that leaves the quorum short, other orders
-and other first domains are tried, and then all ways there are, as far as the plan's budget goes: a refusal can be wrong
-for a large gang, a plan cannot.
+Members are placed one at a time, because each placement changes which nodes are feasible for the next. Nodes that are
+interchangeable for all rules form a cell. A cell with the fewest matching pods is tried first, then one near placed
+members. If the quorum does not fit, other orders and other first domains are tried, and then all ways within the plan's
+budget: for a large gang a refusal may be wrong, a plan is always valid.
+
+`list_waves` splits the placed members into waves that kube-scheduler may try in any order.
 """
 
 from collections import Counter
@@ -20,24 +22,24 @@ from serried.plan.request import Snapshot
 from serried.plan.rule import GangRules, read_rules
 
 Move = tuple[MemberClass, str]
-"""A member of a class goes to a node."""
+"""The placement of a member of a class on a node."""
 
 Cost = tuple[int, ...]
 
 _MATES_LOOKED_AT = 8
 
 _UNITS_OF_A_MOVE = 10
-"""What it is charged to place one member: as long as some nodes take to be counted."""
+"""The cost in units of placing one member, as for counting some nodes."""
 
 _MAX_EXACT = 16
-"""Up to how many members more than the quorum are looked for in all ways."""
+"""The maximum number of members for which all ways are tried to place more than the quorum."""
 
 _MAX_STARTS = 64
-"""How many first domains are tried."""
+"""The maximum number of first domains to try."""
 
 
 class Coupled:
-    """One placement, and the members that are in it by now."""
+    """The search for one placement, with the members that are placed at the moment."""
 
     def __init__(self, trial: Trial, placement: Placement, rules: GangRules) -> None:
         self._trial = trial
@@ -54,18 +56,18 @@ class Coupled:
         self._cells: list[list[str]] = []
         self._cell_of: dict[str, int] = {}
         self._here: Counter[int] = Counter()
-        """How many members are in each cell."""
+        """The number of members in each cell."""
 
         self._touched: list[dict[str, None]] = []
-        """The nodes of each cell where members are, in their order."""
+        """The nodes with members by cell, in the order of their first member."""
 
         self._ranked: dict[tuple[MemberClass, int], list[str]] = {}
-        """The other nodes of each cell, those with most room for a class last."""
+        """The other nodes of each cell by class, those with the most slots last."""
 
         self.moves: list[Move] = []
 
     def find_cells(self) -> None:
-        """Sort the nodes by the domains that count."""
+        """Group the nodes into cells by the labels that matter to the rules."""
         keys = self._rules.list_keys()
         by_domains: dict[tuple[str, ...], list[str]] = {}
         for name in sorted({name for slots in self._slots.values() for name in slots}):
@@ -78,7 +80,7 @@ class Coupled:
     # --- one member ------------------------------------------------------------------------------------------------
 
     def _count_slots(self, kind: MemberClass, name: str) -> int:
-        """How many more members of a class a node has room for."""
+        """Return the number of further members of a class that fit on a node."""
         slots = self._slots[kind].get(name, 0)
         taken = self._taken.get(name)
         if not slots or not taken:
@@ -86,7 +88,7 @@ class Coupled:
         return count_slots(self._census.allocatable(name), add(self._census.used(name), taken), kind.request)
 
     def _apply(self, kind: MemberClass, name: str) -> None:
-        """A member of a class goes to a node."""
+        """Place a member of a class on a node."""
         self.moves.append((kind, name))
         self._left[kind] -= 1
         self._taken[name] = add(self._taken.get(name, {}), kind.request)
@@ -94,8 +96,8 @@ class Coupled:
         self._touched[self._cell_of[name]][name] = None
         self._rules.place(kind, name)
 
-    def _take_back(self) -> None:
-        """The last one comes back."""
+    def _undo(self) -> None:
+        """Remove the member that was placed last."""
         kind, name = self.moves.pop()
         self._left[kind] += 1
         self._taken[name] = subtract(self._taken[name], kind.request)
@@ -103,16 +105,16 @@ class Coupled:
         self._rules.place(kind, name, -1)
 
     def clear(self) -> None:
-        """All come back."""
+        """Remove all members."""
         while self.moves:
-            self._take_back()
+            self._undo()
         self._touched = [{} for _ in self._cells]
         self._ranked = {}
 
     # --- the nearest way ---------------------------------------------------------------------------------------------
 
     def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> None:
-        """Place members as long as any can be, of the first of these classes of which one can."""
+        """Place members while possible, each time of the first of the classes that can place one."""
         queues = {}
         for kind in order:
             queues[kind] = _Queue(self, kind, self._price_open(kind, may_use))
@@ -121,11 +123,11 @@ class Coupled:
             if found is None:
                 return
             self._apply(*found)
-            queues[found[0]].put(self._cell_of[found[1]])
+            queues[found[0]].add(self._cell_of[found[1]])
             self._limit.spend(_UNITS_OF_A_MOVE)
 
     def _price_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[tuple[Cost, int]]:
-        """The cells that members of a class may use, with their prices now."""
+        """Return the cells that members of a class may use, with their prices now."""
         slots, priced = self._slots[kind], []
         for place, names in enumerate(self._cells):
             self._limit.spend()
@@ -136,17 +138,17 @@ class Coupled:
     def _find(self, queue: "_Queue", kind: MemberClass) -> str:
         if not self._left[kind]:
             return ""
-        cell = queue.take(len(self.moves))
+        cell = queue.pop(len(self.moves))
         return "" if cell is None else self.choose_node(kind, cell)
 
     def admits(self, kind: MemberClass, cell: int) -> bool:
-        """Whether a member of a class may go into a cell now."""
+        """Return whether the rules admit another member of a class in a cell."""
         return self._rules.admits(kind, self._cells[cell][0])
 
     def choose_node(self, kind: MemberClass, cell: int) -> str:
-        """The node of a cell for the next member of a class, "" without room: where there is a mate, then the roomiest.
+        """Return the node of a cell for the next member of a class; "" if the cell is full.
 
-        Where members are to be spread over nodes it is the other way round.
+        A node that has members is preferred, then the one with most slots. With Style.SPREAD it is the other way round.
         """
         fresh = self._find_fresh(kind, cell)
         if fresh and self._trial.ask.style is Style.SPREAD:
@@ -166,14 +168,14 @@ class Coupled:
         return names[-1] if names else ""
 
     def price(self, kind: MemberClass, cell: int) -> Cost:
-        """What is taken first: where the fewest are by the constraints of a class, then where mates are."""
+        """Return the price of a cell, the lowest is tried first: fewest pods that rules count, then most members."""
         name, here = self._cells[cell][0], self._here[cell]
         return self._rules.crowd(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
 
     # --- all ways ----------------------------------------------------------------------------------------------------
 
     def _list_moves(self) -> Iterator[Move]:
-        """What may come next; of nodes that are alike one."""
+        """Yield the possible next moves, one for all interchangeable nodes."""
         for kind in [kind for kind, left in self._left.items() if left]:
             seen = set()
             for cell in sorted(range(len(self._cells)), key=lambda cell: self.price(kind, cell)):
@@ -186,14 +188,20 @@ class Coupled:
                         yield kind, name
 
     def _describe(self, name: str) -> tuple[object, ...]:
-        """What is free on a node, and for whom: nodes of one cell with an equal answer are alike."""
+        """Return the free resources of a node, and the classes it is open to.
+
+        In a cell, equal nodes are interchangeable.
+        """
         used = add(self._census.used(name), self._taken.get(name, {}))
         there = self._census.allocatable(name)
         free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
         return free, tuple([name in slots for slots in self._slots.values()])
 
     def search(self, wanted: int, budget: Budget) -> Sequence[Move]:
-        """Try all ways until ``wanted`` are placed, as far as the budget goes; the way that placed most. None stays."""
+        """Try all ways to place ``wanted`` members within the budget.
+
+        Return the one with most; afterwards none is placed.
+        """
         best: Sequence[Move] = ()
         seen: set[frozenset[tuple[Move, int]]] = set()
         ways = [self._list_moves()]
@@ -202,14 +210,14 @@ class Coupled:
             if move is None:
                 ways.pop()
                 if self.moves:
-                    self._take_back()
+                    self._undo()
                 continue
-            if not budget.take(1 + len(self._cells)):
+            if not budget.spend(1 + len(self._cells)):
                 break
             self._apply(*move)
             state = frozenset(Counter(self.moves).items())
             if state in seen:
-                self._take_back()
+                self._undo()
                 continue
             seen.add(state)
             best = max(best, tuple(self.moves), key=len)
@@ -219,12 +227,12 @@ class Coupled:
 
     # --- starts ------------------------------------------------------------------------------------------------------
 
-    def list_starts(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
-        """Where members may be that are beside the first one: each domain that it may choose, the best first."""
+    def list_first_domains(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
+        """Return filters for nodes, one for each domain that the first member of a class may fix, the best first."""
         for kind in order:
             key = self._rules.find_first_key(kind)
             if key is not None:
-                return [self._confine(key, domain) for domain in self._rank_domains(kind, key)]
+                return [self._only_domain(key, domain) for domain in self._rank_domains(kind, key)]
         return []
 
     def _rank_domains(self, kind: MemberClass, key: str) -> list[str]:
@@ -232,16 +240,19 @@ class Coupled:
         for name, slots in self._slots[kind].items():
             rooms[self._census.label(key, name)] += slots
         wanted = sum(self._left.values())
-        # The tightest that may hold all, then the roomiest.
+        # The smallest domain that may hold all members comes first, then the largest ones.
         ranked = sorted(rooms, key=lambda each: (rooms[each] < wanted, abs(rooms[each] - wanted), each))
         return list(islice(ranked, _MAX_STARTS))
 
-    def _confine(self, key: str, domain: str) -> Callable[[str], bool]:
+    def _only_domain(self, key: str, domain: str) -> Callable[[str], bool]:
         return lambda name: self._census.label(key, name) == domain
 
 
 class _Queue:
-    """The cells of one class, the cheapest first; those that do not admit it wait until something has been placed."""
+    """The cells for one class, the cheapest first.
+
+    Cells that do not admit it are kept aside until a member is placed.
+    """
 
     def __init__(self, coupled: Coupled, kind: MemberClass, priced: list[tuple[Cost, int]]) -> None:
         self._coupled = coupled
@@ -250,10 +261,13 @@ class _Queue:
         heapify(self._heap)
         self._aside: list[int] = []
         self._asked_at = -1
-        """How many were placed when those were asked again."""
+        """The number of placed members when the cells aside were checked last."""
 
-    def take(self, placed: int) -> int | None:
-        """The cheapest cell that has room and admits a member; it is to be put back. None if there is none now."""
+    def pop(self, placed: int) -> int | None:
+        """Return the cheapest cell that has room and admits a member; None without one.
+
+        The caller adds it again by `add`.
+        """
         while True:
             while self._heap:
                 price, cell = heappop(self._heap)
@@ -270,28 +284,28 @@ class _Queue:
                 return None
             self._asked_at = placed
             for cell in self._aside:
-                self.put(cell)
+                self.add(cell)
             self._aside = []
 
-    def put(self, cell: int) -> None:
-        """A cell may be taken again."""
+    def add(self, cell: int) -> None:
+        """Add a cell again."""
         heappush(self._heap, (self._coupled.price(self._kind, cell), cell))
 
 
 def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
-    """Where the members go, in an order in which each may: as many as are found, and the quorum if that is found."""
+    """Return moves for the members in a valid order: as many as are found, at least the quorum if possible."""
     assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
     coupled = Coupled(trial, placement, trial.rules)
     coupled.find_cells()
     need, wanted = max(trial.ask.need, 1), len(trial.ask.members)
     best: Sequence[Move] = ()
-    for may_use in (*coupled.list_starts(order), lambda _: True):
+    for may_use in (*coupled.list_first_domains(order), lambda _: True):
         for each in (order, order[::-1]) if len(order) > 1 else (order,):
             coupled.fill(each, may_use)
             if len(coupled.moves) > len(best):
                 best = tuple(coupled.moves)
             coupled.clear()
-            if len(best) == wanted or not trial.budget.take(wanted):
+            if len(best) == wanted or not trial.budget.spend(wanted):
                 return best
     budget = trial.budget if len(best) < need else trial.spare_budget
     if len(best) < need or wanted <= _MAX_EXACT:
@@ -301,8 +315,8 @@ def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClas
 
 
 def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozenset[str]]:
-    """The nodes that no member of a class may have."""
-    pairs = trial.barred(placement)
+    """Return by class the nodes that are excluded for all of its members."""
+    pairs = trial.find_excluded(placement)
     names: dict[str, set[str]] = {}
     for uid, name in pairs:
         names.setdefault(uid, set()).add(name)
@@ -315,9 +329,10 @@ def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozen
 def list_waves(
     rules: GangRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Members (UIDs) that may be tried in any order, wave after wave; ``nodes`` are theirs, in an order that would do.
+    """Split members into waves of UIDs; ``nodes`` are the nodes by UID, in a valid order.
 
-    kube-scheduler tries them as it likes, and a wave after those before it have their nodes.
+    kube-scheduler may try the members of a wave in any order. A wave starts when the members of all waves before it are
+    assumed.
     """
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
     waves: list[list[str]] = []
@@ -334,9 +349,9 @@ def list_waves(
 
 
 def restore_waves(snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """The waves of a plan that was made before, whose members (UIDs) have no nodes yet; () if there is no need of any.
+    """Return the waves of an existing plan, whose members (UIDs) are not placed in the snapshot.
 
-    Nor are there any if no order is found in which they could come by now.
+    () if waves are not needed, or if no valid order exists any more.
     """
     classes = group_classes(members)
     rules = read_rules(snapshot, classes)

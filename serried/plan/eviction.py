@@ -1,7 +1,4 @@
-"""Who may have to go for a gang of higher priority, what that costs, and what is chosen.
-
-What victims cost: evictions that violate budgets, gangs that break, pods, and the time that these have run.
-"""
+"""Units of pods that may be evicted (`Unit`), limits for evictions (`Allowances`), and the cost of victims (`Cost`)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,196 +12,197 @@ from serried.api.verdict import Verdict
 from serried.plan.request import Plan
 
 STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
-"""Whose pods are never evicted, by the kind of their owner, and why, a phrase."""
+"""The kinds of owners whose pods are never evicted, with a phrase why."""
 
 Budget: TypeAlias = Key | GroupKey
-"""A PodDisruptionBudget, or a gang that must not lose more than it has to spare: of each only so many pods go."""
+"""A PodDisruptionBudget, or a gang that must keep its quorum: each limits the number of victims."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """What is evicted together or not at all; two units are never equal.
+    """Pods that are evicted together or not at all. Units are compared by identity.
 
-    A pod, or all bound pods of a group of disruption mode ``all``: of a tree those of the highest such group
-    (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go). Or a gang that is planned.
+    It is one pod, or all bound pods of a group with disruption mode ``all``; in a tree those of the highest such group
+    (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go). It may also be a gang with a
+    plan.
     """
 
     pods: tuple[Pod, ...]
 
     priority: int
-    """That of the group at the root of the tree if its pods have a group, as upstream's GetPodPriority."""
+    """The priority of the root group if the pods are in a group, as upstream's GetPodPriority."""
 
     gang: GroupKey | None = None
-    """The gang that has these members fewer without the unit; None for pods that are no members of a gang."""
+    """The gang that loses these members; None if the pods are not in a gang."""
 
     budgets: tuple[Budget, ...] = ()
-    """What counts these pods, one entry for each pod and budget; its gang is one where that must not break."""
+    """The budgets of the pods, one entry per pod and budget. Includes the gang if gangs must not break."""
 
     doubly_guarded: bool = False
-    """Whether two PodDisruptionBudgets are asked of one of its pods: the API server evicts none such."""
+    """True if two PodDisruptionBudgets select one of its pods. The API server refuses to evict such a pod."""
 
     holds_domain: bool = False
-    """Whether its gang has the domain for itself in which the pods are, against the gang that is planned."""
+    """True if its gang uses the domain of its pods exclusively, so that the preemptor may not use it."""
 
     together: bool = False
-    """Whether the gang, or the group above it, is evicted as such: its disruption mode is ``all``."""
+    """True if the disruption mode of the gang, or of a group above it, is ``all``."""
 
     planned: bool = False
-    """Whether none of its pods is bound: they have slots, on the nodes that the pods say here.
+    """True if none of its pods is bound. They have slots, on the node in each pod's ``node``.
 
-    The gang gives its slots back, all of them, and nobody ends: so it costs nothing but that there is such a victim.
+    Such a gang releases all its slots, and no pod ends. So its cost is only that there is a victim of its priority.
     """
 
     protection: str = ""
-    """Why it may not be evicted whatever its priority, a phrase; "" if it may."""
+    """A phrase why it must not be evicted, whatever its priority; "" if it may."""
 
 
 def count_pods(units: Iterable[Unit]) -> int:
-    """How many pods these units have."""
+    """Return the number of pods of these units."""
     return sum([len(unit.pods) for unit in units])
 
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """How many a gang can lose and still stand."""
+    """The members that a gang can add_and_count without breaking."""
 
     count: int
-    """How many members; of a CompositePodGroup, how many of the groups below it."""
+    """The number of members; for a CompositePodGroup the number of child groups."""
 
     above: GroupKey | None = None
-    """The CompositePodGroup that has one group fewer when this gang is broken; None without one."""
+    """The CompositePodGroup that loses a child group if this gang breaks; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """How much may be lost before it counts as damage."""
+    """The losses that are allowed."""
 
     gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
-    """The gangs that run. A group that is not among them cannot be broken."""
+    """The running gangs. Other groups cannot break."""
 
     budgets: Mapping[Budget, int] = field(default_factory=dict)
-    """``disruptionsAllowed`` of each PodDisruptionBudget. One that is not among them allows everything."""
+    """``disruptionsAllowed`` of each PodDisruptionBudget. Budgets that are not listed allow everything."""
 
     limits: Mapping[Budget, int] = field(default_factory=dict)
-    """The same where it binds: victims of which more are under a budget are no choice, whatever they cost.
+    """The binding limits: victims that exceed one of them are not chosen, whatever the cost.
 
-    And what gangs have to spare, where none may break.
+    They are budgets that must be kept, and gangs that must not break.
     """
 
 
 TOO_MANY = "their PodDisruptionBudgets do not allow it"
-"""Why units may not go that are more than a budget allows, a phrase."""
+"""A phrase why units that exceed a budget are not evicted."""
 
 BREAKS = "their gangs would break, and nobody's does for members beyond minCount"
-"""Why units may not go that a gang cannot spare, a phrase."""
+"""A phrase why units whose gang would break are not evicted."""
 
 
 def describe_limit(budget: Budget) -> str:
-    """Why no more units may go than this allows, a phrase."""
+    """Return the phrase why victims must not exceed a limit."""
     return BREAKS if isinstance(budget, GroupKey) else TOO_MANY
 
 
 class Damage(NamedTuple):
-    """What the victims of one priority cost. The fields count in their order."""
+    """The damage by victims of one priority. Fields are compared in their order."""
 
     priority: int
 
     violations: int
-    """How many of their evictions are more than a PodDisruptionBudget allows."""
+    """The number of evictions that exceed a PodDisruptionBudget."""
 
     broken: int
-    """How many gangs have too few members, or groups, without them."""
+    """The number of gangs that add_and_count too many members, or child groups."""
 
     pods: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """What a set of victims costs; of two, the smaller one is the better set.
+    """The cost of a set of victims; lower is better.
 
-    The highest priority decides: whether there are victims of it, then how many evictions violate a budget, how many
-    gangs break, how many pods go. What is equal there is decided by the next lower priority in the same way. What is
-    equal in all of that is decided by the time for which the victims have run.
+    Damage at the highest priority is compared first: whether there are victims, then violations of budgets, broken
+    gangs, and pods. If it is equal, the next lower priority is compared, and so on. The last criterion is the run time
+    lost.
     """
 
     damages: tuple[Damage, ...] = ()
-    """One for each priority that has victims, the highest first."""
+    """The damage per priority that has victims, the highest first."""
 
     lost: int = 0
-    """For how many seconds the victims have run, all together, less what each had if it began with the newest pod.
+    """The seconds that the victims' pods had run when the newest pod started, summed up; see `age`.
 
-    Without a clock that is as good: two sets of as many pods differ in it as they do in the time that they have run.
+    No clock is needed: for sets of as many pods, it differs by the same amount as their run times.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A domain that would do as well, and what it would cost."""
+    """Another domain that would hold the gang, with its cost."""
 
     domain: str
-    """The domain's name, as in `verdict.DomainShortage`; "" for the whole cluster."""
+    """The name of the domain, as in `verdict.DomainShortage`; "" for the whole cluster."""
 
     cost: Cost
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A gang's plan and the victims after whose end it holds."""
+    """The plan of a preemptor, and its victims."""
 
     plan: Plan
 
     victims: tuple[Unit, ...]
-    """The highest priority first. Without any of them the quorum would not fit, or not have its domain for itself."""
+    """The victims, the highest priority first. Each is needed for room, or for having the domain exclusively."""
 
     cost: Cost
 
     runner_up: Alternative | None = None
-    """The next best domain; None if there is no other, or none was looked at."""
+    """The second cheapest domain; None if no other was found or examined."""
 
     domains_fitting: int = 1
-    """How many domains would hold the quorum after some evictions, as far as they were looked for."""
+    """The number of domains found that would hold the quorum after evictions."""
 
     domains_examined: int = 1
-    """For how many of these the victims were chosen, the most promising first."""
+    """The number of domains in which victims were chosen."""
 
 
 class Blocker(StrEnum):
-    """What keeps a gang from room that evictions could make."""
+    """The kinds of reasons why evictions do not help."""
 
     PROTECTION = "protection"
-    """Pods of lower priority that may not be evicted."""
+    """Pods of lower priority that must not be evicted."""
 
     PRIORITY = "priority"
     """Pods whose priority is not lower."""
 
     ROOM = "room"
-    """Nothing that runs: the gang would not fit if all of it went."""
+    """No running pods: the gang would not fit if all were evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoVictims:
-    """Why no evictions help."""
+    """The result if no evictions help."""
 
     verdict: Verdict
-    """Why the gang does not fit when everything is gone that may be evicted."""
+    """The reason why the gang does not fit after all allowed evictions."""
 
     blocker: Blocker
 
     domain: str = ""
-    """The domain that is nearest to hold the gang; "" for the whole cluster, or if it never would."""
+    """The domain that comes closest to holding the gang; "" for the whole cluster, or if none ever would."""
 
     priority: int | None = None
-    """For PRIORITY: the least priority of which pods would have to go as well."""
+    """For PRIORITY: the lowest priority of pods that would have to be evicted as well."""
 
     protections: tuple[str, ...] = ()
-    """For PROTECTION: why pods of that domain may not be evicted, without repeats."""
+    """For PROTECTION: phrases why pods of that domain must not be evicted, without repeats."""
 
     protected: int = 0
-    """For PROTECTION: how many pods of lower priority may not be evicted there; 0 if it is the number that counts."""
+    """For PROTECTION: the number of protected pods of lower priority there; 0 if a limit on their number applies."""
 
 
 class Losses:
-    """What is taken of gangs and budgets by some victims."""
+    """The losses of gangs and budgets by a set of victims, which changes."""
 
     def __init__(self, allowances: Allowances) -> None:
         self._allowances = allowances
@@ -212,46 +210,46 @@ class Losses:
         self._disruptions: Counter[Budget] = Counter()
 
     def add(self, unit: Unit) -> None:
-        """One more victim."""
+        """Add a victim."""
         if unit.gang is not None:
             self._members[unit.gang] += len(unit.pods)
         self._disruptions.update(unit.budgets)
 
     def remove(self, unit: Unit) -> None:
-        """One victim less."""
+        """Remove a victim."""
         if unit.gang is not None:
             self._members[unit.gang] -= len(unit.pods)
         self._disruptions.subtract(unit.budgets)
 
     def excess(self, budget: Budget) -> int:
-        """How many disruptions are more than a budget allows, if positive."""
+        """Return by how many disruptions a budget is exceeded; not positive if it is not."""
         allowed = self._allowances.budgets.get(budget)
         return 0 if allowed is None else self._disruptions[budget] - allowed
 
     def shortage(self, gang: GroupKey) -> int:
-        """How many members, or groups, a gang has lost more than it has to spare, if positive."""
+        """Return how many members, or child groups, a gang lacks for its quorum; not positive if it lacks none."""
         spare = self._allowances.gangs.get(gang)
         return 0 if spare is None else self._members[gang] - spare.count
 
     def is_critical(self, gang: GroupKey) -> bool:
-        """Whether with this gang the one above it would break, too."""
+        """Return whether breaking this gang would also break the group above it."""
         spare = self._allowances.gangs.get(gang)
         return spare is not None and spare.above is not None and self.shortage(spare.above) >= 0
 
     def violates(self, unit: Unit) -> bool:
-        """Whether a unit among these victims takes part in the violation of a budget."""
+        """Return whether a victim contributes to the violation of a budget."""
         return any(self.excess(budget) > 0 for budget in unit.budgets)
 
-    def lose(self, unit: Unit) -> tuple[int, int]:
-        """As ``add``; how many more violations, and how many more broken gangs that makes."""
+    def add_and_count(self, unit: Unit) -> tuple[int, int]:
+        """Add a victim. Return the numbers of additional violations and of additionally broken gangs."""
         violations = 0
         for budget in unit.budgets:
             self._disruptions[budget] += 1
             violations += self.excess(budget) > 0
-        return violations, self._break(unit.gang, len(unit.pods)) if unit.gang is not None else 0
+        return violations, self._count_broken(unit.gang, len(unit.pods)) if unit.gang is not None else 0
 
-    def _break(self, gang: GroupKey, count: int) -> int:
-        """How many gangs break when this one loses so many, itself and those above it."""
+    def _count_broken(self, gang: GroupKey, count: int) -> int:
+        """Return the number of gangs that break when one loses ``count`` members: itself and its ancestors."""
         broken = 0
         while True:
             spare = self._allowances.gangs.get(gang)
@@ -267,25 +265,25 @@ class Losses:
 
 
 def exceeds(victims: Iterable[Unit], limits: Mapping[Budget, int]) -> bool:
-    """Whether more of the victims are under a budget than its limit."""
+    """Return whether the victims exceed a limit."""
     taken = Counter([budget for unit in victims for budget in unit.budgets if budget in limits])
     return any(count > limits[budget] for budget, count in taken.items())
 
 
 def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -> Cost:
-    """The cost of victims; ``newest`` is when the newest of all pods began, in seconds since 1970."""
+    """Return the cost of victims; ``newest`` is the start time of the newest pod, in seconds since 1970."""
     by_priority: dict[int, list[Unit]] = {}
     for unit in victims:
         by_priority.setdefault(unit.priority, []).append(unit)
     losses = Losses(allowances)
     damages = []
     lost = 0
-    # What a budget or a gang has to spare goes to the highest priority first, so that what counts first depends on
-    # nothing that counts later.
+    # Budgets and spare members are used up from the highest priority down, so that damage there, which counts first,
+    # does not depend on lower priorities.
     for priority in sorted(by_priority, reverse=True):
         violations = broken = pods = 0
         for unit in by_priority[priority]:
-            violated, broke = losses.lose(unit)
+            violated, broke = losses.add_and_count(unit)
             violations += violated
             broken += broke
             if not unit.planned:
@@ -296,7 +294,7 @@ def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -
 
 
 def age(unit: Unit, newest: int) -> int:
-    """For how many seconds the pods of a unit had run, all together, when the newest of all pods began."""
+    """Return the seconds that the pods of a unit had run when the newest pod started, summed up."""
     if len(unit.pods) == 1:
         started = unit.pods[0].started
         return 0 if started is None else newest - started

@@ -1,8 +1,8 @@
-"""Why a gang does not fit, domain by domain, and what would make it fit.
+"""Explains why a gang does not fit (`diagnose`), and what would make it fit (`find_advice`).
 
-The diagnosis has the room of each domain, and what keeps members off the other nodes. For advice the planner is run
-with one constraint relaxed at a time, so whatever is found has been planned. Changes are tried in the order of what
-they cost: what an administrator does to nodes; what the gang itself asks for; what happens to others.
+A diagnosis has the room in each domain, and the hurdles on its nodes. For advice the gang is planned with one
+constraint relaxed at a time, so each advice is proved by a plan. Changes are tried in the order of their cost: changes
+of nodes by an administrator, of the gang's own request, of other gangs.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from serried.api.pod import Pod, Shape
 from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
 from serried.plan.capacity import Capacity, Fork, MemberClass, group_classes
 from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rejection
-from serried.plan.gang import Candidate, hope_for, measure
+from serried.plan.gang import Candidate, estimate_each, measure
 from serried.plan.placement import Step, Trial, generate_placements
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
@@ -23,7 +23,7 @@ from serried.plan.tree import plan_group
 
 @dataclass(frozen=True, slots=True)
 class HurdleCount:
-    """How many nodes one hurdle keeps from taking any member."""
+    """The number of nodes on which one hurdle excludes all members."""
 
     hurdle: Hurdle
     nodes: int
@@ -34,27 +34,27 @@ class HurdleCount:
 
 @dataclass(frozen=True, slots=True)
 class DomainDiagnosis:
-    """How far one domain is from holding a gang."""
+    """The shortage of a gang in one domain."""
 
     domain: str
 
     slots: int
-    """How many members it has room for; at most, where they are of several shapes."""
+    """The number of members that fit; an upper bound if they have several shapes."""
 
     nodes: int
     hurdles: tuple[HurdleCount, ...]
-    """Those of its nodes that take no member, the most frequent hurdle first."""
+    """The hurdles of its nodes without room, the most frequent first."""
 
     taken: bool = False
-    """Whether another gang has it for itself."""
+    """True if another gang uses the domain exclusively."""
 
     empty: int | None = None
-    """How many members it would hold at the most if nothing ran there; None if it is not known."""
+    """The upper bound of members if no pods were running there; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a gang does not fit."""
+    """The shortage of a gang in all domains."""
 
     key: str
     """The topology key; "" for the cluster as one domain."""
@@ -62,22 +62,22 @@ class Diagnosis:
     need: int
 
     domains: tuple[DomainDiagnosis, ...]
-    """The nearest to holding the gang first."""
+    """The domains, those with the most room first."""
 
     domain_count: int
-    """How many there are in all."""
+    """The number of all domains."""
 
     hurdles: tuple[HurdleCount, ...]
-    """Those of all nodes of all domains, the dominant one first."""
+    """The hurdles of all nodes in all domains, the most frequent first."""
 
 
 def count_things(count: int, word: str) -> str:
-    """So many of them, in English: ``1 node``, ``4 nodes``."""
+    """Return count and word with plural, like ``1 node``, ``4 nodes``."""
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def describe_domain(found: DomainDiagnosis, need: int) -> str:
-    """One line for people: ``rack-7: 3 of 8; cpu 4 nodes, taint gpu 1 node``."""
+    """Return one line for users, like ``rack-7: 3 of 8; cpu 4 nodes, taint gpu 1 node``."""
     name = found.domain or "the cluster"
     why = ", ".join(map(str, found.hurdles))
     taken = "exclusively another gang's" if found.taken else ""
@@ -87,68 +87,68 @@ def describe_domain(found: DomainDiagnosis, need: int) -> str:
 
 
 class Change(StrEnum):
-    """What could be changed so that a gang fits; the cheapest first."""
+    """The kinds of changes that may make a gang fit, the cheapest first."""
 
     LABEL = "label"
-    """No node has the topology key."""
+    """Label nodes: none has the topology key."""
 
     UNCORDON = "uncordon"
     SMALLER = "smallerRequest"
     WIDER = "widerLevel"
     PREFERRED = "preferred"
-    """Preferred instead of required."""
+    """Make the required topology key a preferred one."""
 
     FEWER = "fewerMembers"
     MOVE = "moveGang"
     RELEASE = "releaseKept"
-    """Nothing is kept for the head of the queue."""
+    """Give the gang the nodes that are kept for the head of the queue."""
 
     END = "endGang"
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change with which a gang fits: the planner has found the plan."""
+    """A change with which the gang fits, and the plan that proves it."""
 
     change: Change
     plan: Plan
 
     nodes: tuple[str, ...] = ()
-    """For UNCORDON, those nodes; for MOVE, where the other gang goes."""
+    """For UNCORDON the cordoned nodes; for MOVE the new nodes of the other gang."""
 
     name: str = ""
     """The resource, the topology key, or the other gang."""
 
     before: int = 0
-    """How much each member asks for at the most, or how many members are needed."""
+    """The largest request of a member, or the number of required members."""
 
     after: int = 0
-    """How much, or how many, it may be."""
+    """The value to which it may be reduced."""
 
     domain: str = ""
-    """For MOVE, the domain to which the other gang goes."""
+    """For MOVE, the new domain of the other gang."""
 
     pods: int = 0
-    """How many pods of the other gang it concerns."""
+    """The number of pods of the other gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A gang that runs, and that could be ended or moved."""
+    """A running gang that could be ended or moved."""
 
     name: str
     pods: Sequence[Pod]
     topology_key: str | None = None
 
     movable: bool = True
-    """Whether its constraint is known to the full: a tree's is not."""
+    """False if its constraints are not fully known, as for a tree."""
 
 
 _UNITS = {"cpu": (1000, ""), "memory": (1 << 30, "Gi"), "ephemeral-storage": (1 << 30, "Gi")}
 
 
 def describe_amount(resource: str, amount: int) -> str:
-    """An amount with its resource, as Kubernetes writes quantities."""
+    """Return an amount with its resource, as Kubernetes writes quantities."""
     unit, suffix = _UNITS.get(resource, (1, ""))
     if amount % unit == 0:
         return f"{amount // unit}{suffix} {resource}"
@@ -159,7 +159,7 @@ _MAX_NODES_NAMED = 5
 
 
 def describe_advice(advice: Advice) -> str:
-    """The sentence for people: what to change."""
+    """Return the sentence for users about the change."""
     where = f"; it would go to {advice.plan.domain}" if advice.plan.domain else ""
     match advice.change:
         case Change.LABEL:
@@ -191,32 +191,32 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 _MAX_MEASURED = 10
-"""Up to how many domains are tried one by one for members that decide about each other."""
+"""The maximum number of domains that are packed to diagnose members that affect each other."""
 
 _NOTHING: Resources = {}
 
 
 def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Diagnosis:
-    """What each domain of the gang's topology key lacks.
+    """Return what each domain of the gang's topology key lacks.
 
-    Of members of several shapes, hurdles are those of the shape that has the fewest slots. A tree is looked at as if
-    all of its members were one gang of its root.
+    For members of several shapes the hurdles are those of the shape with the fewest slots. A tree is examined as if its
+    members were one gang of the root group.
     """
     trial = Trial(snapshot, ask, capacity)
     trial.count()
     key = ask.topology_key
     step = Step((key,) if key is not None else (), ())
     placements = generate_placements(trial.census, step, ask)
-    hopes = hope_for(trial, step, placements)
-    if trial.couples and len(hopes) <= _MAX_MEASURED:
-        for place, each in enumerate(hopes):
-            hopes[place] = measure(trial, step, each.placement)
+    best_cases = estimate_each(trial, step, placements)
+    if trial.couples and len(best_cases) <= _MAX_MEASURED:
+        for place, each in enumerate(best_cases):
+            best_cases[place] = measure(trial, step, each.placement)
     hardest = min(trial.classes, key=trial.census.total)
     empty = trial.count_empty(step.key)
     found = []
     total: Counter[Hurdle] = Counter()
-    for each in sorted(hopes, key=lambda hope: (-hope.room, hope.placement.domain)):
-        diagnosis, counts = _look_at(trial, snapshot, hardest, each)
+    for each in sorted(best_cases, key=lambda best_case: (-best_case.room, best_case.placement.domain)):
+        diagnosis, counts = _diagnose_domain(trial, snapshot, hardest, each)
         found.append(replace(diagnosis, empty=None if empty is None else empty.get(each.placement.domain, 0)))
         total.update(counts)
     if key is not None and not ask.pinned:
@@ -224,21 +224,21 @@ def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = N
     return Diagnosis(key or "", max(1, ask.need), tuple(found), len(found), _rank(total))
 
 
-def _look_at(
-    trial: Trial, snapshot: Snapshot, kind: MemberClass, hope: Candidate
+def _diagnose_domain(
+    trial: Trial, snapshot: Snapshot, kind: MemberClass, best_case: Candidate
 ) -> tuple[DomainDiagnosis, Counter[Hurdle]]:
-    names = snapshot.nodes if hope.placement.names is None else hope.placement.names
+    names = snapshot.nodes if best_case.placement.names is None else best_case.placement.names
     counts: Counter[Hurdle] = Counter()
     for name in names:
         trial.limit.spend(2)
         hurdle = _find_hurdle(trial, kind, snapshot.nodes[name])
         if hurdle is not None:
             counts[hurdle] += 1
-    return DomainDiagnosis(hope.placement.name, hope.room, len(names), _rank(counts)), counts
+    return DomainDiagnosis(best_case.placement.name, best_case.room, len(names), _rank(counts)), counts
 
 
 def _find_hurdle(trial: Trial, kind: MemberClass, node: Node) -> Hurdle | None:
-    """What keeps a member off a node; None if one fits."""
+    """Return what excludes a member from a node; None if one fits."""
     if node.name in trial.ask.closed:
         return Hurdle(HurdleKind.KEPT)
     rejection = find_rejection(kind.shape, node)
@@ -251,7 +251,7 @@ def _find_hurdle(trial: Trial, kind: MemberClass, node: Node) -> Hurdle | None:
 
 
 def _list_lacking(request: Resources, node: Node, used: Resources) -> Iterable[tuple[float, str]]:
-    """The resources of which too little is free, with the part of the request that is missing."""
+    """Yield the missing part of the request and the name of each resource of which too little is free."""
     for name, amount in request.items():
         free = capacity(node.allocatable, name) - used.get(name, 0)
         if amount > 0 and free < amount:
@@ -263,13 +263,13 @@ def _rank(counts: Counter[Hurdle]) -> tuple[HurdleCount, ...]:
 
 
 _MAX_DROPS = 8
-"""How many of the nodes to be uncordoned are tried to be left as they are."""
+"""The maximum number of nodes for which it is tried to leave them cordoned."""
 
 _MAX_SMALLER = 1_000
-"""Into how many steps a request is divided; it is made smaller by half of them at the most."""
+"""The number of steps into which a request is divided. At most half of them are cut off."""
 
 _MAX_RESIDENTS = 12
-"""For how many other gangs it is planned as if they had gone."""
+"""The maximum number of other gangs for which a plan without them is made."""
 
 
 def find_advice(
@@ -281,26 +281,26 @@ def find_advice(
     keys: Collection[str] = (),
     found: list[Advice] | None = None,
 ) -> list[Advice]:
-    """Return each change with which a gang fits that does not fit now, the cheapest first.
+    """Return each change with which the gang fits, the cheapest first.
 
-    ``keys`` are labels that are levels of the topology; those that have the word in them are, too. ``found`` is the
-    list that is returned: it has what was found by then if the snapshot's limit ends the work.
+    ``keys`` are labels of topology levels; labels that contain the word topology count, too. ``found`` is filled and
+    returned: if the snapshot's limit ends the work, the caller still has the results so far.
     """
     found = [] if found is None else found
-    search = _Relaxation(snapshot, ask, capacity, keys)
+    search = _AdviceSearch(snapshot, ask, capacity, keys)
     for way in (search.label, search.uncordon, search.shrink, search.widen, search.prefer, search.lower_quorum):
         advice = way()
         if advice is not None:
             found.append(advice)
     ended: list[Advice] = []
-    found += search.move_others(residents, ended)
+    found += search.move_residents(residents, ended)
     released = search.release()
     found += [*([released] if released is not None else ()), *ended]
     return found
 
 
-class _Relaxation:
-    """One gang, and the ground on which it is planned with changes."""
+class _AdviceSearch:
+    """The planner's input for one gang, which each method plans with one constraint relaxed."""
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None, keys: Collection[str]) -> None:
         self._snapshot = snapshot
@@ -311,7 +311,7 @@ class _Relaxation:
     def _plan(
         self, ask: PlanRequest, nodes: Mapping[str, Node] | None = None, used: Mapping[str, Resources] | None = None
     ) -> Plan | None:
-        """The plan if some nodes were others, or used otherwise; None without one."""
+        """Return the gang's plan with some nodes or usages replaced; None without one."""
         all_nodes = {**self._snapshot.nodes, **nodes} if nodes else self._snapshot.nodes
         all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
         others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
@@ -322,7 +322,7 @@ class _Relaxation:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def label(self) -> Advice | None:
-        """The topology key that no node has, if the gang would fit with all of them in one domain."""
+        """Return the topology key if no node has it, and the gang would fit in the cluster as one domain."""
         ask, key = self._ask, self._ask.topology_key
         if key is None or ask.parts or ask.pinned or any(key in node.labels for node in self._snapshot.nodes.values()):
             return None
@@ -330,18 +330,18 @@ class _Relaxation:
         return Advice(Change.LABEL, plan, name=key) if plan is not None else None
 
     def uncordon(self) -> Advice | None:
-        """The cordoned nodes that would have to be used, as few as a few tries find."""
+        """Return the cordoned nodes that are needed, as few as a few tries find."""
         closed = {}
         for name, node in self._snapshot.nodes.items():
             self._snapshot.limit.spend()
             if node.unschedulable or any(taint.key == UNSCHEDULABLE.key for taint in node.taints):
-                closed[name] = _open(node)
+                closed[name] = _uncordon(node)
         plan = self._plan(self._ask, closed) if closed else None
         if plan is None:
             return None
         chosen = _count_members(plan, closed)
         if not chosen:
-            return None  # it fits as it is
+            return None  # it fits without them
         for name in sorted(chosen, key=lambda each: (chosen[each], each))[:_MAX_DROPS]:
             fewer = {each: closed[each] for each in chosen if each != name}
             without = self._plan(self._ask, fewer) if fewer else None
@@ -355,7 +355,7 @@ class _Relaxation:
     # --- what the gang asks for --------------------------------------------------------------------------------
 
     def shrink(self) -> Advice | None:
-        """The request that has to become smaller by the smallest part."""
+        """Return the resource of which the requests have to shrink by the smallest part."""
         best: tuple[float, Advice] | None = None
         for resource in _list_resources(self._ask.members):
             advice = self._shrink(resource)
@@ -371,9 +371,9 @@ class _Relaxation:
         low = 0
         high = len(amounts)
         while low < high:
-            # The smallest first: what half of it does not help needs no second plan.
+            # The smallest amount first. If even half of the request does not help, one plan is enough.
             middle = (low + high) // 2 if best is not None else low
-            smaller = _cap(self._ask, resource, amounts[middle])
+            smaller = _limit_request(self._ask, resource, amounts[middle])
             plan = self._plan(smaller)
             if plan is None:
                 high = middle
@@ -383,7 +383,7 @@ class _Relaxation:
         return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
 
     def widen(self) -> Advice | None:
-        """The next wider level that holds the gang, or each group of a tree that requires the narrower one."""
+        """Return the next wider level that holds the gang, or in a tree each group that requires the narrower one."""
         for key in _list_keys(self._ask):
             for wider in self._find_wider(key):
                 wider_domains = {
@@ -397,7 +397,7 @@ class _Relaxation:
         return None
 
     def prefer(self) -> Advice | None:
-        """Without a required key, which is preferred then."""
+        """Return the required key that would have to be a preferred one."""
         for key in _list_keys(self._ask):
             plan = self._plan(_prefer(self._ask, key))
             if plan is not None:
@@ -405,7 +405,7 @@ class _Relaxation:
         return None
 
     def lower_quorum(self) -> Advice | None:
-        """As many members as the best domain holds."""
+        """Return the number of members that the best domain holds."""
         ask = self._ask
         if ask.parts or ask.need < 2:
             return None
@@ -416,7 +416,7 @@ class _Relaxation:
         return Advice(Change.FEWER, answer, before=ask.need, after=enough)
 
     def _find_wider(self, key: str) -> list[str]:
-        """The labels of the topology whose domains consist of whole domains of ``key``, the narrowest first."""
+        """Return the topology labels whose domains contain whole domains of ``key``, the narrowest first."""
         shared: dict[str, dict[str, str]] = {}
         for node in self._snapshot.nodes.values():
             self._snapshot.limit.spend()
@@ -439,17 +439,17 @@ class _Relaxation:
     # --- others ------------------------------------------------------------------------------------------------
 
     def release(self) -> Advice | None:
-        """Without the nodes that are kept from the gang."""
+        """Return whether the gang fits on nodes that are kept from it."""
         if not self._ask.closed:
             return None
         plan = self._plan(_without_closed(self._ask))
         return Advice(Change.RELEASE, plan) if plan is not None else None
 
-    def move_others(self, residents: Iterable[Resident], ended: list[Advice]) -> list[Advice]:
-        """The smallest gang that could go elsewhere; the smallest whose end would help is ``ended``."""
+    def move_residents(self, residents: Iterable[Resident], ended: list[Advice]) -> list[Advice]:
+        """Return the smallest gang that could move. The smallest gang whose end would help is added to ``ended``."""
         helpful = self._find_helpful(residents)
         for resident in helpful[:_MAX_RESIDENTS]:
-            left = self._remove(resident)
+            left = self._usage_without(resident)
             plan = self._plan(self._ask, used=left)
             if plan is None:
                 continue
@@ -463,17 +463,17 @@ class _Relaxation:
         return []
 
     def _find_helpful(self, residents: Iterable[Resident]) -> list[Resident]:
-        """Those on whose nodes more members would fit without them, the smallest first."""
+        """Return the gangs without which more members would fit on their nodes, the smallest first."""
         classes = group_classes(self._ask.members)
         helpful = []
         for resident in residents:
             self._snapshot.limit.spend(len(resident.pods))
-            left = self._remove(resident)
-            if any(self._gains(kind, left) for kind in classes[:4]):
+            left = self._usage_without(resident)
+            if any(self._gains_slots(kind, left) for kind in classes[:4]):
                 helpful.append(resident)
         return sorted(helpful, key=lambda each: (len(each.pods), each.name))
 
-    def _gains(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
+    def _gains_slots(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
         for name, used in left.items():
             node = self._snapshot.nodes[name]
             before = self._snapshot.used.get(name, _NOTHING)
@@ -483,8 +483,8 @@ class _Relaxation:
                     return True
         return False
 
-    def _remove(self, resident: Resident) -> dict[str, Resources]:
-        """What is used on its nodes when a gang has gone."""
+    def _usage_without(self, resident: Resident) -> dict[str, Resources]:
+        """Return the usage of a gang's nodes without it."""
         left: dict[str, Resources] = {}
         for pod in resident.pods:
             if pod.node in self._snapshot.nodes:
@@ -493,7 +493,7 @@ class _Relaxation:
         return left
 
     def _replan(self, resident: Resident, left: Mapping[str, Resources], plan: Plan) -> Plan | None:
-        """Where a gang goes when the other one has its plan."""
+        """Return a new plan for a resident, with ``plan`` carried out."""
         used = dict(left)
         shapes = {member.uid: member.shape for member in self._ask.members}
         for uid, name in plan.nodes.items():
@@ -503,7 +503,7 @@ class _Relaxation:
         return self._plan(ask, used=used)
 
 
-def _open(node: Node) -> Node:
+def _uncordon(node: Node) -> Node:
     taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE.key)
     return replace(node, unschedulable=False, taints=taints)
 
@@ -517,27 +517,27 @@ def _count_members(plan: Plan, names: Collection[str]) -> dict[str, int]:
 
 
 def _list_resources(members: Sequence[Pod]) -> list[str]:
-    """What members ask for that could be less."""
+    """Return the resources of which members might request less."""
     shapes = {id(member.shape): member.shape for member in members}
     names = {name for shape in shapes.values() for name, amount in shape.requests if amount > 1}
     return sorted(name for name in names if name != PODS and ":" not in name)
 
 
 def _list_smaller(resource: str, most: int) -> list[int]:
-    """Smaller amounts in round numbers down to a half, ascending."""
+    """Return smaller round amounts down to a half, ascending."""
     unit = _find_unit(resource, most)
     return [each for each in range(-(-most // (2 * unit)) * unit, most, unit) if each > 0]
 
 
 def _find_unit(resource: str, most: int) -> int:
-    """In what steps an amount is made smaller: there are no more than some hundred of them."""
+    """Return the step by which an amount is reduced: there are at most some hundred steps."""
     rounds = {"cpu": (1000, 500, 100, 10)}.get(resource, (1 << 30, 1 << 26, 1 << 20, 1 << 10))
     found = next((unit for unit in rounds if most >= 4 * unit), 1)
     return max(found, most // _MAX_SMALLER // found * found)
 
 
-def _cap(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
-    """The request as if no member asked for more than so much."""
+def _limit_request(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
+    """Return the request with an upper limit for what each member requests of a resource."""
     shapes: dict[int, Shape] = {}
     members: dict[str, Pod] = {}
     for member in ask.members:
@@ -555,13 +555,16 @@ def _with_members(ask: PlanRequest, members: Mapping[str, Pod]) -> PlanRequest:
 
 
 def _list_keys(ask: PlanRequest) -> list[str]:
-    """The required keys of a gang, or of a tree, that of the root first."""
+    """Return the required keys of a gang or of a tree, that of the root first."""
     own = [ask.topology_key] if ask.topology_key is not None else []
     return list(dict.fromkeys([*own, *(key for part in ask.parts for key in _list_keys(part))]))
 
 
 def _rekey(ask: PlanRequest, key: str, wider: str, wider_domains: Mapping[str, str]) -> PlanRequest:
-    """As if every group that requires ``key`` required ``wider``, of which each domain of ``key`` is in a given one."""
+    """Return the request with ``wider`` required instead of ``key``.
+
+    ``wider_domains`` has the parent of each domain.
+    """
     parts = tuple(_rekey(part, key, wider, wider_domains) for part in ask.parts)
     if ask.topology_key != key:
         return replace(ask, parts=parts)
@@ -571,7 +574,7 @@ def _rekey(ask: PlanRequest, key: str, wider: str, wider_domains: Mapping[str, s
 
 
 def _prefer(ask: PlanRequest, key: str) -> PlanRequest:
-    """As if every group that requires ``key`` only preferred it."""
+    """Return the request with ``key`` preferred instead of required."""
     parts = tuple(_prefer(part, key) for part in ask.parts)
     if ask.topology_key != key:
         return replace(ask, parts=parts)

@@ -1,8 +1,8 @@
-"""Whether a pod may run on a node, and how many of it fit.
+"""Decides whether a pod may run on a node (`admits`), why not (`find_rejection`), and how many fit (`slots`).
 
-The rules are kube-scheduler's: NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit of 1.37
-(component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The comparison operators Lt and Gt of
-tolerations are alpha and off upstream; such a toleration tolerates nothing here.
+The checks are those of kube-scheduler 1.37: NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit
+(component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The operators Lt and Gt of tolerations
+are alpha and off upstream; such a toleration tolerates nothing here.
 """
 
 import re
@@ -18,7 +18,7 @@ from serried.api.selectors import Labels, NodeSelectorTerm, Requirement, Taint, 
 
 
 class HurdleKind(StrEnum):
-    """What can keep a member off a node."""
+    """The kinds of reasons for which a node is not feasible for a member."""
 
     RESOURCE = "resource"
     """Too little of a resource is free."""
@@ -26,26 +26,26 @@ class HurdleKind(StrEnum):
     TAINT = "taint"
     CORDON = "cordon"
     SELECTOR = "selector"
-    """The node selector, or the required node affinity."""
+    """The node selector or the required node affinity does not match."""
 
     BESIDE = "podAffinity"
     APART = "podAntiAffinity"
-    """A rule of the member's, or of a pod that is there."""
+    """An anti-affinity term of the member, or of a pod on the node's side."""
 
     SPREAD = "topologySpread"
 
     KEPT = "kept"
-    """The node is kept for the head of the queue, or kube-scheduler does not offer it."""
+    """The node is kept for the head of the queue, or kube-scheduler did not list it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Hurdle:
-    """What keeps a member off a node."""
+    """A reason for which a node is not feasible for a member."""
 
     kind: HurdleKind
 
     name: str = ""
-    """The resource, the taint's key, the label key, or whose labels; "" where the kind says it all."""
+    """The resource, the taint's key, the label key or the labels of the other pods; "" if the kind says all."""
 
     def __str__(self) -> str:
         if self.kind is HurdleKind.RESOURCE:
@@ -54,10 +54,10 @@ class Hurdle:
 
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""What a cordoned node counts as tainted with, whether or not the taint is there already."""
+"""The taint that a cordoned node is treated as having, because the real one may be added later."""
 
 _UNREACHABLE = "node.kubernetes.io/unreachable"
-"""The taint of a node whose kubelet has not been heard of (node-lifecycle-controller)."""
+"""The taint of a node whose kubelet does not report to the API server (node-lifecycle-controller)."""
 
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 _MOST = (1 << 63) - 1
@@ -66,7 +66,7 @@ _NOTHING: Resources = {}
 
 
 def admits(shape: Shape, node: Node) -> bool:
-    """Whether ``node`` would take a pod of ``shape`` if it had room (labels, fields, taints, cordon)."""
+    """Return whether labels, fields, taints and cordon allow a pod of ``shape`` on ``node``; resources aside."""
     if node.unschedulable and not _tolerated(UNSCHEDULABLE, shape.tolerations):
         return False
     if node.taints and not tolerates(shape.tolerations, node.taints):
@@ -75,14 +75,14 @@ def admits(shape: Shape, node: Node) -> bool:
 
 
 def admits_labels(shape: Shape, node: Node) -> bool:
-    """Whether a node is one that the selector and the required node affinity of ``shape`` mean."""
+    """Return whether the node selector and the required node affinity of ``shape`` match the node."""
     if shape.node_selector and not _selects(shape.node_selector, node.labels):
         return False
     return shape.node_terms is None or matches_terms(shape.node_terms, node)
 
 
 def find_rejection(shape: Shape, node: Node) -> Hurdle | None:
-    """Why ``node`` would not take a pod of ``shape`` if it had room; None if it `admits` it."""
+    """Return why `admits` is False for this shape and node; None if it is True."""
     if node.unschedulable and not _tolerated(UNSCHEDULABLE, shape.tolerations):
         return Hurdle(HurdleKind.CORDON)
     for taint in node.taints:
@@ -98,39 +98,39 @@ def find_rejection(shape: Shape, node: Node) -> Hurdle | None:
 
 
 def slots(shape: Shape, node: Node, used: Resources | None) -> int:
-    """How many pods of ``shape`` the node takes on top of ``used`` (None: it is empty)."""
+    """Return the number of pods of ``shape`` that fit on the node besides ``used`` (None: the node is empty)."""
     if not admits(shape, node):
         return 0
     return count_slots(node.allocatable, used or _NOTHING, dict(shape.requests))
 
 
 def is_unreachable(node: Node) -> bool:
-    """Whether the node's kubelet has been silent for too long, so that it is not known what becomes of its pods."""
+    """Return whether the node's kubelet is unreachable, so that the state of its pods is unknown."""
     return any(taint.key == _UNREACHABLE for taint in node.taints)
 
 
 def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
-    """Whether every taint that keeps pods away is tolerated."""
+    """Return whether all taints that keep pods away are tolerated."""
     return all(_tolerated(taint, tolerations) for taint in taints if taint.effect in _REPELLING)
 
 
 def matches_terms(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Whether any term matches: all its labels and all its fields. No term, or an empty one, matches nothing."""
+    """Return whether any term matches, with all its labels and fields. No term, or an empty one, matches nothing."""
     return any(_matches_term(term, node) for term in terms)
 
 
 def matches(requirement: Requirement, labels: Labels) -> bool:
-    """Whether labels meet one match expression. One that upstream calls invalid is met by nothing."""
+    """Return whether labels match an expression. An expression that is invalid upstream matches nothing."""
     rule = _OPERATORS.get(requirement.operator)
     return rule is not None and rule(labels.get(requirement.key), requirement.values)
 
 
 _USUAL_COMPARISONS = 64
-"""What most shapes ask of a node takes fewer comparisons than this."""
+"""More comparisons than most shapes need for a node."""
 
 
 def weigh(shape: Shape) -> int:
-    """How much longer it may take to ask a node for this shape than for a usual one, at least 1."""
+    """Return the cost of comparing a node with this shape, in multiples of a usual shape, at least 1."""
     terms = shape.node_terms or ()
     wanted = (1 + len(each.values) for term in terms for each in (*term.labels, *term.fields))
     asked = len(shape.requests) + len(shape.node_selector) + len(shape.tolerations)
@@ -138,13 +138,13 @@ def weigh(shape: Shape) -> int:
 
 
 Named = tuple[str, tuple[str, ...]]
-"""A label key and the values that will do; for the empty key, names of nodes."""
+"""A label key and its allowed values; for the key "" the names of nodes."""
 
 
 def list_named(shape: Shape) -> list[Named] | None:
-    """Where alone a shape may go, one entry for each way; None if it does not say so by name.
+    """Return entries of which a node must meet one to match the shape; None if the shape does not list values.
 
-    What is found that way is to be asked with `admits` all the same.
+    Meeting an entry is not enough: nodes found this way still have to be checked with `admits`.
     """
     host: list[Named] = [(key, (value,)) for key, value in shape.node_selector if key == HOSTNAME]
     if host or shape.node_terms is None:
@@ -170,7 +170,7 @@ def _matches_term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def _matches_field(requirement: Requirement, node: Node) -> bool:
-    """The one field of a node is its name; any other is empty. In and NotIn take exactly one value here."""
+    """Return whether a matchFields requirement matches. Only metadata.name exists, and In and NotIn take one value."""
     if len(requirement.values) != 1:
         return False
     equal = requirement.values[0] == (node.name if requirement.key == "metadata.name" else "")
@@ -196,7 +196,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _compare(value: str | None, values: tuple[str, ...]) -> int | None:
-    """The sign of label minus bound, None where one of them is no integer of 64 bits."""
+    """Return the sign of label minus bound; None if one of them is not a 64-bit integer."""
     if value is None or len(values) != 1:
         return None
     left = _read_integer(value)

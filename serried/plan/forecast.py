@@ -1,9 +1,8 @@
-"""Where and when a gang that does not fit now will find room first.
+"""Forecasts where and when a gang will fit that does not fit now (`find_forecast`).
 
-The endings of running pods are played in the order of time. Endings without a known time come after them, node by node:
-first those that are doubted least, and of these those with which the fewest pods of a domain have ended. The first
-domain in which the gang then fits is its forecast. A domain that others have for themselves counts once all of them
-have ended.
+The ends of running pods are simulated in the order of time. Ends without a known time come after them, node by node:
+first the most likely ones, and among these the nodes that need the fewest ends in their domain. The first domain in
+which the gang fits is the forecast. An exclusive domain of another gang can be used once all of its holders have ended.
 """
 
 import math
@@ -20,99 +19,99 @@ from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 
 _GROWTH = 1.1
-"""By which factor the slots of a domain must have grown since a vain plan before the next one is tried there.
+"""The factor by which the slots of a domain must have grown since its last failed plan before it is planned again.
 
-Members of several shapes may need more than slots for each. The last plan of a domain, when all that can end there has
-ended, waits for nothing.
+With several shapes, slots for each class may not be enough. The factor does not apply to the last plan of a domain,
+when all possible ends there are simulated.
 """
 
 _MAX_TREES_TRIED = 32
-"""How often a tree is planned whatever has grown: how many slots there are says little of whether its groups fit."""
+"""The number of plans for a tree regardless of growth, because slots say little about whether its groups fit."""
 
 
 class Ending(NamedTuple):
-    """A pod that will leave its node."""
+    """The expected end of a pod on a node."""
 
     node: str
 
     requests: tuple[tuple[str, int], ...]
-    """As in the pod's Shape."""
+    """The requests, as in the pod's Shape."""
 
     at: float | None
-    """When it leaves, in seconds since 1970; None if that is not known."""
+    """The time of the end in seconds since 1970; None if unknown."""
 
     doubt: int = 0
-    """How unlikely it is to leave soon where the time is not known: whoever is doubted less is taken to leave first."""
+    """A measure of how unlikely an end without a known time is soon. Ends with less doubt are simulated first."""
 
     holds_domain: bool = False
-    """Whether its domain is closed to the gang as long as it is there."""
+    """True if the pod's domain is closed to the gang while the pod is there."""
 
     uid: str = ""
-    """The UID of the pod, or the name under which its slot is kept."""
+    """The UID of the pod, or the name under which its slot is reserved."""
 
 
 class Share(NamedTuple):
-    """The gang's part of a node of its forecast."""
+    """The part of a node that the forecast needs."""
 
     requests: Resources
     """The sum of the requests of the gang's members on the node."""
 
     leaving: tuple[str, ...]
-    """The endings (`Ending.uid`) on the node that the forecast counts on."""
+    """The ends (`Ending.uid`) on the node that the forecast depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Where a gang is expected to find room."""
+    """The place and time at which a gang is expected to fit."""
 
     domain: str
-    """The domain of the topology key, "" without a key."""
+    """The domain of the topology key; "" without a key."""
 
     nodes: frozenset[str]
-    """The nodes that the gang would get."""
+    """The nodes that the gang would use."""
 
     at: float | None
-    """From when on, in seconds since 1970; None if these nodes are the nearest to it, but the time is not known."""
+    """The expected time in seconds since 1970; None if these nodes are the most likely, but the time is unknown."""
 
     shares: Mapping[str, Share] = field(default_factory=dict, compare=False)
-    """The gang's part of each of the nodes; of a node without an entry it is the whole node."""
+    """The needed part by node; a node without entry is needed as a whole."""
 
 
-def foresee(
+def find_forecast(
     snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Forecast | None:
-    """The forecast for a gang that ``snapshot`` has no room for; None if there is none even when all of that has ended.
+    """Return the forecast for a gang that does not fit; None if it does not fit even after all ends.
 
-    One pass over the endings: the cost is that of one count of the cluster, an update for each ending, and a few
-    plans of one domain. For members of one shape the time is exact, for others it may be later than it need be.
-    ``capacity`` are the snapshot's slots as far as they are counted already.
+    One pass over the ends: the cost is one count of the cluster, an update per end, and a few plans of one domain. For
+    members of one shape the time is exact, for others it may be too late. ``capacity`` has slots that are counted
+    already.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
         return None
     ask = reopen_full(snapshot, ask, capacity)
-    stage = _Stage(snapshot, ask, capacity)
-    stage.count()
-    timed = stage.sort(endings)
-    found = _play(stage, _in_time(timed))
+    simulation = _Simulation(snapshot, ask, capacity)
+    simulation.count()
+    timed = simulation.sort(endings)
+    found = _simulate(simulation, _in_time(timed))
     if found is None:
-        untimed = stage.order_untimed()
-        found = _play(stage, ((None, batch) for batch in untimed))
+        untimed = simulation.order_untimed()
+        found = _simulate(simulation, ((None, batch) for batch in untimed))
     return found
 
 
-def _play(stage: "_Stage", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Forecast | None:
-    """The forecast once enough of these have ended, one batch after the other."""
+def _simulate(simulation: "_Simulation", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Forecast | None:
+    """Simulate batches of ends. Return the forecast once the gang fits; None if it never does."""
     for at, batch in batches:
-        for domain in stage.free(batch):
-            found = stage.try_domain(domain) if stage.is_promising(domain) else None
+        for domain in simulation.free(batch):
+            found = simulation.try_domain(domain) if simulation.is_promising(domain) else None
             if found is not None:
-                return Forecast(found.domain, frozenset(found.nodes.values()), at, stage.share_out(found))
+                return Forecast(found.domain, frozenset(found.nodes.values()), at, simulation.list_shares(found))
     return None
 
 
 def _in_time(timed: Iterable[Ending]) -> Iterator[tuple[float | None, Sequence[Ending]]]:
-    """The endings in batches of one time."""
+    """Yield the ends in batches of equal time."""
     for at, batch in groupby(timed, key=_at):
         yield at, list(batch)
 
@@ -121,15 +120,15 @@ def _at(ending: Ending) -> float:
     return math.inf if ending.at is None else ending.at
 
 
-class _Stage:
-    """The cluster as the endings are played: what is used, and the slots of each class in each domain."""
+class _Simulation:
+    """The simulated cluster: usage after the simulated ends, and the slots of each class in each domain."""
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
         self._ask = ask
         self._limit = snapshot.limit
         self._base = snapshot.used
         self._freed: dict[str, Resources] = {}
-        self._played: dict[str, list[str]] = {}
+        self._simulated: dict[str, list[str]] = {}
         nodes = snapshot.nodes
         if ask.closed:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
@@ -141,12 +140,12 @@ class _Stage:
         self._tried: dict[str, int] = {}
         self._trees_left = _MAX_TREES_TRIED if ask.parts else 0
         self._untimed: dict[str, list[Ending]] = {}
-        # How many endings of each domain have not been played yet, and how many of those that close it.
+        # By domain: the ends that are not simulated yet, and the number of pods that keep it closed.
         self._left: Counter[str] = Counter()
         self._holders: Counter[str] = Counter()
 
     def count(self) -> None:
-        """Count the slots of each class as they are now."""
+        """Count the slots of each class before any end."""
         kinds = group_classes(self._ask.members)
         if len(kinds) > 1:
             self._least = self._capacity.table(find_least(kinds).shape, self._limit)
@@ -157,7 +156,7 @@ class _Stage:
                 self._sums(table)
 
     def sort(self, endings: Iterable[Ending]) -> list[Ending]:
-        """The endings that matter and have a time, by that; those without one are kept for `order_untimed`."""
+        """Return the relevant ends with a known time, sorted by it. The others are kept for `order_untimed`."""
         timed: list[Ending] = []
         for ending in endings:
             self._limit.spend()
@@ -176,7 +175,7 @@ class _Stage:
         return sorted(timed, key=_at)
 
     def order_untimed(self) -> list[list[Ending]]:
-        """The endings without a time in batches of one node, as they are expected."""
+        """Return the ends without a known time in batches by node, the most likely first."""
         doubts = {name: max(ending.doubt for ending in those) for name, those in self._untimed.items()}
         nearest = sorted(doubts, key=lambda name: (doubts[name], len(self._untimed[name]), name))
         ended: Counter[str] = Counter()
@@ -188,7 +187,7 @@ class _Stage:
         return [self._untimed[name] for _, _, name in sorted(order, key=lambda place: place)]
 
     def free(self, batch: Iterable[Ending]) -> list[str]:
-        """Play endings; the domains in which something ends, in name order."""
+        """Simulate ends. Return the changed domains in name order."""
         changed: set[str] = set()
         for ending in batch:
             self._limit.spend()
@@ -196,7 +195,7 @@ class _Stage:
             for name, amount in ending.requests:
                 left[name] = max(0, left.get(name, 0) - amount)
             self._freed[ending.node] = left
-            self._played.setdefault(ending.node, []).append(ending.uid)
+            self._simulated.setdefault(ending.node, []).append(ending.uid)
             self._capacity.note_used(ending.node)
             domain = self._domain(ending.node)
             if domain is not None:
@@ -206,16 +205,16 @@ class _Stage:
                 changed.add(domain)
         return sorted(changed)
 
-    def share_out(self, plan: Plan) -> dict[str, Share]:
-        """The gang's part of each node of a plan, with the endings that have been played there."""
+    def list_shares(self, plan: Plan) -> dict[str, Share]:
+        """Return the part of each node of a plan that the gang needs, with the simulated ends there."""
         asked: dict[str, list[Resources]] = {}
         for member in self._ask.members:
             if member.uid in plan.nodes:
                 asked.setdefault(plan.nodes[member.uid], []).append(dict(member.shape.requests))
-        return {name: Share(total(each), tuple(self._played.get(name, ()))) for name, each in asked.items()}
+        return {name: Share(total(each), tuple(self._simulated.get(name, ()))) for name, each in asked.items()}
 
     def try_domain(self, domain: str) -> Plan | None:
-        """The plan of the gang in one domain as the cluster is now."""
+        """Return the plan of the gang in one domain at this point of the simulation; None if it does not fit."""
         self._tried[domain] = self._total(domain)
         self._trees_left -= 1
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
@@ -223,7 +222,7 @@ class _Stage:
         return answer if isinstance(answer, Plan) else None
 
     def is_promising(self, domain: str) -> bool:
-        """Whether each class as if it were alone would do, and there is more room than at the last vain plan."""
+        """Return whether each class would fit alone, with more room than at the last failed plan."""
         if self._is_taken(domain):
             return False
         if self._least is not None:
@@ -236,7 +235,8 @@ class _Stage:
             self._capacity.refresh(table, self._limit)
             spare -= max(0, len(kind.members) - self._room(table, domain))
             if spare < 0:
-                # Who was short now is asked first next time: the others need not be counted before it has room.
+                # The class that was short is checked first next time: until it has room, the others need not be
+                # counted.
                 self._classes.insert(0, self._classes.pop(place))
                 return False
         total = self._total(domain)
@@ -245,7 +245,7 @@ class _Stage:
         return total > tried and grown
 
     def _is_taken(self, domain: str) -> bool:
-        """Whether others have a domain for themselves, as far as endings are played; for good if nobody is there."""
+        """Return whether a domain is used exclusively by others; permanently if no ending pod holds it."""
         return self._holders[domain] > 0 or (domain in self._ask.taken and domain not in self._holders)
 
     def _total(self, domain: str) -> int:
@@ -259,7 +259,7 @@ class _Stage:
         return table.sum_by(key, self._capacity.domains_by_node(key))
 
     def _domain(self, name: str) -> str | None:
-        """The domain of a node that the gang may use; None for no such node."""
+        """Return the domain of a node that the gang may use; None otherwise."""
         node = self._snapshot.nodes.get(name)
         if node is None:
             return None

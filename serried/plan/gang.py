@@ -1,6 +1,7 @@
-"""Planning one gang: generate placements, feasible, score, choose, assign (the step names of the native scheduler).
+"""Plans one gang (`plan_gang`).
 
-How well each placement would hold the gang, and which one gets it (feasible, score, choose, assign).
+The steps have the names of the native PodGroup scheduling: generate placements, feasible, score, choose, assign. The
+domains are tried from the narrowest preferred level to the required one (`list_steps`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,56 +18,56 @@ from serried.plan.request import Plan, PlanRequest, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement with its numbers."""
+    """A placement with the numbers by which it is compared."""
 
     placement: Placement
 
     placed: int
-    """How many members would get a node."""
+    """The number of members that get a node."""
 
     room: int
-    """How many members of their kind would; equal to ``placed`` where classes are mixed or nodes excluded."""
+    """The number of members that would fit if there were more; the same as ``placed`` if members differ."""
 
     slack: int
-    """How many slots would stay free, summed over the classes."""
+    """The number of slots that stay free, summed over the classes."""
 
     parts: tuple[int, ...] = ()
-    """How many domains of each narrower level the members would take."""
+    """The number of domains of each narrower level that the members use."""
 
     around: tuple[int, ...] = ()
-    """How many slots the wider domains around the placement have."""
+    """The number of slots in each of the wider domains around the placement."""
 
     apart: int = 0
-    """1 if existing members are elsewhere and none is here, else 0."""
+    """1 if there are existing members and none of them is in this placement, else 0."""
 
 
 def measure(trial: Trial, step: Step, placement: Placement) -> Candidate:
-    """The numbers of one placement: exact for members of one class, reachable ones (a lower bound) otherwise."""
-    hopeful = hope(trial, step, placement)
+    """Return a placement with its exact numbers; with several classes they are what `pack` achieves, a lower bound."""
+    best_case = estimate(trial, step, placement)
     nodes: Mapping[str, str] = {}
-    if len(trial.classes) == 1 and not trial.barred(placement) and not trial.couples:
-        if step.below and hopeful.placed:
+    if len(trial.classes) == 1 and not trial.find_excluded(placement) and not trial.couples:
+        if step.below and best_case.placed:
             nodes = pack(trial, step, placement)
-        return replace(hopeful, parts=_count_parts(trial, step, nodes.values()))
+        return replace(best_case, parts=_count_parts(trial, step, nodes.values()))
     nodes = pack(trial, step, placement)
-    slack = hopeful.slack + hopeful.placed - len(nodes)
+    slack = best_case.slack + best_case.placed - len(nodes)
     return replace(
-        hopeful, placed=len(nodes), room=len(nodes), slack=slack, parts=_count_parts(trial, step, nodes.values())
+        best_case, placed=len(nodes), room=len(nodes), slack=slack, parts=_count_parts(trial, step, nodes.values())
     )
 
 
-def hope_for(trial: Trial, step: Step, placements: Iterable[Placement]) -> list[Candidate]:
-    """As `hope`, for each placement."""
-    trial.sum_up(step)
-    hopes = []
+def estimate_each(trial: Trial, step: Step, placements: Iterable[Placement]) -> list[Candidate]:
+    """Return the `estimate` of each placement."""
+    trial.sum_by_domain(step)
+    best_cases = []
     for placement in placements:
         trial.limit.spend(len(trial.classes))
-        hopes.append(hope(trial, step, placement))
-    return hopes
+        best_cases.append(estimate(trial, step, placement))
+    return best_cases
 
 
-def hope(trial: Trial, step: Step, placement: Placement) -> Candidate:
-    """The best that the placement's numbers can be, without trying: never worse than `measure`."""
+def estimate(trial: Trial, step: Step, placement: Placement) -> Candidate:
+    """Return an upper bound of a placement's numbers from slots alone. It is never worse than that of `measure`."""
     totals = trial.totals(placement)
     placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, trial.classes, strict=True))
     apart = int(
@@ -91,44 +92,44 @@ def _count_parts(trial: Trial, step: Step, nodes: Iterable[str]) -> tuple[int, .
 
 
 def feasible(candidates: Iterable[Candidate], need: int) -> list[Candidate]:
-    """The candidates that hold the quorum, or at least one member where no quorum is needed any more."""
+    """Return the candidates that place the quorum, or at least one member if the quorum is running already."""
     return [candidate for candidate in candidates if candidate.placed >= max(need, 1)]
 
 
 def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...], Domain]:
-    """Smaller is better: beside existing members; most members; the tightest domain; fewest parts; and so on.
+    """Return the sort key of a candidate; the smallest is the best.
 
-    Of equals the one with the tightest surroundings, so that the largest gang still fits elsewhere, then by name.
-    Spread takes the roomiest domain instead of the tightest.
+    The order is: near existing members; most members; least slack (with Spread most); fewest narrower domains; least
+    slots around, so that larger gangs still fit elsewhere; name.
     """
     slack = candidate.slack if style is Style.PACK else -candidate.slack
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain
 
 
 def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Candidate | None:
-    """The best placement that holds the quorum, None without one.
+    """Return the best placement that places the quorum; None without one.
 
-    Best hopes are tried first, and no more than needed: what cannot be better than the best found is not tried.
+    Upper bounds decide the order. Packing stops when no remaining upper bound is better than the best result.
     """
     style = trial.ask.style
-    hopes = feasible(hope_for(trial, step, placements), trial.ask.need)
+    best_cases = feasible(estimate_each(trial, step, placements), trial.ask.need)
     best: Candidate | None = None
-    vain = False
-    for hopeful in sorted(hopes, key=lambda candidate: score(candidate, style)):
-        if best is not None and score(best, style) <= score(hopeful, style):
+    failed = False
+    for best_case in sorted(best_cases, key=lambda candidate: score(candidate, style)):
+        if best is not None and score(best, style) <= score(best_case, style):
             break
-        if vain and not trial.may_hold(hopeful.placement):
+        if failed and not trial.may_hold(best_case.placement):
             continue
-        tried = measure(trial, step, hopeful.placement)
+        tried = measure(trial, step, best_case.placement)
         if not feasible([tried], trial.ask.need):
-            vain = True
+            failed = True
         elif best is None or score(tried, style) < score(best, style):
             best = tried
     return best
 
 
 def assign(trial: Trial, step: Step, candidate: Candidate) -> Mapping[str, str]:
-    """Member uid to node name, as many as the candidate's ``placed``."""
+    """Return the node name by member UID, for ``placed`` members of the candidate."""
     return pack(trial, step, candidate.placement)
 
 
@@ -136,13 +137,13 @@ _MAX_DOMAINS_REPORTED = 10
 
 
 def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
-    """Nodes for at least ``ask.need`` members in one domain, or the reason why not.
+    """Return nodes for at least ``ask.need`` members in one domain, or the reason why there are none.
 
-    Members beyond the quorum get a node as far as they fit into the same domain. With ``need`` 0 (members that come
-    late, or are surplus) one placed member is enough. Deterministic: the order of nodes does not matter. Exact for
-    members of one shape, and for a few dozen of several; else a refusal of several can be wrong, a plan never.
+    Further members are placed as far as they fit into the same domain. With ``need`` 0 (late or surplus members) one
+    placed member is enough. The result does not depend on the order of nodes. It is exact for members of one shape, and
+    for a few dozen of several. For more a refusal may be wrong; a plan is always valid.
 
-    ``capacity`` are the snapshot's slots as far as they are counted already; without it, every node is looked at.
+    ``capacity`` has slots that are counted already; without it all nodes are counted.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:
@@ -171,9 +172,9 @@ def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
 
 def _refuse(trial: Trial, step: Step) -> Verdict:
     ask = trial.ask
-    hopes = hope_for(trial, step, generate_placements(trial.census, step, ask))
-    # Only what is told is measured: with many domains and classes the rest would cost more than the plan.
-    candidates = [measure(trial, step, each.placement) for each in _rank(hopes)[:_MAX_DOMAINS_REPORTED]]
+    best_cases = estimate_each(trial, step, generate_placements(trial.census, step, ask))
+    # Only the reported domains are packed. With many domains and classes packing all would cost more than the plan.
+    candidates = [measure(trial, step, each.placement) for each in _rank(best_cases)[:_MAX_DOMAINS_REPORTED]]
     if len(step.key) == len(ask.within):
         never = _explain_never(trial, step)
         rules = "" if trial.rules is None else trial.rules.describe()
@@ -184,14 +185,14 @@ def _refuse(trial: Trial, step: Step) -> Verdict:
     )
     if ask.topology_key is not None and ask.pinned and len(step.key) == len(ask.within) + 1:
         waiting = ask.need or len(ask.members)
-        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(hopes))
+        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(best_cases))
     return Verdict(
         Reason.NO_DOMAIN_FITS,
         have=domains[0].slots if domains else 0,
         need=max(ask.need, 1),
         key=step.key[-1],
         domains=domains,
-        domain_count=len(hopes),
+        domain_count=len(best_cases),
         detail=_explain(trial, step, candidates),
     )
 
@@ -201,7 +202,7 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _explain_never(trial: Trial, step: Step) -> str:
-    """That no domain would hold the gang even if nothing ran, a phrase; "" if one would, or it is not known."""
+    """Return a phrase if the gang would fit in no domain of an empty cluster; "" if it would, or if it is unknown."""
     counts = trial.count_empty(step.key)
     if counts is None or (step.key and not trial.census.domains(step.key)):
         return ""
@@ -218,8 +219,8 @@ def _explain_never(trial: Trial, step: Step) -> str:
 
 
 def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> str:
-    """What else is worth saying when no domain fits."""
-    whole = hope(trial, Step((), ()), CLUSTER)
+    """Return further phrases for a refusal by NO_DOMAIN_FITS."""
+    whole = estimate(trial, Step((), ()), CLUSTER)
     if feasible([whole], trial.ask.need):
         whole = measure(trial, Step((), ()), CLUSTER)
     taken = trial.ask.taken

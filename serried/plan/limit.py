@@ -1,9 +1,9 @@
-"""How much work a plan may be. The planner's long loops charge it, and it ends the plan that takes too long.
+"""Limits the work for a plan. The planner's long loops report work to the limit, which ends plans that take too long.
 
-    limit = Limit(stopwatch, seconds=0.005)              the caller brings the clock
+    limit = Limit(stopwatch, seconds=0.005)              the caller provides the clock
     plan_group(replace(snapshot, limit=limit), ask)      a Plan or a Verdict, or raises TooLong after some 5 ms
 
-Nothing is kept of a plan that is ended but counts that are whole, so the same question may be asked again.
+An ended plan leaves only complete counts in the capacity, so the same request may be planned again.
 """
 
 import math
@@ -13,22 +13,22 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 _UNITS_PER_LOOK = 100
-"""After how many units the stopwatch is looked at: some tenths of a millisecond."""
+"""The number of units between two reads of the stopwatch: some tenths of a millisecond."""
 
 
 class TooLong(Exception):
-    """The work took more time than it may take."""
+    """Raised when the plan has taken more time than its limit."""
 
 
 class _Abandoned(Exception):
-    """A part of the work took more units than it may take, or the time has come to be content."""
+    """Raised inside `Limit.attempt` when the attempt has used its units, or when the limit is content."""
 
 
 class Limit:
-    """How much work may be done for one answer. Without a stopwatch there is no limit.
+    """The work that one plan may do. Without a stopwatch there is no limit.
 
-    ``stopwatch`` gives seconds. After ``seconds`` from now the work is ended by `TooLong`; after ``content_after`` it
-    is to end soon with the best that it has.
+    ``stopwatch`` returns seconds. After ``seconds`` from now the plan is ended by `TooLong`. After ``content_after``
+    seconds the planner stops improving its result.
     """
 
     __slots__ = ("_bound", "_content_at", "_end", "_is_content", "_next_look", "_stopwatch", "spent")
@@ -40,7 +40,7 @@ class Limit:
         content_after: float = math.inf,
     ) -> None:
         self.spent = 0
-        """Units so far: a unit is a node, a pod or a class looked at, some microseconds."""
+        """The units spent so far. A unit is a node, a pod or a class that was examined: some microseconds."""
 
         self._stopwatch = stopwatch
         begun = stopwatch() if stopwatch is not None else 0.0
@@ -52,11 +52,11 @@ class Limit:
 
     @property
     def content(self) -> bool:
-        """Whether the best that is known by now is good enough. Once it is, it stays so."""
+        """True once ``content_after`` seconds are over: the best known result is good enough."""
         return self._stopwatch is not None and self._stopwatch() >= self._content_at
 
     def spend(self, units: int = 1) -> None:
-        """Charge so many units, before or after they are worked on. Raise TooLong if the time is over."""
+        """Report work, before or after it is done. Raises TooLong if the time is over."""
         self.spent += units
         if self.spent >= self._next_look:
             self._look()
@@ -64,9 +64,9 @@ class Limit:
     def attempt(
         self, work: Callable[[], Result], units: float = math.inf, *, until_content: bool = False
     ) -> Result | None:
-        """Return the result of a part of the work; None if it takes more than so many units.
+        """Return the result of ``work``; None if it takes more than ``units``.
 
-        With ``until_content`` also if the best that is known before it becomes good enough.
+        With ``until_content`` also None if the limit becomes `content` meanwhile.
         """
         bound, is_content, next_look = self._bound, self._is_content, self._next_look
         self._bound = min(bound, self.spent + units)

@@ -1,16 +1,16 @@
-"""Which members get which nodes of a placement.
+"""Assigns the nodes of a placement to members (`pack`).
 
-Packed: as few domains of each narrower level as possible, then as few nodes, and the last of them the one with the
-least room that still holds the rest. Members go onto the chosen nodes in the order of domain and name, so neighbours in
-rank are neighbours on the topology.
+Members use as few domains of each narrower level as possible, then as few nodes; the last node is the one with the
+least room that still holds the rest. Members are assigned in the order of domain and node names, so neighbours in rank
+are neighbours on the topology.
 
-- One shape over several domains: as few as possible of each level; of equal ways the one that leaves the largest
-  domains whole. One level is exact in one pass. Several take a dynamic program that counts in domains, not in members;
-  beyond a budget of steps the largest domains are taken (docs/decisions/0014-placement-measured.md).
-- Several shapes, packed one after another: each takes few domains, but not always the same ones. So sets of fewer are
-  tried, those with most room first, as far as the budget goes.
-- Where that does not do: node by node all ways to fill it are tried, and of the numbers of members left only those are
-  kept that are not worse than others in every class. That is exact for a few classes of a few dozen members.
+- One shape, several domains: the fewest domains of each level; among equal ways the one that leaves the largest domains
+  whole. With one level one pass is exact. Several levels take a dynamic program that counts in domains, not in members;
+  beyond a budget of steps the largest domains are used (docs/decisions/0014-placement-measured.md).
+- Several shapes are packed one after another. Each uses few domains, but not always the same ones. So smaller sets of
+  domains are tried, those with the most room first, within a budget.
+- If that fails, `mix` tries all ways to fill each node and keeps the states that are not worse than others in every
+  class. That is exact for a few classes of a few dozen members.
 """
 
 import heapq
@@ -32,37 +32,37 @@ from serried.plan.limit import Limit
 from serried.plan.placement import Budget, Pair, Placement, Step, Trial
 
 Counts = tuple[int, ...]
-"""A number for each class, in their order."""
+"""A number for each class, in the order of the classes."""
 
 MAX_CLASSES = 4
-"""With how many classes of members a mix is tried."""
+"""The maximum number of classes for `mix`."""
 
 _COMPARISONS_PER_STEP = 8
-"""How many comparisons of two states cost as much as the making of one."""
+"""The number of comparisons of two states that cost as much as creating one."""
 
 
 class Bin(NamedTuple):
-    """A node as it is."""
+    """A node before any member is assigned."""
 
     name: str
     allocatable: Resources
     used: Resources
 
     slots: Counts
-    """How many members of each class it takes at most, each class as if it were alone."""
+    """The slots of each class, as if the other classes had no members."""
 
 
 def mix(
     wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
 ) -> dict[str, Counts] | None:
-    """How many members of each class each node gets, ``need`` in all.
+    """Return the number of members of each class by node, ``need`` in all.
 
-    None if there is no such way, or if the budget is used up before one is found.
+    None if there is no such assignment, or if the budget is used up before one is found.
     """
     if len(wanted) > MAX_CLASSES:
         return None
     enough = sum(wanted) - need
-    # What is still to be placed, and how it came to that: a chain of (state before, counts on this node).
+    # The members left to place, each with the chain of counts on the nodes so far that led to it.
     frontier: dict[Counts, tuple[Counts, ...]] = {wanted: ()}
     for place, each in enumerate(bins):
         most = tuple(map(min, wanted, each.slots))
@@ -70,12 +70,12 @@ def mix(
         for way in _fill(most, requests, each.allocatable, each.used, limit=budget.limit):
             ways.append(way)
             if len(frontier) * len(ways) > budget.left:
-                break  # what is left would be taken all the same
+                break  # the budget does not cover more
         reached = len(frontier) * len(ways)
-        if not budget.take(reached):
+        if not budget.spend(reached):
             return None
         frontier = _step(frontier, ways, budget.limit)
-        if not budget.take(reached * len(frontier) // _COMPARISONS_PER_STEP):
+        if not budget.spend(reached * len(frontier) // _COMPARISONS_PER_STEP):
             return None
         done = min(frontier, key=sum)
         if sum(done) <= enough:
@@ -105,7 +105,7 @@ def _step(
 def _fill(
     most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources, *, limit: Limit
 ) -> Iterator[Counts]:
-    """All the ways to fill a node up, none of which leaves room for one more wanted member."""
+    """Yield all combinations of members that fill a node, so that no wanted member fits besides."""
     slots = min(most[0], count_slots(allocatable, used, requests[0]))
     if len(most) == 1:
         yield (slots,)
@@ -121,19 +121,19 @@ def _fill(
 
 
 Cost = tuple[int, ...]
-"""How many domains of each level are touched, the widest level first."""
+"""The number of used domains of each level, the widest level first."""
 
 Path = tuple[str, ...]
-"""The names of a domain and of those it is in, from a level on, the widest first."""
+"""The names of a domain and its parents, the widest first."""
 
 Share = tuple[int, str]
-"""How many members a domain gets, and its name."""
+"""The number of members for a domain, and its name."""
 
 Front = Sequence[tuple[Cost, int]]
-"""The most members that a domain holds at each cost in the levels inside it, cheapest first."""
+"""The most members that a domain holds for each cost in the levels inside it, cheapest first."""
 
 MAX_STEPS = 5_000
-"""How many steps one search may take: some ten milliseconds."""
+"""The maximum number of steps for one search, some ten milliseconds."""
 
 
 class _Domain(NamedTuple):
@@ -142,11 +142,11 @@ class _Domain(NamedTuple):
     front: Front
 
 
-def share_out(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> list[Share]:
-    """How many of ``count`` members each domain of the widest level gets.
+def distribute(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> list[Share]:
+    """Distribute ``count`` members over domains of the widest level. Return the share of each used domain.
 
-    ``rooms`` are the slots of the narrowest domains. Fewer than ``count`` in all if there is less room. Over several
-    levels ``steps`` bound the search.
+    ``rooms`` are the slots of the narrowest domains. The shares sum to less than ``count`` if there is less room. With
+    several levels the search takes at most ``steps``.
     """
     widest = _sum_by(rooms, 1)
     simple = [(share, path[0]) for share, path in leave_largest(count, widest.items())]
@@ -155,7 +155,7 @@ def share_out(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> 
         return simple
     dense = _take_largest(count, len(simple), rooms, widest)
     budget = Budget(steps)
-    domains = _weigh(count, rooms, budget)
+    domains = _measure_domains(count, rooms, budget)
     if budget.left < 0:
         return dense
     fronts = {domain.name: domain.front for domain in domains}
@@ -169,7 +169,7 @@ def share_out(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> 
 
 
 def _take_largest(count: int, fewest: int, rooms: Mapping[Path, int], widest: Mapping[Path, int]) -> list[Share]:
-    """The largest domains, this many, and of all that is inside them as few of the next level as will do."""
+    """Distribute members over the ``fewest`` largest domains, using as few domains of the next level as possible."""
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
     inside = {path: room for path, room in _sum_by(rooms, 2).items() if path[:1] in chosen}
     shares = _sum_by({path: share for share, path in leave_largest(count, inside.items())}, 1)
@@ -177,13 +177,13 @@ def _take_largest(count: int, fewest: int, rooms: Mapping[Path, int], widest: Ma
 
 
 def leave_largest(count: int, rooms: Iterable[tuple[Path, int]]) -> list[tuple[int, Path]]:
-    """The fewest domains that hold ``count``, and of all such choices the one that leaves the largest ones whole.
+    """Return the fewest domains that hold ``count``; among such choices the one that leaves the largest domains unused.
 
-    From the largest on, each is left out if as many of those after it would do. So no choice of as few leaves room for
-    a larger gang in one domain: each other one takes all domains that are larger than the largest that is left here.
-    Fewer than ``count`` if there is less room.
+    From the largest on, each domain is left out if as many of the smaller ones are enough. So no other choice of as few
+    domains leaves room for a larger gang in one domain: it uses all domains larger than the largest one left here.
+    Returns less than ``count`` in all if there is less room.
     """
-    # Of equals the last ones are left out, so the first name comes last.
+    # Among equals the last ones are left out, so the first name sorts last.
     ordered = sorted(rooms, key=lambda room: (room[1], room[0]), reverse=True)
     sums = list(accumulate((free for _, free in ordered), initial=0))
     fewest = next((place for place, held in enumerate(sums) if held >= count), len(ordered))
@@ -200,20 +200,20 @@ def leave_largest(count: int, rooms: Iterable[tuple[Path, int]]) -> list[tuple[i
 
 
 def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: Budget) -> list[Share]:
-    """The cheapest way over ``fewest`` domains, which costs no more than ``cost`` inside them; [] if it takes too long.
+    """Return the cheapest distribution over ``fewest`` domains, costing at most ``cost`` inside; [] without budget.
 
-    Table by table one more domain may be used, the larger ones last: so it is known of each, the largest first, whether
-    those after it would do.
+    Each table adds one domain, the larger ones last. So it is known for each domain, from the largest on, whether the
+    domains before it are enough.
     """
     ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
-    # What the largest hold together, by how many they are.
+    # The room of the largest domains, by their number.
     most = list(accumulate((domain.room for domain in reversed(ordered[-fewest:])), initial=0))
     tables: list[dict[Cost, int]] = [{(0,) * (1 + len(cost)): 0}]
     for domain in ordered:
         before = tables[-1]
-        # A choice that takes fewer members than this leaves too many for all others.
+        # A choice with fewer members than this leaves too many for the other domains.
         ways = [(more, gain) for more, gain in domain.front if gain + most[fewest - 1] >= count]
-        if not budget.take(len(before) * (1 + len(ways))):
+        if not budget.spend(len(before) * (1 + len(ways))):
             return []
         table = dict(before)
         for spent, held in before.items():
@@ -227,9 +227,9 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
 
 
 def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[Share]:
-    """The cheapest way through the tables that leaves the largest domains out."""
+    """Return the cheapest distribution in the tables that leaves out the largest domains."""
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
-    # Several ways at once, by what they may spend yet: how many members are left to be placed, and who has been.
+    # All ways of equal cost, by the cost that is left: the number of members left, and the shares so far.
     ways: dict[Cost, tuple[int, tuple[Share, ...]]] = {cheapest: (count, ())}
     for domain, table in zip(reversed(ordered), reversed(tables[:-1]), strict=True):
         skipping = {left: way for left, way in ways.items() if table.get(left, -1) >= way[0]}
@@ -250,12 +250,12 @@ def _use(
     return used
 
 
-def _weigh(count: int, rooms: Mapping[Path, int], budget: Budget) -> list[_Domain]:
-    """The domains of the widest level; without meaning once the budget is used up."""
+def _measure_domains(count: int, rooms: Mapping[Path, int], budget: Budget) -> list[_Domain]:
+    """Return the domains of the widest level with their fronts; invalid if the budget is used up."""
     inside: dict[str, dict[Path, int]] = {}
     for path, room in rooms.items():
         inside.setdefault(path[0], {})[path[1:]] = room
-    # By name: a budget that ends must end at the same place whatever the order of the nodes.
+    # Sorted by name, so that the budget ends at the same domain for any order of the nodes.
     return [
         _Domain(name, sum(each.values()), _find_front(count, each, budget)) for name, each in sorted(inside.items())
     ]
@@ -265,13 +265,13 @@ def _find_front(count: int, rooms: Mapping[Path, int], budget: Budget) -> Front:
     depth = len(next(iter(rooms)))
     if depth == 0:
         return [((), sum(rooms.values()))]
-    domains = _weigh(count, rooms, budget)
+    domains = _measure_domains(count, rooms, budget)
     if depth == 1:
         sums = list(accumulate(sorted((domain.room for domain in domains), reverse=True)))
         return [((place + 1,), min(held, count)) for place, held in enumerate(sums[: _place(count, sums) + 1])]
     table: dict[Cost, int] = {(0,) * depth: 0}
     for domain in domains:
-        if not budget.take(len(table) * (1 + len(domain.front))):
+        if not budget.spend(len(table) * (1 + len(domain.front))):
             return []
         for spent, held in list(table.items()):
             for more, gain in domain.front if held < count else ():
@@ -281,7 +281,7 @@ def _find_front(count: int, rooms: Mapping[Path, int], budget: Budget) -> Front:
 
 
 def _drop_worse(table: Mapping[Cost, int]) -> Front:
-    """Only what holds more than everything that costs no more at any level."""
+    """Return the entries that hold more than each entry that costs no more at any level."""
     kept: list[tuple[Cost, int]] = []
     for cost, held in sorted(table.items()):
         if held and not any(other >= held and all(map(int.__le__, less, cost)) for less, other in kept):
@@ -305,7 +305,7 @@ def _count_fewest(count: int, rooms: Iterable[int]) -> int:
 
 
 def _place(count: int, sums: Sequence[int]) -> int:
-    """Which of ascending sums is the first that reaches ``count``, the last one if none does."""
+    """Return the index of the first of ascending sums that reaches ``count``; the last one if none does."""
     return min(bisect_left(sums, count), len(sums) - 1)
 
 
@@ -318,18 +318,20 @@ def _subtract(cost: Cost, less: Cost) -> Cost:
 
 
 Nodes = Mapping[str, str]
-"""Member uid to node name."""
+"""The node name by member UID."""
 
 Attempt = Callable[[Sequence[str]], dict[str, str]]
-"""A packing of the same members that uses only these nodes."""
+"""Packs the same members using only these nodes."""
 
 
-def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt) -> Nodes:
-    """As many members on as few domains of the levels ``below`` as are found, the widest level first."""
+def use_fewer_domains(
+    trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt
+) -> Nodes:
+    """Return nodes for as many members in fewer domains of the levels ``below``, the widest level first, if found."""
     if len(trial.classes) > trial.spare_budget.left:
         return nodes
     free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
-    if not trial.spare_budget.take(sum(map(len, free))):
+    if not trial.spare_budget.spend(sum(map(len, free))):
         return nodes
     names = sorted({name for each in free for name in each})
     for depth in range(1, len(below) + 1):
@@ -341,7 +343,7 @@ def narrow(trial: Trial, below: Sequence[str], placement: Placement, nodes: Node
         used = {paths[name] for name in nodes.values()}
         for chosen in _list_sets(_count_members(trial, nodes), len(used), rooms, trial.spare_budget):
             among = [name for path in chosen for name in inside[path]]
-            if not trial.spare_budget.take(2 * len(among) * len(free)):
+            if not trial.spare_budget.spend(2 * len(among) * len(free)):
                 break
             found = attempt(among)
             if len(found) >= len(nodes):
@@ -360,28 +362,28 @@ def _count(free: Sequence[Mapping[str, int]], names: Sequence[str]) -> Counts:
 
 
 def _list_sets(wanted: Counts, used: int, rooms: Mapping[Path, Counts], budget: Budget) -> Iterator[tuple[Path, ...]]:
-    """Sets of fewer domains than ``used`` in which there is room for each class alone, the smallest sets first."""
+    """Yield sets of fewer domains than ``used`` with enough room for each class alone, the smallest sets first."""
 
     def share(path: Path) -> float:
         return sum(min(1.0, room / count) for room, count in zip(rooms[path], wanted, strict=True) if count)
 
     ordered = sorted(rooms, key=lambda path: (-share(path), path))
     for size in range(1, used):
-        if not _would_do(wanted, [sorted(column)[-size:] for column in zip(*rooms.values(), strict=True)]):
+        if not _is_enough(wanted, [sorted(column)[-size:] for column in zip(*rooms.values(), strict=True)]):
             continue
         for chosen in combinations(ordered, size):
-            if not budget.take(size):
+            if not budget.spend(size):
                 return
-            if _would_do(wanted, zip(*(rooms[path] for path in chosen), strict=True)):
+            if _is_enough(wanted, zip(*(rooms[path] for path in chosen), strict=True)):
                 yield chosen
 
 
-def _would_do(wanted: Counts, columns: Iterable[Iterable[int]]) -> bool:
+def _is_enough(wanted: Counts, columns: Iterable[Iterable[int]]) -> bool:
     return all(sum(column) >= count for column, count in zip(columns, wanted, strict=True))
 
 
 Shut = frozenset[str]
-"""Names of nodes that a member must not get."""
+"""The names of the nodes that a member must not use."""
 
 Batch = tuple[MemberClass, Sequence[Pod]]
 
@@ -389,10 +391,13 @@ _NONE: Shut = frozenset()
 
 
 def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
-    """How many members each chosen node gets, in name order; fewer than ``count`` in all if there is less room."""
+    """Return the number of members on each chosen node, in name order.
+
+    The sum is less than ``count`` if room is short.
+    """
     node_slots = list(node_slots)
     enough = [room for room in node_slots if room[0] >= count]
-    if enough:  # the usual end of what follows, without an order of all
+    if enough:  # the same result as below, without sorting
         return [(count, min(enough)[1])] if count else []
     chosen: list[NodeSlots] = []
     largest_first = sorted((-free, name) for free, name in node_slots)
@@ -409,9 +414,9 @@ def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
 
 
 def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
-    """The same, with as equal a number of members on each node as there is room for."""
+    """Return shares as `choose_nodes`, but with the numbers of members as equal as the room allows."""
     given: dict[str, int] = {}
-    # Fewest members first, then the node that had most room.
+    # Sorted by fewest members, then by the most room at the start.
     heap = [(0, -free, name) for free, name in node_slots]
     heapq.heapify(heap)
     while heap and count:
@@ -426,10 +431,10 @@ def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
 def fill(
     count: int, node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]], style: Style
 ) -> list[NodeSlots]:
-    """How many members each chosen node gets, along the topology.
+    """Return the number of members on each chosen node, following the topology.
 
-    ``levels`` give a node's domain ("" without one) at each level below the placement, the widest first: as few domains
-    of the widest as possible are chosen, and inside them as few of the next (`subdomains`).
+    ``levels`` return a node's domain ("" without one) at each level below the placement, the widest first. As few
+    domains of the widest level as possible are used, and in each as few of the next one.
     """
     spread = style is Style.SPREAD
     if not levels:
@@ -438,7 +443,7 @@ def fill(
     for room in node_slots:
         inside.setdefault(levels[0](room[1]), []).append(room)
     sums = [(sum(free for free, _ in each), domain) for domain, each in inside.items()]
-    chosen = spread_nodes(count, sums) if spread else share_out(count, _sum_paths(node_slots, levels))
+    chosen = spread_nodes(count, sums) if spread else distribute(count, _sum_paths(node_slots, levels))
     return [
         room
         for share, domain in sorted(chosen, key=itemgetter(1))
@@ -455,17 +460,17 @@ def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str],
 
 
 def match_members(members: Sequence[Pod], node_slots: Sequence[NodeSlots], shut: Mapping[str, Shut]) -> dict[str, str]:
-    """Member uid to node name where some nodes are shut to some members: as many as possible, earlier ones first.
+    """Return the node name by member UID, where ``shut`` nodes are closed to members: as many members as possible.
 
-    Augmenting paths of bipartite matching: a member may push another one to a node that is open to that one. Exact
-    for members of one class. Members to which the same nodes are shut are alike, and paths are looked for among kinds
-    of members, of which there are few.
+    Earlier members have precedence. It is a bipartite matching by augmenting paths: a member may move another one to a
+    node that is open to that one. It is exact for members of one class. Members with the same closed nodes are one
+    kind, and paths are searched among kinds, because there are few.
     """
     match = _Match(node_slots)
     full: set[Shut] = set()
     for member in members:
         kind = shut[member.uid]
-        # Whom no path leads to a free slot, it never does again; nor anybody who is alike.
+        # If no path leads to a free slot for a kind now, none will later.
         if kind not in full and not match.admit(member.uid, kind):
             full.add(kind)
     return {uid: name for name, kinds in match.guests.items() for uids in kinds.values() for uid in uids}
@@ -479,15 +484,18 @@ class _Match:
         self._next: dict[Shut, int] = {}
 
     def admit(self, uid: str, kind: Shut) -> bool:
-        """Give ``uid`` a slot, moving others along the shortest chain if need be; nothing happens without a chain."""
-        # Slots are never given back, so it is enough to look on from where the last one was found.
+        """Assign a slot to ``uid``, moving others along the shortest chain.
+
+        Return False, and change nothing, without one.
+        """
+        # Slots are never freed, so the search continues where the last free one was found.
         place = self._next.get(kind, 0)
         while place < len(self._names) and (not self._free[self._names[place]] or self._names[place] in kind):
             place += 1
         self._next[kind] = place
         if place < len(self._names):
             self._free[self._names[place]] -= 1
-            self._seat(uid, kind, self._names[place])
+            self._assign(uid, kind, self._names[place])
             return True
         return self._push(uid, kind)
 
@@ -517,19 +525,19 @@ class _Match:
         kind, origin = came[target]
         while origin:
             uids = self.guests[origin][kind]
-            self._seat(uids.pop(0), kind, target)
+            self._assign(uids.pop(0), kind, target)
             if not uids:
                 del self.guests[origin][kind]
             target = origin
             kind, origin = came[target]
-        self._seat(uid, kind, target)
+        self._assign(uid, kind, target)
 
-    def _seat(self, uid: str, kind: Shut, name: str) -> None:
+    def _assign(self, uid: str, kind: Shut, name: str) -> None:
         self.guests[name].setdefault(kind, []).append(uid)
 
 
 class Packing:
-    """One attempt at a placement: batches go in one after another, each sees what is left by those before it."""
+    """One attempt at a placement: batches are placed one after another, each on what the earlier ones left."""
 
     def __init__(
         self, census: Census, placement: Placement, below: Sequence[str], style: Style, barred: Collection[Pair]
@@ -544,7 +552,7 @@ class Packing:
             self._shut.setdefault(uid, set()).add(name)
         self._taken: dict[str, dict[str, int]] = {}
 
-    def put(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         """Place as many members of the batch as fit, the first ones first."""
         kind, members = batch
         self._census.limit.spend(len(members))
@@ -552,7 +560,7 @@ class Packing:
         self._census.limit.spend(len(node_slots))
         shut = self._find_shut(members, node_slots)
         everywhere = frozenset.intersection(*shut.values()) if shut else _NONE
-        if everywhere:  # to a class that is refused as one it is as if these nodes were not there
+        if everywhere:  # closed to the whole class, so no matching is needed for them
             node_slots = [room for room in node_slots if room[1] not in everywhere]
         chosen = fill(len(members), node_slots, self._levels, self._style)
         self._census.limit.spend(len(chosen))
@@ -568,7 +576,7 @@ class Packing:
         self._take(kind, placed.values())
 
     def _find_shut(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, Shut]:
-        """The nodes among these that are shut to each member; {} if none is to any."""
+        """Return the nodes among these that are closed to each member; {} if there are none."""
         if not self._shut:
             return {}
         names = {name for _, name in node_slots}
@@ -593,7 +601,7 @@ class Packing:
 
 
 def pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
-    """Member uid to node name, for as many members as are placed; of one placement always the same."""
+    """Return the node name by member UID, for as many members as are placed. Repeated calls return the same result."""
     tried = step, placement.domain
     found = trial.packings.get(tried)
     if found is None:
@@ -605,26 +613,26 @@ def _pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
     if trial.couples:
         return _place_one_by_one(trial, step, placement)
     nodes = _attempt(trial, step.below, placement, trial.budget)
-    mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.barred(placement)
+    mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.find_excluded(placement)
     if not (mixed and nodes and step.below):
         return nodes
 
     def attempt(names: Sequence[str]) -> dict[str, str]:
         return _attempt(trial, step.below, replace(placement, names=names), trial.spare_budget)
 
-    return narrow(trial, step.below, placement, nodes, attempt)
+    return use_fewer_domains(trial, step.below, placement, nodes, attempt)
 
 
 def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
-    """Nodes in an order in which kube-scheduler would take each, members of a class in the order of their ranks.
+    """Return nodes in an order in which kube-scheduler would take each, members of a class in the order of rank.
 
-    Of nodes that are alike for the rules, neighbours in rank get nodes that are close to each other.
+    Among nodes that are interchangeable for the rules, neighbours in rank get nodes close to each other.
     """
     assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
     order, keys = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))], trial.rules.list_keys()
     moves = place_coupled(trial, placement, order)
     shut: dict[str, set[str]] = {}
-    for uid, name in trial.barred(placement):
+    for uid, name in trial.find_excluded(placement):
         shut.setdefault(uid, set()).add(name)
     seats = {
         kind: _sort_alike(trial.census, keys, step.below, [name for each, name in moves if each is kind])
@@ -632,7 +640,7 @@ def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping
     }
     waiting: dict[tuple[MemberClass, str], list[str]] = {}
     for kind in order:
-        for uid, name in _seat(kind.members, seats[kind], shut).items():
+        for uid, name in _assign(kind.members, seats[kind], shut).items():
             waiting.setdefault((kind, name), []).append(uid)
     coming = {kind: iter(names) for kind, names in seats.items()}
     taken = [(kind, next(coming[kind])) for kind, _ in moves]
@@ -640,9 +648,9 @@ def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping
 
 
 def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names: Sequence[str]) -> list[str]:
-    """These nodes, as often as they are named, with those that are equal in all ``keys`` sorted among themselves.
+    """Return the names with nodes that are equal in all ``keys`` sorted among themselves, by the levels ``below``.
 
-    So any order that the rules take stays one, and what is close to each other on the levels ``below`` follows.
+    The order of the cells does not change, so an order that is valid for the rules stays valid.
     """
     levels, cells = tuple(keys), dict[tuple[str, ...], list[str]]()
     for name in names:
@@ -654,8 +662,8 @@ def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names
     return [next(ranked[tuple([census.label(key, name) for key in levels])]) for name in names]
 
 
-def _seat(members: Sequence[Pod], seats: Sequence[str], shut: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Which member gets which of these seats, the first ones the first ones, but for those that must not have it."""
+def _assign(members: Sequence[Pod], seats: Sequence[str], shut: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Return the node by member UID: members in order get ``seats`` in order, except for nodes closed to them."""
     if any(member.uid in shut for member in members):
         node_slots = [(count, name) for name, count in Counter(seats).items()]
         return match_members(members, node_slots, {each.uid: frozenset(shut.get(each.uid, ())) for each in members})
@@ -663,17 +671,17 @@ def _seat(members: Sequence[Pod], seats: Sequence[str], shut: Mapping[str, Colle
 
 
 def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> dict[str, str]:
-    """The attempt that places most members, the earliest of equals.
+    """Return the attempt that places the most members; among equals the first.
 
-    Classes go in one after another and are never taken out again. That is exact for one class. Where several cannot be
-    placed like that, a mix is looked for as far as the plan's budget goes: a refusal can be wrong, a plan cannot.
+    Classes are placed one after another and never moved. That is exact for one class. If several do not fit like that,
+    `mix` is tried within the budget: a refusal may be wrong, a plan is always valid.
     """
     best: dict[str, str] = {}
-    barred = trial.barred(placement)
+    barred = trial.find_excluded(placement)
     for batches in _orders(trial, trial.totals(placement)):
         packing = Packing(trial.census, placement, below, trial.ask.style, barred)
         for batch in batches:
-            packing.put(batch)
+            packing.add_batch(batch)
         if len(packing.nodes) > len(best):
             best = packing.nodes
         if len(best) == len(trial.ask.members):
@@ -686,7 +694,7 @@ def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: B
 
 
 def _mix(trial: Trial, placement: Placement, budget: Budget) -> dict[str, str]:
-    """Nodes for the quorum by `mixing.mix`, {} if it finds none."""
+    """Return nodes for the quorum by `mix`; {} if it finds none."""
     free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
     names = sorted(
         {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
@@ -707,7 +715,7 @@ def _mix(trial: Trial, placement: Placement, budget: Budget) -> dict[str, str]:
 
 
 def _orders(trial: Trial, totals: Sequence[int]) -> list[list[Batch]]:
-    """Orders worth an attempt: scarcest class first, that for the quorum and then the rest, easiest class first."""
+    """Return the orders to attempt: the scarcest class first; the quorum before the rest; the easiest class first."""
     whole = _by_scarcity(trial.classes, totals)
     if len(whole) == 1:
         return [whole]
@@ -724,7 +732,7 @@ def _orders(trial: Trial, totals: Sequence[int]) -> list[list[Batch]]:
 
 
 def _by_scarcity(classes: Sequence[MemberClass], totals: Sequence[int]) -> list[Batch]:
-    """Fewest slots per member first; of equals the one that asks for more."""
+    """Return the classes with the fewest slots per member first; among equals the one that requests more."""
     ranked = [(total / len(kind.members), kind) for kind, total in zip(classes, totals, strict=True)]
     ranked.sort(key=lambda entry: entry[1].shape.requests, reverse=True)
     ranked.sort(key=lambda entry: entry[0])

@@ -1,6 +1,6 @@
-"""What a gang's placements are measured against, for as long as one plan takes.
+"""The sets of nodes that may hold a whole gang (`generate_placements`), and the state of one plan (`Trial`).
 
-Placements: the sets of nodes that may hold a whole gang (GeneratePlacements of the native TopologyPlacement).
+A placement is what GeneratePlacements of the native TopologyPlacement returns.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,21 +13,21 @@ from serried.plan.rule import GangRules, read_rules
 
 
 class Budget:
-    """Steps that one plan may take, whatever the number of domains that it looks at. Each is charged to ``limit``."""
+    """A number of steps for one plan, whatever the number of domains. Each step is also charged to ``limit``."""
 
     def __init__(self, steps: int, limit: Limit | None = None) -> None:
         self.left = steps
         self.limit = limit or Limit()
 
-    def take(self, steps: int) -> bool:
-        """Spend steps; whether the budget had them."""
+    def spend(self, steps: int) -> bool:
+        """Spend steps. Return whether the budget had enough of them."""
         self.left -= steps
         self.limit.spend(min(steps, max(self.left, 0) + 1))
         return self.left >= 0
 
 
 Pair = tuple[str, str]
-"""Member uid and the name of a node that it must not get."""
+"""A member UID and the name of a node that the member must not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Placement:
 
     @property
     def name(self) -> str:
-        """For people: the values of the labels; "" for the whole cluster."""
+        """The values of the labels, for messages; "" for the whole cluster."""
         return "/".join(self.domain)
 
 
@@ -53,7 +53,7 @@ CLUSTER = Placement((), (), None)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A level at which one domain is looked for."""
+    """A level at which the planner looks for one domain."""
 
     key: LevelKey
 
@@ -62,10 +62,10 @@ class Step:
 
 
 def list_steps(ask: PlanRequest) -> list[Step]:
-    """The levels to try, the narrowest first; the last is the one that the gang must not leave.
+    """Return the levels to try, the narrowest first. The last is the required level.
 
-    A domain of a preferred level is looked for inside the required one, and that inside those of the groups above:
-    two racks of one name in two blocks are two.
+    Domains of preferred levels are searched inside the required domain, and that inside the domains of the parent
+    groups: two racks of one name in two blocks are different domains.
     """
     required = (*(key for key, _ in ask.within), *(() if ask.topology_key is None else (ask.topology_key,)))
     levels = tuple(level for level in ask.levels if level != ask.topology_key)
@@ -74,9 +74,9 @@ def list_steps(ask: PlanRequest) -> list[Step]:
 
 
 def generate_placements(census: Census, step: Step, ask: PlanRequest) -> list[Placement]:
-    """One placement per domain; nodes without the label are in none. The whole cluster without a key.
+    """Return one placement per domain, or the whole cluster without a key. Nodes without the label are in none.
 
-    If the gang is pinned, only those domains of the required key, also if no node is left in one.
+    If the gang is pinned, only its pinned domains are returned, even if a domain has no nodes any more.
     """
     if not step.key:
         return [CLUSTER]
@@ -103,17 +103,17 @@ def _is_allowed(domain: Domain, depth: int, pinned: frozenset[str], ask: PlanReq
 
 
 _MAX_MIXING_STEPS = 20_000
-"""How many steps of `mixing` a whole plan may take: some tens of milliseconds."""
+"""The maximum number of steps of `mixing` for a whole plan: some tens of milliseconds."""
 
 _MAX_NARROWING_STEPS = 5_000
-"""How many steps a whole plan may take to improve what has been found (`narrowing`)."""
+"""The maximum number of steps to improve results of a whole plan (`narrowing`)."""
 
 _UNITS_OF_A_SUM = 50
-"""What it is charged to sum up a class by domain, once its slots are counted."""
+"""The cost in units of summing up the slots of a class by domain."""
 
 
 class Trial:
-    """A gang's classes, what it must not use, the census, and how long it may be thought about."""
+    """The state of one plan: the classes of its members, the census, the rules, and the budgets for searching."""
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
         uids = {member.uid for member in ask.members}
@@ -124,30 +124,30 @@ class Trial:
         self.budget = Budget(_MAX_MIXING_STEPS, self.limit)
         self.spare_budget = Budget(_MAX_NARROWING_STEPS, self.limit)
         self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
-        """The members' nodes in each placement that was tried.
+        """The node name by member UID, for each placement that was packed.
 
-        So what was measured is assigned, also if used-up budgets would not let it be found again.
+        So `assign` uses what was measured, even if a used-up budget would not find it again.
         """
 
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
         self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
         self.rules: GangRules | None = None
-        """What members decide for each other, if any rule is about that."""
+        """The rules that concern the members; None if there are none."""
 
         self._snapshot = snapshot
         self._least: MemberClass | None = None
         self._most: dict[LevelKey, Mapping[Domain, int]] = {}
 
-    def barred(self, placement: Placement) -> frozenset[Pair]:
-        """The excluded pairs, empty if none of them is about this placement."""
+    def find_excluded(self, placement: Placement) -> frozenset[Pair]:
+        """Return the excluded pairs, or an empty set if none of them concerns this placement."""
         names = placement.names
         if not self._barred_nodes or not (names is None or any(name in names for name in self._barred_nodes)):
             return frozenset()
         return self._barred
 
     def count(self) -> None:
-        """Count the slots of every class ahead."""
+        """Create the rules and count the slots of all classes."""
         self.rules = rules = read_rules(self._snapshot, self.classes)
         if rules is not None:
             for kind in self.classes:
@@ -157,21 +157,21 @@ class Trial:
 
     @property
     def couples(self) -> bool:
-        """Whether members decide about each other, so that slots say no more than how many there may be at most."""
+        """True if members affect each other (`GangRules.couples`), so that slots are only an upper bound."""
         return self.rules is not None and self.rules.couples
 
-    def sum_up(self, step: Step) -> None:
-        """Sum up the slots of a step's placements, and of what is around them, ahead."""
+    def sum_by_domain(self, step: Step) -> None:
+        """Compute the slots of a step's placements and of the wider domains around them."""
         for key in {step.key, *self._wider(step)}:
             if key and key not in self._totals:
-                self._totals[key] = [self._sum_up(kind, key) for kind in self.classes]
+                self._totals[key] = [self._sum(kind, key) for kind in self.classes]
 
-    def _sum_up(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
+    def _sum(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
         self.limit.spend(_UNITS_OF_A_SUM)
         return self.census.totals(kind, key)
 
     def totals(self, placement: Placement) -> list[int]:
-        """Slots of each class, as if it were alone."""
+        """Return the slots of each class as if the other classes had no members."""
         if not placement.key:
             return [self.census.total(kind) for kind in self.classes]
         found = self._totals.get(placement.key)
@@ -180,7 +180,7 @@ class Trial:
         return [sums.get(placement.domain, 0) for sums in found]
 
     def may_hold(self, placement: Placement) -> bool:
-        """Whether there is room for the quorum if all asked for as little as any; False is certain, True is not."""
+        """Return False if the quorum cannot fit, as even the least demanding class would not. True proves nothing."""
         if len(self.classes) == 1:
             return True
         if self._least is None:
@@ -194,15 +194,15 @@ class Trial:
         return self._most[placement.key].get(placement.domain, 0) >= max(self.ask.need, 1)
 
     def count_empty(self, key: LevelKey) -> Mapping[Domain, int] | None:
-        """How many members each domain would hold at the most if nothing ran on any node; None if it is not known.
+        """Return an upper bound of the members in each domain of an empty cluster; None if it is unknown.
 
-        Of members of several shapes it is for what is least of each, which is more than there is room for.
+        With several shapes it is counted for the minimum of their requests.
         """
         kind = self.classes[0] if len(self.classes) == 1 else find_least(self.classes)
         return self.census.count_empty(kind, key)
 
     def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
-        """Slots in the wider domains of the gang's levels, the narrowest first."""
+        """Return the slots in the wider domains of the gang's levels, the narrowest first."""
         if placement.names is None:
             return ()
         node = next(iter(placement.names), None)
@@ -210,7 +210,7 @@ class Trial:
         return tuple(sum(self.totals(Placement(key, domain, ()))) for key, domain in around if domain is not None)
 
     def _wider(self, step: Step) -> list[LevelKey]:
-        """The keys of the wider domains of the gang's levels, the narrowest first."""
+        """Return the keys of the wider domains of the gang's levels, the narrowest first."""
         narrower = {*step.below, *step.key[-1:]}
         wider = [level for level in self.ask.levels if level not in narrower and level != self.ask.topology_key]
         keys = [(*step.key[:-1], level) for level in wider] if len(step.key) > 1 else [(level,) for level in wider]

@@ -1,9 +1,10 @@
-"""Who has to go so that a gang fits, the whole quorum in one domain, with the least damage.
+"""Finds the victims with the lowest cost for a gang that does not fit (`plan_victims`).
 
-First the domains are found that would hold the quorum at the lowest priority (`survey`): units go in the order of their
-priority, as the endings of a forecast in the order of time. In the most promising of them, all units up to that
-priority go, or as many as budgets allow that bind (`budget_reprieve`), and as many as possible come back (`reprieve`).
-The domain with the least cost is taken (`plan.eviction.Cost`). Where nothing helps nobody goes.
+The whole quorum must fit into one domain. Units of pods are removed in a simulation, priority by priority from the
+lowest, until domains would hold the quorum (`SimulatedCluster`). In the best of these domains all units up to that
+priority are removed, or as many as binding budgets allow (`budget_reprieve`), and then restored as far as the quorum
+still fits (`reprieve`). The domain with the lowest cost is chosen (`plan.eviction.Cost`). If nothing helps, there are
+no victims.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,10 +38,10 @@ from serried.plan.tree import plan_group
 
 
 def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> PlanRequest:
-    """The question for whoever looks for room that others leave: full nodes count, whether or not they were offered.
+    """Return the request with nodes reopened that kube-scheduler did not list because they are full.
 
-    One that has room for a member and was not offered lacks what we cannot count, and stays closed. One that has none
-    was not offered for want of room, as far as can be told.
+    Evictions may free such nodes. A node that has room for a member and was not listed is infeasible for a reason that
+    Serried does not know, so it stays closed. A node without room is assumed to be infeasible for lack of resources.
     """
     if not ask.unoffered:
         return ask
@@ -54,87 +55,87 @@ def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None)
 
 
 _GROWTH = 1.1
-"""By which factor the slots of a domain must have grown since a vain plan before the next one is tried there.
+"""The factor by which the slots of a domain must have grown since its last failed plan before it is planned again.
 
-When all has gone that may go, the last plan of a domain waits for nothing.
+It does not apply once all units are removed: the last plan of a domain is always made.
 """
 
 _MAX_PLANNED = 4
-"""How many candidates are looked for where each of them takes a plan."""
+"""The maximum number of candidates to find if each of them takes a plan."""
 
 _MAX_ALLOTTED = 16
-"""How many candidates of one priority are looked for where budgets do not let go all that may."""
+"""The maximum number of candidates of one priority to find if binding budgets forbid to remove all units."""
 
 
 class Shortage(NamedTuple):
-    """How much a domain depends on evictions of one priority."""
+    """The part of the quorum that depends on victims of one priority in a domain."""
 
     priority: int
 
     harmful: int
-    """For how many members of the quorum gangs have to break, or more go of this domain than budgets allow."""
+    """The number of members of the quorum for which gangs break, or budgets are exceeded in this domain."""
 
     members: int
-    """For how many members of the quorum pods of this priority have to go."""
+    """The number of members of the quorum for which pods of this priority are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateDomain:
-    """A domain that would hold the quorum."""
+    """A domain that would hold the quorum after evictions."""
 
     placement: Placement
 
     priority: int
-    """Up to which priority units have to go; never lower than that."""
+    """The highest priority of units that are removed; it is never lowered."""
 
     shortages: tuple[Shortage, ...]
-    """The highest priority first. An estimate of what the domain costs: the smaller, the more promising."""
+    """The shortages, the highest priority first. They estimate the cost of the domain: the smaller, the better."""
 
-    allotted: tuple[Unit, ...] | None = None
-    """What goes at first where budgets do not let go all that may; None where they do."""
+    first_victims: tuple[Unit, ...] | None = None
+    """The units to remove first if binding budgets forbid to remove all; None if they do not."""
 
     @property
-    def promise(self) -> tuple[int, tuple[Shortage, ...], Domain]:
-        """The smallest is the most promising."""
+    def sort_key(self) -> tuple[int, tuple[Shortage, ...], Domain]:
+        """The sort key: domains with the lowest victim priority first, then those with the smallest shortages."""
         return self.priority, self.shortages, self.placement.domain
 
 
 @dataclass(slots=True)
-class _Plot:
-    """A domain while units go."""
+class _SimulatedDomain:
+    """The state of one domain in the simulation, in which units are removed priority by priority."""
 
     placement: Placement
 
     room: int = 0
-    """Its slots for the quorum as they were counted last."""
+    """The slots for the quorum, as of the last count."""
 
     tried: int = -1
-    """Its slots at the last plan in vain."""
+    """The slots at the last plan that failed; -1 without one."""
 
     planned: bool = False
-    """Whether a plan would hold if budgets did not bind."""
+    """True if a plan exists, budgets aside."""
 
     taken: dict[Budget, int] = field(default_factory=dict)
-    """How many pods have gone of each budget."""
+    """The number of removed pods per budget."""
 
     exceeded: set[str] = field(default_factory=set)
-    """Why not all of it can be a set of victims, phrases: more have gone than budgets allow that bind."""
+    """Phrases why not all removed units may be victims: they exceed binding budgets."""
 
     shortages: list[Shortage] = field(default_factory=list)
-    """The lowest priority first."""
+    """The shortages, the lowest priority first."""
 
     units: list[Unit] = field(default_factory=list)
-    """What may be evicted there."""
+    """The units with pods here that may be evicted."""
 
     owners: set[Unit] = field(default_factory=set)
-    """The units that have it for themselves."""
+    """The units that use the domain exclusively."""
 
     holders: set[Unit] = field(default_factory=set)
-    """Those of them that have not gone: as long as there is any, the gang may not go there."""
+    """The part of ``owners`` that is not removed yet. While there is one, the gang must not use the domain."""
 
 
-class Survey:
-    """The cluster while units go, and what that does for a gang in each domain that it may use."""
+class SimulatedCluster:
+    """A simulation of the cluster in which units are removed, with the effect on each domain that the gang may use."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class Survey:
     ) -> None:
         self._all_nodes = snapshot.nodes
         self._step = list_steps(ask)[-1]
-        self._ask = _open(ask) if self._is_required(ask) else ask
+        self._ask = _without_openable(ask) if self._is_required(ask) else ask
         self._allowances = allowances
         self._limit = snapshot.limit
         self._step_limit = StepLimit()
@@ -162,137 +163,139 @@ class Survey:
         )
         self._kinds = group_classes(ask.members)
         self._has_rules = has_rules(snapshot, self._kinds)
-        """Whether who else is where decides about members: then all nodes matter, and slots say little."""
+        """True if affinity, spread or similar rules restrict members. Then nodes outside of the domain matter, too."""
 
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
         self._tables: list[tuple[MemberClass, Table]] = []
-        self._plots: dict[Domain, _Plot] = {}
-        self._gone: list[Unit] = []
+        self._simulated: dict[Domain, _SimulatedDomain] = {}
+        self._removed: list[Unit] = []
         self._excluded = frozenset(name for _, name in ask.excluded)
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Count the slots of each domain as they are now."""
+        """Count the slots of each domain before any unit is removed."""
         self._table = self._capacity.table(self._least.shape, self._limit)
         for kind in self._kinds if len(self._kinds) > 1 else ():
             self._tables.append((kind, self._capacity.table(kind.shape, self._limit)))
         census = Census(self._removal.snapshot(), self._ask, self._capacity)
         for placement in generate_placements(census, self._step, self._ask):
-            self._plots[placement.domain] = _Plot(placement)
-        self._measure(self._plots)
+            self._simulated[placement.domain] = _SimulatedDomain(placement)
+        self._measure(self._simulated)
 
     @property
     def domains(self) -> Collection[Domain]:
         """The domains that the gang may use."""
-        return self._plots.keys()
+        return self._simulated.keys()
 
     def find_domains(self, unit: Unit) -> Iterable[Domain]:
-        """The domains of the gang in which a unit has pods, each once."""
+        """Return the domains usable by the gang in which a unit has pods, without repeats."""
         if len(unit.pods) == 1:
             domain = self._domain_of(unit.pods[0].node)
             return () if domain is None else (domain,)
         found = dict.fromkeys(self._domain_of(pod.node) for pod in unit.pods)
         return [domain for domain in found if domain is not None]
 
-    def note_holder(self, unit: Unit) -> None:
-        """Note what a unit has for itself."""
+    def add_domain_holder(self, unit: Unit) -> None:
+        """Record the domains that a unit uses exclusively."""
         for pod in unit.pods:
-            plot = self._find_held(pod)
-            if plot is not None:
-                plot.owners.add(unit)
-                plot.holders.add(unit)
+            simulated = self._find_held(pod)
+            if simulated is not None:
+                simulated.owners.add(unit)
+                simulated.holders.add(unit)
 
-    def _find_held(self, pod: Pod) -> _Plot | None:
+    def _find_held(self, pod: Pod) -> _SimulatedDomain | None:
         node = self._all_nodes.get(pod.node)
         label = node.labels.get(self._step.key[-1]) if node is not None and self._step.key else None
-        return self._plots.get((label,)) if label is not None else None
+        return self._simulated.get((label,)) if label is not None else None
 
     @staticmethod
     def _is_required(ask: PlanRequest) -> bool:
-        """Whether domains are looked for by the required key alone, by which others have some for themselves."""
+        """Return whether the domains are those of the required key. Exclusive domains are domains of that key."""
         return ask.topology_key is not None and list_steps(ask)[-1].key == (ask.topology_key,)
 
     def assign(self, unit: Unit, domains_by_node: Iterable[Domain]) -> None:
-        """Note where a unit is that may be evicted."""
+        """Record the domains of a unit that may be evicted."""
         for domain in domains_by_node:
-            self._plots[domain].units.append(unit)
+            self._simulated[domain].units.append(unit)
 
     def list_units(self, candidate: CandidateDomain) -> list[Unit]:
-        """What goes from a candidate at first."""
-        return [unit for unit in self._plots[candidate.placement.domain].units if unit.priority <= candidate.priority]
+        """Return the units that are removed from a candidate at first."""
+        return [
+            unit for unit in self._simulated[candidate.placement.domain].units if unit.priority <= candidate.priority
+        ]
 
     def _domain_of(self, name: str) -> Domain | None:
         if name not in self._removal.nodes:
             return None
         domain = self._domains_by_node.get(name) if self._step.key else ()
-        return domain if domain in self._plots else None
+        return domain if domain in self._simulated else None
 
     # --- units that go ---------------------------------------------------------------------------------------------
 
     def remove(self, priority: int, units: Sequence[Unit]) -> list[Domain]:
-        """Take all units of one priority, harmless ones first; the domains that they were in, in name order."""
+        """Remove all units of one priority, harmless ones first. Return their domains in name order."""
         harmless, harmful = self._sort_harm(units)
         changed: dict[Domain, int] = {}
-        self._gone += units
-        freed = self._free(units)
-        self._take(harmless, changed)
-        middle = {domain: self._plots[domain].room for domain in changed}
-        self._take(harmful, changed)
+        self._removed += units
+        freed = self._free_domains(units)
+        self._remove(harmless, changed)
+        middle = {domain: self._simulated[domain].room for domain in changed}
+        self._remove(harmful, changed)
         for domain, before in changed.items():
             held = freed.get(domain, 0)
             if before < self._need or held:
                 after = middle.get(domain, before)
                 short = Shortage(priority, max(0, self._need - after), max(self._need - before, held))
-                self._plots[domain].shortages.append(short)
+                self._simulated[domain].shortages.append(short)
         return sorted(changed)
 
     def _sort_harm(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """The units whose end does no harm, and those whose end breaks a gang or a budget."""
+        """Split units into those whose eviction is harmless, and those that break a gang or exceed a budget."""
         harmless: list[Unit] = []
         harmful: list[Unit] = []
         guarded: list[Unit] = []
         for unit in units:
             kind = guarded if unit.budgets else harmful if self._breaks(unit) else harmless
             kind.append(unit)
-        # What budgets allow goes to some nodes: of two sets that cost the same, that on fewer nodes helps more.
+        # A budget's disruptions are used node by node: at equal cost, victims on fewer nodes free more slots.
         guarded = sorted(guarded, key=lambda unit: (unit.pods[0].node, unit.pods[0].uid))
         for unit in guarded:
             (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
         return harmless, harmful
 
-    def _free(self, units: Iterable[Unit]) -> dict[Domain, int]:
-        """Units hold their domains no more; how many pods of theirs were in each."""
+    def _free_domains(self, units: Iterable[Unit]) -> dict[Domain, int]:
+        """Remove units from the holders of their domains. Return by domain how many of their pods were there."""
         freed: dict[Domain, int] = {}
         for unit in units:
-            for pod in unit.pods if unit.holds_domain and not self._is_kept(unit) else ():
-                plot = self._find_held(pod)
-                if plot is not None:
-                    plot.holders.discard(unit)
-                    domain = plot.placement.domain
+            for pod in unit.pods if unit.holds_domain and not self._is_on_closed_node(unit) else ():
+                simulated = self._find_held(pod)
+                if simulated is not None:
+                    simulated.holders.discard(unit)
+                    domain = simulated.placement.domain
                     freed[domain] = freed.get(domain, 0) + 1
         return freed
 
-    def _is_kept(self, unit: Unit) -> bool:
-        """Whether a pod of a unit is on a node that is closed to the gang: nobody goes from there."""
+    def _is_on_closed_node(self, unit: Unit) -> bool:
+        """Return whether a pod of a unit is on a node that is closed to the gang: such pods are not evicted."""
         return any(pod.node in self._ask.closed for pod in unit.pods)
 
-    def _take(self, units: Iterable[Unit], changed: dict[Domain, int]) -> None:
-        """Take units; ``changed`` gets the domains, with their slots before the first of them went."""
+    def _remove(self, units: Iterable[Unit], changed: dict[Domain, int]) -> None:
+        """Remove units. Add each domain to ``changed`` with its slots before the first of them was removed."""
         touched: dict[Domain, None] = {}
-        for name in self._removal.take(units):
+        for name in self._removal.remove(units):
             self._capacity.note_used(name)
             domain = self._domain_of(name)
             if domain is not None:
                 touched[domain] = None
         for domain in touched:
-            changed.setdefault(domain, self._plots[domain].room)
+            changed.setdefault(domain, self._simulated[domain].room)
         self._measure(touched)
 
     def _measure(self, domains: Iterable[Domain]) -> None:
         self._capacity.refresh(self._table, self._limit)
         for domain in domains:
-            self._plots[domain].room = self._room(self._table, domain)
+            self._simulated[domain].room = self._room(self._table, domain)
 
     def _room(self, table: Table, domain: Domain) -> int:
         if not self._step.key:
@@ -300,15 +303,15 @@ class Survey:
         return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)
 
     def _violates(self, unit: Unit) -> bool:
-        """Whether more go with a unit from one of its domains than a budget allows."""
+        """Return whether removing a unit exceeds a budget in one of its domains."""
         violated = False
         for domain in self.find_domains(unit):
-            plot = self._plots[domain]
+            simulated = self._simulated[domain]
             for budget in unit.budgets:
-                plot.taken[budget] = count = plot.taken.get(budget, 0) + 1
+                simulated.taken[budget] = count = simulated.taken.get(budget, 0) + 1
                 violated = violated or count > self._allowances.budgets.get(budget, count)
                 if count > self._allowances.limits.get(budget, count):
-                    plot.exceeded.add(describe_limit(budget))
+                    simulated.exceeded.add(describe_limit(budget))
         return violated
 
     def _breaks(self, unit: Unit) -> bool:
@@ -318,96 +321,101 @@ class Survey:
     # --- candidates -------------------------------------------------------------------------------------------------
 
     def list_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """Those of these domains that hold the quorum now, the most promising first.
+        """Return the candidates among these domains, the best first.
 
-        Where it takes plans to know, a few are enough, and those with most slots are asked first.
+        Domains that take a plan are tried in the order of their slots, and only until a few have succeeded.
         """
         return self._list(domains, priority, _GROWTH)
 
     def list_last_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """As ``list_candidates`` when nothing more will go."""
+        """Return the candidates as `list_candidates`, when all units have been removed."""
         return self._list(domains, priority, 1.0)
 
     def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> list[CandidateDomain]:
         counted: list[CandidateDomain] = []
         planned: list[CandidateDomain] = []
-        for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
-            if plot.holders or plot.room < self._need:
+        for simulated in sorted((self._simulated[domain] for domain in domains), key=lambda simulated: -simulated.room):
+            if simulated.holders or simulated.room < self._need:
                 continue
-            candidate = CandidateDomain(plot.placement, priority, tuple(reversed(plot.shortages)))
-            if self.is_counted(plot.placement):
+            candidate = CandidateDomain(simulated.placement, priority, tuple(reversed(simulated.shortages)))
+            if self.is_counted(simulated.placement):
                 counted.append(candidate)
-            elif len(planned) < (1 if self._limit.content else _MAX_PLANNED) and self._try(plot, growth):
-                planned += self._allot([candidate])
-        counted.sort(key=lambda candidate: candidate.promise)
-        counted = self._allot(counted)
-        return sorted([*planned, *counted], key=lambda candidate: candidate.promise)
+            elif len(planned) < (1 if self._limit.content else _MAX_PLANNED) and self._plan_fits(simulated, growth):
+                planned += self._respect_budgets([candidate])
+        counted.sort(key=lambda candidate: candidate.sort_key)
+        counted = self._respect_budgets(counted)
+        return sorted([*planned, *counted], key=lambda candidate: candidate.sort_key)
 
-    def find_exceeding(self, domains: Iterable[Domain], priority: int) -> Placement | None:
-        """The most promising of these domains that would hold the quorum if all that has gone might go at once."""
+    def find_over_budget(self, domains: Iterable[Domain], priority: int) -> Placement | None:
+        """Return the best of these domains that would hold the quorum if budgets were ignored; None without one."""
         found: list[CandidateDomain] = []
-        for plot in sorted((self._plots[domain] for domain in domains), key=lambda plot: -plot.room):
-            if not plot.holders and plot.room >= self._need:
+        for simulated in sorted((self._simulated[domain] for domain in domains), key=lambda simulated: -simulated.room):
+            if not simulated.holders and simulated.room >= self._need:
                 wanted = len(found) < (1 if self._limit.content else _MAX_PLANNED)
-                if self.is_counted(plot.placement) or (wanted and self._try(plot, 1.0)):
-                    found.append(CandidateDomain(plot.placement, priority, tuple(reversed(plot.shortages))))
-        return min(found, key=lambda candidate: candidate.promise).placement if found else None
+                if self.is_counted(simulated.placement) or (wanted and self._plan_fits(simulated, 1.0)):
+                    found.append(CandidateDomain(simulated.placement, priority, tuple(reversed(simulated.shortages))))
+        return min(found, key=lambda candidate: candidate.sort_key).placement if found else None
 
-    def _allot(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
-        """Those of these domains in which budgets let go as much as it takes; the first of them, where that is work."""
+    def _respect_budgets(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
+        """Return the candidates that hold the quorum within binding budgets.
+
+        If that takes a search, only some are tried.
+        """
         found: list[CandidateDomain] = []
         worked = 0
         for candidate in candidates:
             if not self.list_exceeded(candidate.placement):
                 found.append(candidate)
             elif worked < (1 if self._limit.content else _MAX_ALLOTTED):
-                removal = self.clear(candidate.placement, 0)  # nobody comes back there for a plan's sake
+                removal = self.simulate_domain(
+                    candidate.placement, 0
+                )  # 0, because no unit is restored here by planning.
                 removal.count()
                 units = self.list_units(candidate)
                 going = BudgetReprieve(removal, units, self._allowances.limits, self._step_limit).run()
                 if going is not None:
-                    found.append(replace(candidate, allotted=tuple(going)))
+                    found.append(replace(candidate, first_victims=tuple(going)))
                     worked += 1
         return found
 
     def list_exceeded(self, placement: Placement) -> Collection[str]:
-        """Why not all may go that has gone from a domain, phrases: that is more than budgets allow that bind."""
-        return self._plots[placement.domain].exceeded
+        """Return phrases why not all units removed from a domain may be victims: they exceed binding budgets."""
+        return self._simulated[placement.domain].exceeded
 
     @property
-    def most(self) -> int:
-        """For how many members there is room by now in one domain, at the most."""
-        return max((plot.room for plot in self._plots.values() if not plot.holders), default=0)
+    def max_room(self) -> int:
+        """The slots of the domain that has most of them."""
+        return max((simulated.room for simulated in self._simulated.values() if not simulated.holders), default=0)
 
     def is_counted(self, placement: Placement) -> bool:
-        """Whether counting slots is enough to know if the quorum fits: members of one shape, no node excluded."""
+        """Return whether slots alone decide if the quorum fits: members of one shape, and no node is excluded."""
         if self._ask.parts or len(self._kinds) > 1 or self._has_rules:
             return False
         names = self._removal.nodes if placement.names is None else placement.names
         return not any(name in names for name in self._excluded)
 
-    def _try(self, plot: _Plot, growth: float) -> bool:
-        if plot.planned:
+    def _plan_fits(self, simulated: _SimulatedDomain, growth: float) -> bool:
+        if simulated.planned:
             return True
-        if not self._has_rules and (plot.room <= plot.tried or plot.room < plot.tried * growth):
+        if not self._has_rules and (simulated.room <= simulated.tried or simulated.room < simulated.tried * growth):
             return False
-        if not self._is_promising(plot.placement.domain):
+        if not self._is_promising(simulated.placement.domain):
             return False
-        plot.tried = plot.room
-        capacity = self._capacity if plot.placement.names is None else None
-        removal = self._clear_alone(plot) if capacity is None and self._has_rules else self._removal
-        shown = replace(removal.snapshot(), nodes=self.find_nodes(plot.placement))
-        plot.planned = isinstance(plan_group(shown, self.confine(plot.placement), capacity), Plan)
-        return plot.planned
+        simulated.tried = simulated.room
+        capacity = self._capacity if simulated.placement.names is None else None
+        removal = self._remove_locally(simulated) if capacity is None and self._has_rules else self._removal
+        shown = replace(removal.snapshot(), nodes=self.find_nodes(simulated.placement))
+        simulated.planned = isinstance(plan_group(shown, self.pin(simulated.placement), capacity), Plan)
+        return simulated.planned
 
-    def _clear_alone(self, plot: _Plot) -> Removal:
-        """The cluster when only those have gone that have a pod in one domain: who is elsewhere decides, and stays."""
+    def _remove_locally(self, simulated: _SimulatedDomain) -> Removal:
+        """Return a removal of only those units that have pods in one domain, because pods elsewhere affect rules."""
         removal = Removal(self._snapshot)
-        removal.take(unit for unit in self._gone if plot.placement.domain in self.find_domains(unit))
+        removal.remove(unit for unit in self._removed if simulated.placement.domain in self.find_domains(unit))
         return removal
 
     def _is_promising(self, domain: Domain) -> bool:
-        """Whether each class as if it were alone would do."""
+        """Return whether enough members would fit if each class were alone in the domain."""
         spare = len(self._ask.members) - self._need
         for kind, table in self._tables:
             self._capacity.refresh(table, self._limit)
@@ -417,54 +425,57 @@ class Survey:
         return True
 
     def explain(self) -> Verdict:
-        """Why the gang does not fit now."""
+        """Return why the gang does not fit in the present state of the simulation."""
         shown = self._removal.snapshot()
-        held = {plot.placement.name for plot in self._plots.values() if plot.holders}
+        held = {simulated.placement.name for simulated in self._simulated.values() if simulated.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
         answer = plan_group(shown, ask, self._capacity)
         return answer if isinstance(answer, Verdict) else Verdict(Reason.NO_CAPACITY, need=self._need)
 
     # --- one domain ------------------------------------------------------------------------------------------------
 
-    def clear(self, placement: Placement, units: int) -> SlotRemoval:
-        """A domain as it is before anything has gone; plans there may be so much work (`Limit.spent`)."""
+    def simulate_domain(self, placement: Placement, units: int) -> SlotRemoval:
+        """Return a new simulation of one domain with all units in place.
+
+        Its plans may take ``units`` of `Limit.spent`.
+        """
         removal = Removal(replace(self._snapshot, nodes=self.find_nodes(placement)))
-        banned = self._plots[placement.domain].owners
+        banned = self._simulated[placement.domain].owners
         if self.is_counted(placement):
             return SlotRemoval(removal, self._least.shape, self._need, banned=banned)
-        ask = self.confine(placement)
+        ask = self.pin(placement)
         return PlanRemoval(removal, self._least.shape, ask, units, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
-        """The nodes of a domain that are open to the gang; all where who is elsewhere matters, too."""
+        """Return the nodes of a domain that are open to the gang; all nodes if rules restrict members."""
         nodes = self._removal.nodes
         if placement.names is None or self._has_rules:
             return nodes
         return {name: nodes[name] for name in placement.names if name in nodes}
 
-    def confine(self, placement: Placement) -> PlanRequest:
-        """The gang's request, to be met in one domain."""
+    def pin(self, placement: Placement) -> PlanRequest:
+        """Return the gang's request, pinned to one domain."""
         if self._ask.topology_key is None:
             return self._ask
         return replace(self._ask, pinned=frozenset({placement.domain[len(self._ask.within)]}))
 
 
-def _open(ask: PlanRequest) -> PlanRequest:
-    """The same where no domain is others' that evictions would open."""
+def _without_openable(ask: PlanRequest) -> PlanRequest:
+    """Return the request with the domains reopened that evictions can free."""
     return replace(ask, taken=ask.taken - ask.openable)
 
 
 _MAX_DOMAINS = 16
-"""In how many domains the victims are chosen."""
+"""The maximum number of domains in which victims are chosen."""
 
 _MAX_DOMAINS_PLANNED = 4
-"""The same where that takes plans: members of several shapes, or a tree."""
+"""The same if the choice takes plans: for members of several shapes, or a tree."""
 
 _MAX_UNITS = 300_000
-"""How much work the plans in all these domains may be, so that it is known who can come back: a second or two."""
+"""The maximum work for plans in all these domains, in units of `Limit.spent`: a second or two."""
 
 _MAX_BETTERED = 3
-"""In how many of them, the cheapest ones, victims are exchanged."""
+"""The number of domains, the cheapest ones, in which victims are exchanged for cheaper ones."""
 
 
 def plan_victims(
@@ -475,21 +486,22 @@ def plan_victims(
     allowances: Allowances,
     capacity: Capacity | None = None,
 ) -> Preemption | NoVictims:
-    """The plan of a gang that does not fit, and the cheapest units after whose end it does; or why nothing helps.
+    """Return a gang's plan with the cheapest victims that it needs, or why no evictions help.
 
-    ``priority`` is the gang's: only what has a lower one is a victim. ``units`` are all that run, whatever their
-    priority and protection; each pod is in one of them at the most. Deterministic: the order of units and nodes does
-    not matter. ``capacity`` are the snapshot's slots as far as they are counted already.
+    ``priority`` is the gang's; only units with a lower one may be victims. ``units`` are all running units of any
+    priority and protection; a pod is in at most one of them. ``capacity`` has slots that are counted already. The
+    result does not depend on the order of units and nodes.
 
-    For members of one shape each victim is needed. For others that holds as far as the planner has been asked. Where
-    the quorum stands (``ask.need`` is 0), as many members get room as can be had so, or nearly: of a tree all, or some.
+    For members of one shape each victim is needed. For several shapes, or with rules, that holds as far as the planner
+    has checked. If the quorum is running (``ask.need`` is 0), nearly as many members are placed as possible; for a tree
+    all, or some.
 
-    When the snapshot's limit is ``content``, no more is looked for once there is an answer: then other victims might
-    have cost less, and of members of several shapes some may not be needed. Plan and victims are sound all the same.
+    Once the snapshot's limit is ``content``, the first answer is returned: other victims might be cheaper, and for
+    members of several shapes some may not be needed. Plan and victims are valid all the same.
     """
     limit = snapshot.limit
     ask = reopen_full(snapshot, ask, capacity)
-    # What fits by now, or fits nowhere for another reason than room, is not to be had by evictions.
+    # No victims are needed if the gang fits, and none help if room is not what it lacks.
     answer = plan_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):
         return Preemption(answer, (), Cost())
@@ -497,29 +509,29 @@ def plan_victims(
         return NoVictims(answer, Blocker.ROOM)
     running = tuple(units)
 
-    def look(wish: PlanRequest) -> tuple[_Search, list[CandidateDomain]]:
-        search = _Search(Survey(snapshot, wish, allowances, capacity), wish, allowances, limit)
-        search.sort(running, priority)
-        return search, search.look_around()
+    def search_with(wish: PlanRequest) -> tuple[_Search, list[CandidateDomain]]:
+        search = _Search(SimulatedCluster(snapshot, wish, allowances, capacity), wish, allowances, limit)
+        search.classify(running, priority)
+        return search, search.find_candidates()
 
-    search, candidates = look(ask)
-    if not candidates and len(others := _leave_mates(running, ask)) < len(running):
+    search, candidates = search_with(ask)
+    if not candidates and len(others := _drop_affinity_mates(running, ask)) < len(running):
         running, first = others, search
-        search, candidates = look(ask)
+        search, candidates = search_with(ask)
         search = search if candidates else first
     if not candidates:
         return search.explain()
     count = 1 if ask.need else len(ask.members)
     while count > 1 and not limit.content:
-        larger, found = look(_demand(ask, count))
+        larger, found = search_with(_with_quorum(ask, count))
         if found:
             return larger.choose(found)
-        count = 1 if ask.parts else larger.find_fewer(count)
+        count = 1 if ask.parts else larger.choose_next_count(count)
     return search.choose(candidates)
 
 
-def _leave_mates(units: Sequence[Unit], ask: PlanRequest) -> tuple[Unit, ...]:
-    """Those of the units beside which no member has to be: where all go at first, nobody is left to be beside."""
+def _drop_affinity_mates(units: Sequence[Unit], ask: PlanRequest) -> tuple[Unit, ...]:
+    """Return the units without pods that the members' affinity may need: if all were removed, none would be left."""
     rules = {member.shape.neighbours for member in ask.members}
     mates = {each.beside.matching.amount for each in rules if each is not None and each.beside is not None}
     if not mates:
@@ -528,23 +540,23 @@ def _leave_mates(units: Sequence[Unit], ask: PlanRequest) -> tuple[Unit, ...]:
     return tuple([unit for unit, names in asked if mates.isdisjoint(names)])
 
 
-def _demand(ask: PlanRequest, count: int) -> PlanRequest:
-    """The same as if so many members were the quorum; of a tree all of them."""
+def _with_quorum(ask: PlanRequest, count: int) -> PlanRequest:
+    """Return the request with a quorum of ``count`` members; for a tree the same for each part."""
     if not ask.parts:
         return replace(ask, need=min(count, len(ask.members)))
-    parts = tuple(_demand(part, count) for part in ask.parts)
+    parts = tuple(_with_quorum(part, count) for part in ask.parts)
     needs = [part.need for part in parts if part.need]
     return replace(ask, parts=parts, need=sum(needs), wanted=len(needs))
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The victims of one domain."""
+    """The victims chosen in one domain."""
 
     candidate: CandidateDomain
     removal: SlotRemoval
     units: Sequence[Unit]
-    """What may go there."""
+    """The units that may be evicted there."""
 
     victims: list[Unit]
     cost: Cost
@@ -555,26 +567,26 @@ class _Choice:
 
 
 class _Search:
-    def __init__(self, survey: Survey, ask: PlanRequest, allowances: Allowances, limit: Limit) -> None:
-        self._survey = survey
+    def __init__(self, cluster: SimulatedCluster, ask: PlanRequest, allowances: Allowances, limit: Limit) -> None:
+        self._cluster = cluster
         self._ask = ask
         self._allowances = allowances
         self._limit = limit
         self._newest = 0
-        # By priority: what may go, and what would have to be allowed to go.
+        # Units by priority: those that may be evicted, and those whose priority is too high.
         self._lower: dict[int, list[Unit]] = {}
         self._higher: dict[int, list[Unit]] = {}
         self._protected: list[Unit] = []
 
-    def sort(self, units: Iterable[Unit], priority: int) -> None:
-        """Sort the units that have a pod where the gang may go, by what may become of them."""
-        self._survey.count()
+    def classify(self, units: Iterable[Unit], priority: int) -> None:
+        """Sort the units with pods in usable domains by whether they may be evicted."""
+        self._cluster.count()
         for unit in units:
             self._limit.spend(len(unit.pods))
             self._newest = max(self._newest, *[pod.started or 0 for pod in unit.pods])
-            domains_by_node = self._survey.find_domains(unit)
+            domains_by_node = self._cluster.find_domains(unit)
             if unit.holds_domain:
-                self._survey.note_holder(unit)
+                self._cluster.add_domain_holder(unit)
             if not domains_by_node:
                 continue
             if unit.priority >= priority:
@@ -583,57 +595,58 @@ class _Search:
                 self._protected.append(unit)
             else:
                 self._lower.setdefault(unit.priority, []).append(unit)
-                self._survey.assign(unit, domains_by_node)
+                self._cluster.assign(unit, domains_by_node)
 
-    def look_around(self) -> list[CandidateDomain]:
-        """The domains that would hold the quorum, the most promising first: those of the lowest priority, and more.
+    def find_candidates(self) -> list[CandidateDomain]:
+        """Return the domains that would hold the quorum, the best first.
 
-        If it is one only, the next higher priorities are looked at, too, so that there is something to compare with.
+        Priorities are removed from the lowest. If only one domain is found, higher priorities are tried for a
+        comparison.
         """
         found: list[CandidateDomain] = []
         known: set[Domain] = set()
         priorities = sorted(self._lower)
         for priority in priorities:
-            changed = self._survey.remove(priority, self._lower[priority])
+            changed = self._cluster.remove(priority, self._lower[priority])
             if priority == priorities[-1]:
-                rest = sorted(domain for domain in self._survey.domains if domain not in known)
-                more = self._survey.list_last_candidates(rest, priority)
+                rest = sorted(domain for domain in self._cluster.domains if domain not in known)
+                more = self._cluster.list_last_candidates(rest, priority)
             elif self._limit.content:
                 continue  # one plan has to do, so it is made where it is most likely to hold
             else:
                 fresh = [domain for domain in changed if domain not in known]
-                more = self._survey.list_candidates(fresh, priority)
+                more = self._cluster.list_candidates(fresh, priority)
             known.update(candidate.placement.domain for candidate in more)
             found += more
             if len(found) >= self._count_wanted():
                 break
         return found
 
-    def find_fewer(self, count: int) -> int:
-        """How many members to try next where so many do not fit when all has gone that may."""
-        most = self._survey.most
-        return most if 0 < most < count else count // 2
+    def choose_next_count(self, count: int) -> int:
+        """Return the number of members to try next when ``count`` do not fit with all units removed."""
+        max_room = self._cluster.max_room
+        return max_room if 0 < max_room < count else count // 2
 
     def _count_wanted(self) -> int:
-        return 1 if self._limit.content else min(2, len(self._survey.domains))
+        return 1 if self._limit.content else min(2, len(self._cluster.domains))
 
     def choose(self, candidates: Sequence[CandidateDomain]) -> Preemption:
-        """The least victims, in the best of the most promising domains."""
-        counted = all(self._survey.is_counted(candidate.placement) for candidate in candidates)
+        """Return the plan with the cheapest victims of the best candidates."""
+        counted = all(self._cluster.is_counted(candidate.placement) for candidate in candidates)
         examined = candidates[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
         choices = []
         for candidate in examined:
-            choices.append(self._clear(candidate, _MAX_UNITS // len(examined)))
+            choices.append(self._choose_victims(candidate, _MAX_UNITS // len(examined)))
             if self._limit.content:
                 break
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         for place, choice in enumerate(choices[:_MAX_BETTERED]):
             if not self._limit.content:
-                choices[place] = self._better(choice)
+                choices[place] = self._improve(choice)
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
         best = choices[0]
         return Preemption(
-            plan=best.removal.plan(self._survey.confine(best.candidate.placement)),
+            plan=best.removal.plan(self._cluster.pin(best.candidate.placement)),
             victims=tuple(sorted(best.victims, key=_rank)),
             cost=best.cost,
             runner_up=Alternative(choices[1].domain, choices[1].cost) if len(choices) > 1 else None,
@@ -641,17 +654,17 @@ class _Search:
             domains_examined=len(choices),
         )
 
-    def _clear(self, candidate: CandidateDomain, work: int) -> _Choice:
-        units = self._survey.list_units(candidate)
-        going = units if candidate.allotted is None else candidate.allotted
-        removal = self._survey.clear(candidate.placement, work)
+    def _choose_victims(self, candidate: CandidateDomain, work: int) -> _Choice:
+        units = self._cluster.list_units(candidate)
+        going = units if candidate.first_victims is None else candidate.first_victims
+        removal = self._cluster.simulate_domain(candidate.placement, work)
         removal.count()
-        removal.take(going)
+        removal.remove(going)
         victims = reprieve(removal, going, self._allowances, self._newest)
         cost = measure_cost(victims, self._allowances, self._newest)
         return _Choice(candidate, removal, units, victims, cost)
 
-    def _better(self, choice: _Choice) -> _Choice:
+    def _improve(self, choice: _Choice) -> _Choice:
         work = Exchange(
             choice.removal, choice.units, choice.victims, choice.cost, allowances=self._allowances, newest=self._newest
         )
@@ -659,17 +672,20 @@ class _Search:
         return replace(choice, victims=work.victims, cost=work.cost)
 
     def explain(self) -> NoVictims:
-        """What would have to go as well, or that nothing would help. All that may go has gone."""
-        verdict = self._survey.explain()
+        """Return what else would have to be evicted, or that nothing helps.
+
+        All units that may be evicted are removed.
+        """
+        verdict = self._cluster.explain()
         if self._allowances.limits:
-            found = self._survey.find_exceeding(self._survey.domains, 0)
+            found = self._cluster.find_over_budget(self._cluster.domains, 0)
             if found is not None:
-                why = tuple(sorted(self._survey.list_exceeded(found)))
+                why = tuple(sorted(self._cluster.list_exceeded(found)))
                 return NoVictims(verdict, Blocker.PROTECTION, found.name, protections=why)
         found = self._remove_more(0, self._protected)
         if found is not None:
-            here = [unit for unit in self._protected if found.domain in self._survey.find_domains(unit)]
-            phrases = {unit.protection for unit in here} | set(self._survey.list_exceeded(found))
+            here = [unit for unit in self._protected if found.domain in self._cluster.find_domains(unit)]
+            phrases = {unit.protection for unit in here} | set(self._cluster.list_exceeded(found))
             count = count_pods(here)
             return NoVictims(
                 verdict, Blocker.PROTECTION, found.name, protections=tuple(sorted(phrases)), protected=count
@@ -681,9 +697,9 @@ class _Search:
         return NoVictims(verdict, Blocker.ROOM)
 
     def _remove_more(self, priority: int, units: Sequence[Unit]) -> Placement | None:
-        """Take units that may not go, and the first domain that would hold the quorum then."""
-        changed = self._survey.remove(priority, units)
-        return self._survey.find_exceeding(changed, priority)
+        """Remove units that may not be evicted. Return the best domain that holds the quorum then; None without one."""
+        changed = self._cluster.remove(priority, units)
+        return self._cluster.find_over_budget(changed, priority)
 
 
 def _rank(unit: Unit) -> tuple[int, str]:

@@ -1,8 +1,9 @@
-"""Which of the units that have gone from the nodes of a domain need not go, as the gang's quorum fits all the same.
+"""Restores removed units that need not be evicted, because the quorum fits without their resources (`reprieve`).
 
-Priority by priority, the highest first, with everything lower still gone: first those come back whose evictions violate
-budgets, then whole gangs, as far as they would break, then the rest. So what is kept of one priority never depends on
-what could be kept of a lower one. Inside of each step those come back first that take least of the gang's room.
+kube-scheduler's reprieve of victims works alike. Here it goes priority by priority from the highest, while all lower
+ones are still removed, so what is kept of one priority never depends on lower ones. In each priority first units are
+restored whose eviction would violate budgets, then units of gangs that would break, then the rest. In each of these
+steps the units that take the fewest slots come first.
 """
 
 from collections import Counter
@@ -23,13 +24,13 @@ from serried.plan.rule import GangRules, is_about, read_rules
 from serried.plan.tree import plan_group, plan_quorum
 
 _MAX_PLANS = 64
-"""How often a gang may be planned in one removal to find out who can come back."""
+"""The maximum number of plans for one domain."""
 
 _NOTHING: Resources = {}
 
 
 class Removal:
-    """Some nodes, and what is used there without the units that have gone."""
+    """The nodes of a snapshot, and their usage without the removed units."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
@@ -38,19 +39,25 @@ class Removal:
         self._base = snapshot.used
 
         self._left: dict[str, dict[str, int]] = {}
-        """What is used on each node from which units have gone: changed in place, for it changes very often."""
+        """The usage of each node with removed units.
+
+        The mappings are modified in place, because they change very often.
+        """
 
         self._owed: dict[tuple[str, str], int] = {}
-        """By node and resource: how much more has gone than was counted there. A pod may ask for more than that."""
+        """By node and resource: the part of removed requests that exceeds the usage.
+
+        A pod may request more than is counted.
+        """
 
         self.used: Mapping[str, Resources] = Overlay(self._left, snapshot.used)
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as it is without the units that have gone; it follows what goes and comes back."""
+        """Return the cluster without the removed units. It is live: it follows later changes."""
         return replace(self._snapshot, used=self.used, over=())
 
-    def take(self, units: Iterable[Unit]) -> Iterable[str]:
-        """Units go; the names of the nodes that they were on, as far as they are among these."""
+    def remove(self, units: Iterable[Unit]) -> Iterable[str]:
+        """Remove units. Return the names of the nodes of this removal that have changed."""
         names: dict[str, None] = {}
         for unit in units:
             self.limit.spend(len(unit.pods))
@@ -65,8 +72,8 @@ class Removal:
                         left[name] = rest if rest >= 0 else self._owe(pod.node, name, rest)
         return names
 
-    def give_back(self, units: Iterable[Unit]) -> Iterable[str]:
-        """Units that had gone are there again."""
+    def restore(self, units: Iterable[Unit]) -> Iterable[str]:
+        """Restore removed units. Return the names of the nodes of this removal that have changed."""
         names: dict[str, None] = {}
         for unit in units:
             self.limit.spend(len(unit.pods))
@@ -81,24 +88,24 @@ class Removal:
         return names
 
     def left(self, name: str) -> Resources:
-        """What is used on a node."""
+        """Return the usage of a node."""
         found = self._left.get(name)
         return self._base.get(name, _NOTHING) if found is None else found
 
     def _find_left(self, node: str) -> dict[str, int] | None:
-        """What is used on a node, to be changed; None if it is not among these."""
+        """Return the modifiable usage of a node; None if it is not in this removal."""
         left = self._left.get(node)
         if left is None and node in self.nodes:
             left = self._left[node] = dict(self._base.get(node, _NOTHING))
         return left
 
     def _owe(self, node: str, name: str, rest: int) -> int:
-        """Nothing is used where more has gone than was counted: what is more is owed by those that come back."""
+        """Record that more was removed than was used. Return 0, the new usage."""
         self._owed[node, name] = self._owed.get((node, name), 0) - rest
         return 0
 
     def _settle(self, node: str, name: str, amount: int) -> int:
-        """How much of what comes back is used again once what is owed is settled."""
+        """Return the amount that is used again after a roll_back, less what was removed in excess."""
         owed = self._owed.get((node, name), 0)
         if not owed:
             return amount
@@ -111,24 +118,24 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Seated:
-    """Places that the members of the quorum had in the last plan."""
+class QuorumNodes:
+    """The nodes of the quorum in the last plan."""
 
     plan: Plan | None = None
 
     seats: Mapping[str, Resources] = field(default_factory=dict)
-    """What they take of each node."""
+    """The resources of the members by node name."""
 
     moves: Sequence[tuple[MemberClass, str]] = ()
-    """Where they go, in an order in which they can come."""
+    """Class and node of each member, in an order in which they can be placed."""
 
 
 class SlotRemoval:
-    """A removal for members of one shape, of which any so many are the quorum: exact."""
+    """A simulated removal for members of one shape, where any ``need`` slots hold the quorum. Its answers are exact."""
 
     def __init__(self, removal: Removal, shape: Shape, need: int, *, banned: Collection[Unit] = ()) -> None:
         self.banned = banned
-        """The units that do not come back whatever room there is."""
+        """The units that must not be restored, even if there is room."""
 
         self.removal = removal
         self.limit = removal.limit
@@ -139,20 +146,20 @@ class SlotRemoval:
         self._slots: dict[str, int] = {}
 
         self._limits: dict[str, list[tuple[str, int, int]]] = {}
-        """Of each node that takes members: what a member asks for, how much the node has of it, and how much it asks.
+        """For each feasible node the requested resources: name, allocatable amount, and request per member.
 
-        Slots are counted for each pod that goes or comes back, ten thousands of times for one gang.
+        Slots are counted for each removed or restored pod, ten thousands of times for one gang.
         """
 
-        self._seated = Seated()
+        self._quorum_nodes = QuorumNodes()
 
     @property
     def has_rules(self) -> bool:
-        """Whether who else is where decides about members."""
+        """True if rules restrict members, so that slots are not enough to know whether they fit."""
         return False
 
     def count(self) -> None:
-        """Count the slots of every node."""
+        """Count the slots of all nodes."""
         for node in self.removal.nodes.values():
             self.limit.spend()
             if admits(self._shape, node):
@@ -161,78 +168,78 @@ class SlotRemoval:
                 self._slots[node.name] = 0
                 self._recount(node.name)
 
-    def take(self, units: Sequence[Unit]) -> None:
-        """These units go."""
-        self._move(units, self.removal.take)
+    def remove(self, units: Sequence[Unit]) -> None:
+        """Remove units."""
+        self._move(units, self.removal.remove)
 
-    def give_back(self, units: Sequence[Unit]) -> None:
-        """These units are there again, whether or not the quorum fits."""
-        self._move(units, self.removal.give_back)
+    def restore(self, units: Sequence[Unit]) -> None:
+        """Restore units, even if the quorum does not fit afterwards."""
+        self._move(units, self.removal.restore)
 
     def fits(self) -> bool:
-        """Whether the quorum fits now."""
+        """Return whether the quorum fits now."""
         return self.has_slots()
 
     def has_slots(self) -> bool:
-        """Whether there are slots for the quorum: without them it does not fit."""
+        """Return whether there are enough slots for the quorum. Without them it does not fit."""
         return self.total >= self._need
 
-    def trim(self, units: Sequence[Unit]) -> list[Unit]:
-        """Let those of these units come back that take no slot, the last first; the others."""
+    def restore_idle(self, units: Sequence[Unit]) -> list[Unit]:
+        """Restore those of the units that take no slot, the last first. Return the others."""
         stay = []
         for unit in reversed(units):
             before = self.total
-            self.give_back([unit])
+            self.restore([unit])
             if self.total < before:
-                self.take([unit])
+                self.remove([unit])
                 stay.append(unit)
         return stay
 
-    def put_back(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
-        """Let units come back, one item after the other, each as a whole where the quorum still fits; the others."""
+    def restore_fitting(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
+        """Restore the items one by one, each as a whole, where the quorum still fits. Return the other items."""
         stay = []
         for item in items:
-            self.give_back(item)
+            self.restore(item)
             if self.total < self._need:
-                self.take(item)
+                self.remove(item)
                 stay.append(item)
         return stay
 
-    def save(self) -> Seated:
-        """What is known of the members' places now."""
-        return self._seated
+    def save(self) -> QuorumNodes:
+        """Return what `roll_back` needs to return to this state."""
+        return self._quorum_nodes
 
-    def restore(self, units: Sequence[Unit], seated: Seated) -> None:
-        """Let units come back without asking: it is as it was when this was known."""
-        self.give_back(units)
-        self._seated = seated
+    def roll_back(self, units: Sequence[Unit], quorum_nodes: QuorumNodes) -> None:
+        """Restore units without checks, and return to a state from `save`."""
+        self.restore(units)
+        self._quorum_nodes = quorum_nodes
 
     def count_lost(self, units: Sequence[Unit]) -> int:
-        """How many slots are lost if these units come back; nothing changes."""
+        """Return the number of slots that restoring all these units would take. Changes nothing."""
         before = self.total
-        self.give_back(units)
+        self.restore(units)
         lost = before - self.total
-        self.take(units)
+        self.remove(units)
         return lost
 
     def count_each_lost(self, units: Sequence[Unit]) -> list[int]:
-        """How many are lost with each of these units, if they come back one after the other; nothing changes."""
+        """Return the number of slots that each unit would take if they were restored in this order. Changes nothing."""
         lost = []
         for unit in units:
             before = self.total
-            self.give_back([unit])
+            self.restore([unit])
             lost.append(before - self.total)
-        self.take(units)
+        self.remove(units)
         return lost
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """The gang's plan as it is now."""
+        """Return the gang's plan in the present state."""
         answer = plan_group(self.snapshot(), ask)
         assert isinstance(answer, Plan), answer  # noqa: S101 - of members of one shape, slots are all there is to know
         return answer
 
     def snapshot(self) -> Snapshot:
-        """The nodes as they are now."""
+        """Return the nodes in the present state."""
         return self.removal.snapshot()
 
     def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> None:
@@ -252,10 +259,10 @@ class SlotRemoval:
 
 
 class PlanRemoval(SlotRemoval):
-    """A removal for a tree, or for members of several shapes: the planner is asked whether the quorum fits.
+    """A simulated removal for a tree, for several shapes, or with rules: the planner decides whether the quorum fits.
 
-    It is asked so many times and no more, and not after ``work`` (`Limit.spent`), nor once there is an answer and that
-    is good enough. After that units come back only where they leave the members of the last plan their places.
+    Plans are limited by `_MAX_PLANS`, by ``work`` (`Limit.spent`), and by a limit that is content. Beyond that, units
+    are only restored if the members of the last plan keep their nodes.
     """
 
     def __init__(
@@ -271,7 +278,7 @@ class PlanRemoval(SlotRemoval):
         self._kinds = group_classes(ask.members)
         self._rules: GangRules | None = None
         self._deciding: dict[int, bool] = {}
-        """By the shape's identity: whether pods of this shape matter to the rules of members."""
+        """Whether pods of a shape affect the rules of members, by the identity of the shape."""
 
         self._ask = ask
         self._capacity = Capacity(removal.nodes, removal.used)
@@ -280,22 +287,22 @@ class PlanRemoval(SlotRemoval):
 
     @property
     def has_rules(self) -> bool:
-        """Whether who else is where decides about members, or which volumes are left."""
+        """True if rules restrict members, so that slots are not enough to know whether they fit."""
         return self._rules is not None
 
     def count(self) -> None:
-        """As for members of one shape; and who is where, before anybody has gone."""
+        """Count the slots of all nodes, and create the rules before anything is removed."""
         super().count()
         self._rules = read_rules(self.snapshot(), self._kinds)
 
-    def take(self, units: Sequence[Unit]) -> None:
-        """These units go."""
-        super().take(units)
+    def remove(self, units: Sequence[Unit]) -> None:
+        """Remove units."""
+        super().remove(units)
         self._note(units, -1)
 
-    def give_back(self, units: Sequence[Unit]) -> None:
-        """These units are there again, whether or not the quorum fits."""
-        super().give_back(units)
+    def restore(self, units: Sequence[Unit]) -> None:
+        """Restore units, even if the quorum does not fit afterwards."""
+        super().restore(units)
         self._note(units, 1)
 
     def _note(self, units: Iterable[Unit], pods: int) -> None:
@@ -306,9 +313,9 @@ class PlanRemoval(SlotRemoval):
             if pod.node in self.removal.nodes and self._decides(pod.shape):
                 rules.note(dict(pod.shape.requests), pod.node, pods)
 
-    def put_back(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
-        """As for members of one shape, in growing bunches."""
-        if self._seated.plan is None:
+    def restore_fitting(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
+        """Restore items as the base class does, but in growing bunches to save plans."""
+        if self._quorum_nodes.plan is None:
             self._plan()
         stay = []
         place = 0
@@ -326,46 +333,46 @@ class PlanRemoval(SlotRemoval):
         return stay
 
     def fits(self) -> bool:
-        """Whether the planner finds room for the quorum now."""
+        """Return whether the planner finds room for the quorum now."""
         if not self.has_slots():
             return False
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
 
-    def trim(self, units: Sequence[Unit]) -> list[Unit]:
-        """All of these units stay: what takes no slot may be in the way of a larger member."""
+    def restore_idle(self, units: Sequence[Unit]) -> list[Unit]:
+        """Return all units: one that takes no slot may still be in the way of a larger member."""
         return list(units)
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """The gang's plan as it is now, at least the last one that was found for the quorum."""
+        """Return the gang's plan in the present state; without one, the last plan of the quorum."""
         answer = self._ask_planner(lambda: plan_group(self.snapshot(), ask, self._capacity))
-        found = answer if isinstance(answer, Plan) else self._seated.plan
+        found = answer if isinstance(answer, Plan) else self._quorum_nodes.plan
         assert found is not None  # noqa: S101 - without a plan nothing has come back, and it is found again
         return found
 
     def _try(self, units: Sequence[Unit]) -> bool:
-        self.give_back(units)
-        if self.total >= self._need and (self._is_seated(units) or self._plan()):
+        self.restore(units)
+        if self.total >= self._need and (self._keeps_quorum_nodes(units) or self._plan()):
             return True
-        self.take(units)
+        self.remove(units)
         return False
 
-    def _is_seated(self, units: Sequence[Unit]) -> bool:
-        """Whether the members of the last plan keep their places beside units that have come back."""
-        if self._seated.plan is None:
+    def _keeps_quorum_nodes(self, units: Sequence[Unit]) -> bool:
+        """Return whether the last plan still holds with these units restored."""
+        if self._quorum_nodes.plan is None:
             return False
         nodes = self.removal.nodes
-        seats = self._seated.seats
+        seats = self._quorum_nodes.seats
         names = {pod.node for unit in units for pod in unit.pods if pod.node in seats}
         if not all(count_slots(nodes[name].allocatable, self.removal.left(name), seats[name]) for name in names):
             return False
         if self._rules is None or not any(self._decides(pod.shape) for unit in units for pod in unit.pods):
             return True
-        self.limit.spend(len(self._seated.moves))
-        return self._rules.holds(self._seated.moves)
+        self.limit.spend(len(self._quorum_nodes.moves))
+        return self._rules.holds(self._quorum_nodes.moves)
 
     def _decides(self, shape: Shape) -> bool:
-        """Whether a pod of this shape matters to the rules of members."""
+        """Return whether a pod of this shape affects the rules of members."""
         found = self._deciding.get(id(shape))
         if found is None:
             amounts, snapshot = (name for name, _ in shape.requests), self.snapshot()
@@ -384,13 +391,13 @@ class PlanRemoval(SlotRemoval):
         for uid, name in answer.nodes.items():
             seats[name] = add(seats.get(name, _NOTHING), kind_of[uid].request)
         moves = tuple([(kind_of[uid], name) for uid, name in answer.nodes.items()])
-        self._seated = Seated(answer, seats, moves)
+        self._quorum_nodes = QuorumNodes(answer, seats, moves)
         return True
 
     def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:
-        """Return the planner's answer; None if there is an earlier plan, and that is good enough by now."""
+        """Return the planner's answer; None if it was cut short because an earlier plan is good enough."""
         before = self.limit.spent
-        answer = self.limit.attempt(plan, until_content=self._seated.plan is not None)
+        answer = self.limit.attempt(plan, until_content=self._quorum_nodes.plan is not None)
         self._work_left -= self.limit.spent - before
         return answer
 
@@ -400,33 +407,33 @@ class PlanRemoval(SlotRemoval):
 
 
 Bulk = Sequence[Unit]
-"""Units that come back together or not at all."""
+"""Units that are restored together or not at all."""
 
 
-class _Turn(NamedTuple):
-    """When a unit may come back: the smallest turn is the first."""
+class _SortKey(NamedTuple):
+    """The sort key of a unit: the smallest is restored first."""
 
     price: float
-    """How many slots it takes, for each pod of the bunch that comes back with it."""
+    """The slots that the unit's bunch takes, per unit of the bunch."""
 
     below: int
-    """Less than 0: so many pods of lower priority have gone from its node, which need not all go if it stays."""
+    """The negative number of removed pods of lower priority on its node, some of which might be restored then."""
 
     age: float
-    """Less than 0: how long the bunch has run in the mean, as in `plan.eviction.Cost`."""
+    """The negative mean age of the bunch, see `age`."""
 
     name: str
-    """The node's, or the first pod's."""
+    """The name of the node, or the UID of the first pod."""
 
     place: int
-    """Among the units of its node."""
+    """The position among the units of its node."""
 
 
 def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances, newest: int) -> list[Unit]:
-    """Those of the units that have to stay gone; the others are there again.
+    """Restore as many of the removed units as possible. Return the units that have to be evicted.
 
-    For members of one shape none of them is gone in vain: with it there, the quorum would not fit, or would not have
-    the domain for itself. ``newest`` is when the newest of all pods began, in seconds since 1970.
+    For members of one shape each of them is needed: without its eviction the quorum would not fit, or would not have
+    the domain exclusively. ``newest`` is the start time of the newest pod, in seconds since 1970.
     """
     by_priority: dict[int, list[Unit]] = {}
     below: Counter[str] = Counter()
@@ -436,51 +443,51 @@ def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances,
     losses = Losses(allowances)
     victims: list[Unit] = []
     for priority in sorted(by_priority, reverse=True):
-        order = _put_in_order(removal, by_priority[priority], below, newest)
-        level = _Level(removal, losses)
-        level.lose(order)
+        order = _order_units(removal, by_priority[priority], below, newest)
+        level = _PriorityLevel(removal, losses)
+        level.start(order)
         level.keep_budgets()
         level.keep_gangs(allowances)
         level.keep_rest()
         victims += level.gone
-    # By rules about others, who could not come back may do so beside those that have come back since.
+    # With rules between pods, restoring one unit can make it possible to roll_back another one.
     before = 0
     while removal.has_rules and len(victims) not in (1, before):
         before = len(victims)
-        stay = removal.put_back([[unit] for unit in victims if unit not in removal.banned])
+        stay = removal.restore_fitting([[unit] for unit in victims if unit not in removal.banned])
         left = {bulk[0] for bulk in stay}
         victims = [unit for unit in victims if unit in left or unit in removal.banned]
     return victims
 
 
-class _Level:
-    """The units of one priority that have gone, in the order in which they may come back."""
+class _PriorityLevel:
+    """The removed units of one priority, in the order in which they are restored."""
 
     def __init__(self, removal: SlotRemoval, losses: Losses) -> None:
         self.gone: dict[Unit, None] = {}
         self._removal = removal
         self._losses = losses
-        self._doomed: set[Unit] = set()
+        self._final: set[Unit] = set()
 
-    def lose(self, order: Iterable[Unit]) -> None:
-        """Begin with all of them."""
+    def start(self, order: Iterable[Unit]) -> None:
+        """Add all units of the priority."""
         for unit in order:
             self.gone[unit] = None
             self._losses.add(unit)
             if unit in self._removal.banned:
-                self._doomed.add(unit)  # there is room beside it, and the gang may not have it
+                self._final.add(unit)  # Its resources are not needed, but the gang wants the domain exclusively.
 
     def keep_budgets(self) -> None:
-        """Let units come back whose evictions violate budgets, and no more of them than do."""
+        """Restore units while their evictions violate budgets."""
         counted = [unit for unit in self.gone if unit.budgets]
         while picked := self._pick_violating(counted):
             self._put_back([unit] for unit in picked)
 
     def keep_gangs(self, allowances: Allowances) -> None:
-        """Let gangs come back as far as they need it to stand, those first that take least room."""
+        """Restore as many units of each gang as it needs for its quorum; gangs that take the least room come first."""
         members: dict[GroupKey, list[Unit]] = {}
         for unit in self.gone:
-            if unit.gang is not None and unit.gang in allowances.gangs and unit not in self._doomed:
+            if unit.gang is not None and unit.gang in allowances.gangs and unit not in self._final:
                 members.setdefault(unit.gang, []).append(unit)
         bulks: list[tuple[tuple[bool, int, int, GroupKey], Bulk]] = []
         for gang, units in members.items():
@@ -493,13 +500,13 @@ class _Level:
         self._put_back(bulk for _, bulk in order)
 
     def keep_rest(self) -> None:
-        """Let everything else come back that can."""
-        self._put_back([unit] for unit in list(self.gone) if unit not in self._doomed)
+        """Restore all other units that can be restored."""
+        self._put_back([unit] for unit in list(self.gone) if unit not in self._final)
 
     def _pick_violating(self, counted: Iterable[Unit]) -> list[Unit]:
         picked = []
         for unit in counted:
-            if unit in self.gone and unit not in self._doomed and self._losses.violates(unit):
+            if unit in self.gone and unit not in self._final and self._losses.violates(unit):
                 self._losses.remove(unit)
                 picked.append(unit)
         for unit in picked:
@@ -507,7 +514,7 @@ class _Level:
         return picked
 
     def _pick_missing(self, gang: GroupKey, units: Sequence[Unit]) -> Bulk:
-        """As many of a gang's units as it needs to stand; none if it stands, or if these are not enough."""
+        """Return the fewest units that keep a gang's quorum; none if it is not endangered or cannot be kept."""
         short = self._losses.shortage(gang)
         bulk = []
         for unit in units:
@@ -519,20 +526,20 @@ class _Level:
 
     def _put_back(self, bulks: Iterable[Bulk]) -> None:
         bulks = list(bulks)
-        stay = {id(bulk) for bulk in self._removal.put_back(bulks)}
+        stay = {id(bulk) for bulk in self._removal.restore_fitting(bulks)}
         for bulk in bulks:
             if id(bulk) not in stay:
                 for unit in bulk:
                     del self.gone[unit]
                     self._losses.remove(unit)
             elif len(bulk) == 1:
-                self._doomed.add(bulk[0])
+                self._final.add(bulk[0])
 
 
-def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str], newest: int) -> list[Unit]:
-    """Units in the order in which they may come back: those first that take fewest slots for each pod.
+def _order_units(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str], newest: int) -> list[Unit]:
+    """Return units in the order in which they are restored: those that take fewest slots per pod come first.
 
-    ``below`` has the number of pods of this priority and lower ones by node, and then of lower ones only.
+    ``below`` has the number of pods of this and lower priorities by node. This priority is subtracted from it.
     """
     alone: dict[str, list[Unit]] = {}
     joined: list[Unit] = []
@@ -541,38 +548,40 @@ def _put_in_order(removal: SlotRemoval, units: Sequence[Unit], below: Counter[st
         below.subtract([pod.node for pod in unit.pods])
         shape = unit.pods[0].shape  # shared by many
         if id(shape) not in sizes:
-            sizes[id(shape)] = measure(shape, removal.request)
+            sizes[id(shape)] = relative_size(shape, removal.request)
         if len(unit.pods) == 1:
             alone.setdefault(unit.pods[0].node, []).append(unit)
         else:
             joined.append(unit)
-    turns: dict[Unit, _Turn] = {}
+    keys: dict[Unit, _SortKey] = {}
     for unit in joined:
         room = removal.count_lost([unit])
         lower = -sum(below[pod.node] for pod in unit.pods)
-        turns[unit] = _Turn(room / len(unit.pods), lower, -age(unit, newest), unit.pods[0].uid, 0)
+        keys[unit] = _SortKey(room / len(unit.pods), lower, -age(unit, newest), unit.pods[0].uid, 0)
     for node, here in alone.items():
         here.sort(key=lambda unit: (sizes[id(unit.pods[0].shape)], -age(unit, newest), unit.pods[0].uid))
         lost = removal.count_each_lost(here)
-        turns.update(_take_turns(here, lost, node, below[node], newest))
-    return sorted(units, key=turns.__getitem__)
+        keys.update(_key_units(here, lost, node, below[node], newest))
+    return sorted(units, key=keys.__getitem__)
 
 
-def _take_turns(
+def _key_units(
     units: Sequence[Unit], lost: Sequence[int], node: str, below: int, newest: int
-) -> Iterator[tuple[Unit, _Turn]]:
-    """The turns of one node's units, of which each takes so many slots."""
-    places = count()  # of the node: by those of each bunch, bunches worth the same would come back as units are listed
+) -> Iterator[tuple[Unit, _SortKey]]:
+    """Yield the sort keys of one node's units; ``lost`` are the slots that each unit takes."""
+    # Counted per node, not per bunch. Otherwise the order of equal bunches would depend on the order of the units.
+    places = count()
     for room, bunch in _bunch(units, lost):
         old = -sum(age(unit, newest) for unit in bunch) / len(bunch)
         for unit in bunch:
-            yield unit, _Turn(room / len(bunch), -below, old, node, next(places))
+            yield unit, _SortKey(room / len(bunch), -below, old, node, next(places))
 
 
 def _bunch(units: Sequence[Unit], lost: Sequence[int]) -> Iterator[tuple[int, list[Unit]]]:
-    """Units of one node in bunches, each with the slots that it takes; later ones take more for each unit.
+    """Group one node's units into bunches with a growing number of slots per unit.
 
-    The units that come back after a slot has been lost, and take no other, come for the price of that one.
+    A unit that takes no slot itself belongs to the bunch of the unit before it, because that one paid for its
+    resources.
     """
     bunches: list[tuple[int, list[Unit]]] = []
     for unit, room in zip(units, lost, strict=True):
@@ -587,7 +596,7 @@ def _bunch(units: Sequence[Unit], lost: Sequence[int]) -> Iterator[tuple[int, li
     yield from bunches
 
 
-def measure(shape: Shape, request: Resources) -> float:
-    """How large a pod is, in members of the gang: by what it has most of that they ask for."""
+def relative_size(shape: Shape, request: Resources) -> float:
+    """Return the size of a pod in members of the gang, by the resource of which it has most."""
     amounts = dict(shape.requests)
     return max((amounts.get(name, 0) / amount for name, amount in request.items() if amount > 0), default=0.0)

@@ -1,4 +1,8 @@
-"""What the planner takes and gives, which preferred levels a gang may try by now, and the order of waiting gangs."""
+"""The planner's input and output (`Snapshot`, `PlanRequest`, `Plan`), and the queue order of gangs.
+
+`order_groups` sorts the queue. `open_levels` returns the preferred levels that a gang may try after some time of
+waiting.
+"""
 
 import math
 from bisect import bisect_right
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Overlay(Mapping[str, Resources]):
-    """A few nodes' amounts over those of all the others, without a copy."""
+    """A mapping by node name that replaces the amounts of a few nodes in another mapping, without copying it."""
 
     def __init__(self, over: Mapping[str, Resources], base: Mapping[str, Resources]) -> None:
         self._over = over
@@ -38,131 +42,138 @@ class Overlay(Mapping[str, Resources]):
 class Snapshot:
     """The cluster as one plan sees it.
 
-    Nothing is copied: a plan must be finished before the state changes, which holds because plans run without await.
+    Its mappings are live, not copies. A plan must be finished before they change; it is, because plans run without
+    await.
     """
 
     nodes: Mapping[str, Node]
     """The nodes by name, in a fixed order."""
 
     used: Mapping[str, Resources]
-    """What bound, assumed, reserved and nominated pods use, by node name. A node without entry is empty.
+    """The resources used by bound, assumed, reserved and nominated pods, by node name. A node without entry is empty.
 
     Nominated pods count if their priority is not lower than that of the members to be planned.
     """
 
     over: Collection[str] = ()
-    """The names of the nodes on which this plan sees another use than the occupancy has."""
+    """The names of the nodes whose entry in ``used`` differs from the usage in the cache (`Occupancy`)."""
 
     rules: "Sequence[PlanRuleType]" = field(kw_only=True)
-    """What decides beside the nodes themselves. Without default: a plan that forgets a rule is wrong, and silent."""
+    """The rules that restrict nodes further.
+
+    There is no default, because a plan that lacks a rule is silently wrong.
+    """
 
     limit: Limit = field(default_factory=Limit, compare=False, kw_only=True)
-    """How much work may be done on it. Without one, as much as it takes."""
+    """The maximum amount of work for the plan; by default unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is to be placed: the members of one group, or of a tree of groups."""
+    """A question to the planner: the members of one group, or of a tree of groups, that need nodes."""
 
     members: Sequence[Pod]
-    """The waiting members in the order in which they get room, the lowest rank first; of a tree those of all parts."""
+    """The waiting members in the order of placement, the lowest rank first; for a tree those of all parts."""
 
     need: int
-    """How many members must be placed; with fewer none is. 0: the quorum stands, or the part of a tree does."""
+    """The minimum number of members to place; with fewer there is no plan. 0 if the quorum is already running."""
 
     topology_key: str | None = None
-    """The label key of which all members must be in one domain; None without constraint."""
+    """The label key whose value must be the same for the nodes of all members; None without constraint."""
 
     pinned: frozenset[str] = frozenset()
-    """The domains that existing members occupy. None leaves the choice free, more than one is a conflict."""
+    """The domains of existing members. Empty if any domain may be chosen; more than one is a conflict."""
 
     excluded: frozenset[tuple[str, str]] = frozenset()
-    """The (member UID, node name) pairs that the scheduler has refused."""
+    """The (member UID, node name) pairs that kube-scheduler has rejected."""
 
     closed: frozenset[str] = frozenset()
     """The names of the nodes that no member may use."""
 
     unoffered: frozenset[str] = frozenset()
-    """Those of ``closed`` that are so only because kube-scheduler did not offer them: maybe just for want of room."""
+    """The part of ``closed`` that kube-scheduler's last filter call did not list, maybe only for lack of resources."""
 
     taken: frozenset[str] = frozenset()
-    """The domains of the topology key that other gangs have for themselves."""
+    """The domains of the topology key that other gangs use exclusively."""
 
     openable: frozenset[str] = frozenset()
-    """Those of ``taken`` that would be open if pods were evicted: none but pods that run there hold them."""
+    """The part of ``taken`` that evictions could free, because only running pods occupy these domains."""
 
     exclusive: bool = False
-    """Whether any of ``taken`` will do as soon as the exclusive gangs there have left it."""
+    """True if the group wants a domain exclusively: it may use a domain of ``taken`` once that is free."""
 
     levels: tuple[str, ...] = ()
-    """Preferred label keys, the narrowest first: the first that has a domain with room for the quorum counts."""
+    """The preferred label keys, the narrowest first. The first one with a domain that fits the quorum is used."""
 
     spills: bool = True
-    """Whether the quorum goes over as few domains as possible if no level holds it; else it waits."""
+    """True if the quorum may use several domains, as few as possible, when no preferred level fits; else it waits."""
 
     assigned_nodes: frozenset[str] = frozenset()
-    """The nodes of existing members: others join them at the narrowest level that has room."""
+    """The nodes of existing members. New members are placed near them, at the narrowest level with enough room."""
 
     style: Style = Style.PACK
 
     own_slots: bool = False
-    """Whether each member takes the slot that is kept for it, or none."""
+    """True if each member may only use the slot that is reserved for it."""
 
     name: str = ""
-    """The group's name in its tree."""
+    """The name of the group in its tree; "" for the root."""
 
     within: tuple[tuple[str, str], ...] = ()
-    """The (key, domain) pairs in which the groups above this one are, the widest first."""
+    """The (key, domain) pairs that the parent groups are restricted to, the widest first."""
 
     parts: tuple["PlanRequest", ...] = ()
-    """Of a tree, the requests of the groups below."""
+    """For a tree, the requests of the child groups."""
 
     wanted: int = 0
-    """How many of the parts that do not stand yet must be placed, each whole."""
+    """The minimum number of ``parts`` that must be placed, besides those whose quorum is running.
+
+    A part is placed whole.
+    """
 
     group_priority: int | None = None
-    """The priority that the group has of its own; None where its members alone have one."""
+    """The priority set for the group; None if the priorities of the members count."""
 
     @property
     def priority(self) -> int:
-        """The priority of all members: that of the group, or else the least of theirs; 0 without members."""
+        """The priority of all members: the group's own, or else the lowest of the members; 0 without members."""
         return self._find_least() if self.group_priority is None else self.group_priority
 
     @property
     def yielding_priority(self) -> int:
-        """Nominations of others keep their room from a plan of no higher priority than this.
+        """The priority up to which nominated pods of other gangs keep their resources from this plan.
 
-        kube-scheduler goes by what the pods say: where that is less than their group's, it counts.
+        kube-scheduler compares the priorities in the pods, so the lowest one counts if it is below that of the group.
         """
         return min(self.priority, self._find_least()) if self.members else self.priority
 
     def _find_least(self) -> int:
         return min((member.priority for member in self.members), default=0)
 
-    def asks_the_same(self, other: "PlanRequest") -> bool:
-        """Whether the answer to one question is that to the other: its members may be newer versions of theirs."""
+    def is_equivalent(self, other: "PlanRequest") -> bool:
+        """Return whether both requests have the same answer. Members may differ in fields that plans do not use."""
         return (
             len(self.members) == len(other.members)
             and len(self.parts) == len(other.parts)
             and all(map(_is_alike, self.members, other.members))
             and replace(self, members=(), parts=()) == replace(other, members=(), parts=())
-            and all(mine.asks_the_same(others) for mine, others in zip(self.parts, other.parts, strict=True))
+            and all(mine.is_equivalent(others) for mine, others in zip(self.parts, other.parts, strict=True))
         )
 
-    def avoiding(self, nodes: Collection[str]) -> "PlanRequest":
-        """The same question, where no member of any group may use these nodes either."""
-        parts = tuple(part.avoiding(nodes) for part in self.parts)
+    def closing(self, nodes: Collection[str]) -> "PlanRequest":
+        """Return a copy of the request in which no member of any group may use these nodes."""
+        parts = tuple(part.closing(nodes) for part in self.parts)
         closed = frozenset(nodes)
         return replace(self, closed=self.closed | closed, unoffered=self.unoffered - closed, parts=parts)
 
-    def keeping_to_offers(self, unoffered: frozenset[str]) -> "PlanRequest":
-        """The same question, where no member of any group may use these nodes, as none of them was offered."""
-        parts = tuple(part.keeping_to_offers(unoffered) for part in self.parts)
+    def closing_unoffered(self, unoffered: frozenset[str]) -> "PlanRequest":
+        """Return a copy of the request in which no member may use these nodes, which kube-scheduler did not list."""
+        parts = tuple(part.closing_unoffered(unoffered) for part in self.parts)
         more = unoffered - self.closed
         return replace(self, closed=self.closed | more, unoffered=self.unoffered | more, parts=parts)
 
     def reopening(self, nodes: frozenset[str]) -> "PlanRequest":
-        """The same question, where the members of all groups may use these nodes though they were not offered."""
+        """Return a copy of the request in which all members may use those of these nodes that are in ``unoffered``."""
         parts = tuple(part.reopening(nodes) for part in self.parts)
         again = nodes & self.unoffered
         return replace(self, closed=self.closed - again, unoffered=self.unoffered - again, parts=parts)
@@ -174,45 +185,48 @@ def _is_alike(one: Pod, other: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where each member goes."""
+    """A node for each member; an answer of the planner."""
 
     domain: str
     """The value of the required key that all nodes share; "" without a key."""
 
     nodes: Mapping[str, str]
-    """Node name by member UID."""
+    """The node name by member UID."""
 
     spare: int = 0
-    """How many more members of their kind the domain has room for; an estimate where classes are mixed."""
+    """The number of further members that fit in the domain; an estimate if members have different shapes."""
 
     waves: tuple[tuple[str, ...], ...] = ()
-    """Where members decide about each other, their UIDs by when they may be tried: after those before; () for all."""
+    """The UIDs of the members in waves, see `list_waves`; () if all members may be tried in any order."""
 
     keys: tuple[str, ...] = ()
-    """The label keys of nodes by which they do: to all others of them nodes with equal labels are the same."""
+    """The label keys that the rules between members use. Nodes with the same values for them are interchangeable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What is open to a gang by now."""
+class OpenLevels:
+    """The preferred levels that a gang may use at some point in time."""
 
     keys: tuple[str, ...]
-    """The label keys that it may try, the narrowest first."""
+    """The label keys, the narrowest first."""
 
     next_in: float
-    """In how many seconds more is open; infinite if all is."""
+    """The seconds until the gang may use a further level; infinity if it may use all."""
 
     waited: float = 0.0
-    """How many seconds it has waited."""
+    """The seconds that the gang has waited."""
 
     @property
     def spills(self) -> bool:
-        """Whether the gang may take several domains if none is large enough."""
+        """True if the gang may use several domains when no single one is large enough."""
         return self.next_in == math.inf
 
 
-def open_levels(levels: Sequence[Level], waited: float) -> Opening:
-    """What is open to a gang whose quorum stands for ``waited`` seconds: each level after the waits before it."""
+def open_levels(levels: Sequence[Level], waited: float) -> OpenLevels:
+    """Return the levels for a gang whose quorum has been complete for ``waited`` seconds.
+
+    Each level may be used after the waits of the levels before it.
+    """
     keys: list[str] = []
     opens = 0.0
     for level in levels:
@@ -220,42 +234,45 @@ def open_levels(levels: Sequence[Level], waited: float) -> Opening:
             break
         keys.append(level.key)
         opens += level.wait
-    return Opening(tuple(keys), opens - waited if opens > waited else math.inf, waited)
+    return OpenLevels(tuple(keys), opens - waited if opens > waited else math.inf, waited)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A group whose quorum exists."""
+    """A group with a complete quorum in the queue."""
 
     group: GroupKey
     priority: int
 
     since: float
-    """When its members were first enough for the quorum, in seconds of any one clock."""
+    """The time at which the quorum became complete, in seconds of any one clock."""
 
     broken: bool = False
-    """Whether it ran and has lost its quorum: what is left of it holds room, and does nothing with it."""
+    """True if the gang ran and has lost its quorum: its remaining members use resources for nothing."""
 
     rejected: bool = False
-    """Whether the scheduler had no node for a member of it, whatever room there is: it keeps nobody's place."""
+    """True if kube-scheduler found no node for a member regardless of free resources.
+
+    No resources are kept for the gang.
+    """
 
 
 Turn = tuple[int, bool, float, GroupKey]
-"""Where a group stands in the queue: of two, the one with the smaller turn goes first."""
+"""The sort key of a group in the queue: the group with the smallest key goes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
-    """How waiting counts: as a higher priority."""
+    """The rule by which waiting raises a group's priority."""
 
     step: float = math.inf
-    """After how many seconds each a group counts with the next higher level; infinite for never."""
+    """The seconds after which a group's priority counts as the next higher level; infinity for never."""
 
     levels: Sequence[int] = ()
-    """The priorities that exist, ascending and without repeats. No group rises above the highest of them."""
+    """The existing priorities, ascending without repeats. The highest is the maximum for raised priorities."""
 
-    def raised(self, waiting: Waiting, now: float) -> int:
-        """The priority that a group counts with; ``now`` is on the clock of ``since``."""
+    def raise_priority(self, waiting: Waiting, now: float) -> int:
+        """Return the raised priority of a group; ``now`` is on the clock of ``since``."""
         waited = now - waiting.since
         steps = int(waited // self.step) if 0 < waited < math.inf else 0
         if not steps:
@@ -264,10 +281,10 @@ class Ageing:
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
     def place(self, waiting: Waiting, now: float) -> Turn:
-        """Where a group stands in the queue: of two, the one with the smaller place goes first."""
-        return -self.raised(waiting, now), not waiting.broken, waiting.since, waiting.group
+        """Return the sort key of a group: raised priority, then broken groups, then the longest wait, then the name."""
+        return -self.raise_priority(waiting, now), not waiting.broken, waiting.since, waiting.group
 
 
 def order_groups(waiting: Iterable[Waiting], ageing: Ageing, now: float) -> list[Waiting]:
-    """Highest priority first, as waiting has raised it; then broken groups, then the longest complete, then by key."""
+    """Return the groups in queue order, see `Ageing.place`."""
     return sorted(waiting, key=lambda group: ageing.place(group, now))

@@ -1,7 +1,7 @@
-"""Whether a plan still holds: asked wherever time has passed since it was made.
+"""Checks a plan again before it is carried out (`revalidate`).
 
-Plans that a child has made, victims that were searched for, and records that are written before the first eviction
-all reserve or evict later than they were planned. One function asks again, by everything that made the plan.
+Some plans are older than the state they are applied to: those of a forked process, those with victims, and those that
+wait for a record to be written.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,18 +1,18 @@
-"""The planner's side of a rule: what decides where a member may go beside amounts, labels and taints of its node.
+"""The interface between the planner and the rules of `serried.rules` (`PlanRule`).
 
-Each rule is a room of its own in `serried.rules`; the planner knows them by this interface only. Those that may decide
-about a gang are made for its plan, with the cluster as the plan sees it, and told of each member that is placed:
+A rule restricts nodes beyond free resources, labels and taints. The planner only knows rules by this interface. For
+each gang it creates the rules that may concern it, and reports each placed member to them:
 
-    PlanRuleType.part, .amounts, .concerns(classes)   none: the plan of this gang never enters the room
-          │ yes
-    make(snapshot, classes) ── count() ──▶ closed     nodes that are no use to a class, whoever else is placed
-                                           couples    members decide about each other: they are placed one by one
+    PlanRuleType.part, .amounts, .concerns(classes)   none applies: the rule is not created for this gang
+          │ one applies
+    make(snapshot, classes) ── count() ──▶ closed     nodes on which no member of a class may be
+                                           couples    members affect each other: they are placed one by one
           ┌──────────────────────────────────────────┐
-          │ admits(kind, node)?  place(kind, node)   │  for each member; place(kind, node, -1) takes it off again
+          │ admits(kind, node)?  place(kind, node)   │  for each member; place(kind, node, -1) removes it again
           └──────────────────────────────────────────┘
-    find_hurdle(kind, node), describe()                which rule keeps members off, for people
+    find_hurdle(kind, node), describe()                explanations for messages
 
-So do kube-scheduler's Filter plugins: PreFilter counts, AddPod and RemovePod follow what is tried
+kube-scheduler's Filter plugins work alike: PreFilter counts, AddPod and RemovePod follow simulated changes
 (pkg/scheduler/framework/interface.go).
 """
 
@@ -28,84 +28,87 @@ from serried.plan.request import Snapshot
 
 
 class PlanRule(ABC):
-    """One rule about the classes of one gang in one cluster, and the members of it that are placed by now."""
+    """One rule in one plan: its state includes the members that are placed so far."""
 
     closed: dict[MemberClass, frozenset[str]]
-    """The names of the nodes that a class may not use, whoever else of the gang is placed. Known after ``count``."""
+    """The names of the nodes that a class may not use, independent of other members. Set by `count`."""
 
     couples: bool
-    """Whether members decide about each other. Known after ``count``."""
+    """True if the placement of one member affects where others may go. Set by `count`."""
 
     @abstractmethod
     def count(self) -> None:
-        """Read the snapshot; before it nothing else may be asked."""
+        """Read the snapshot. Must be called before any other method."""
 
     @abstractmethod
     def list_keys(self) -> list[str]:
-        """Return the label keys by which members decide about each other: nodes that agree in all are alike."""
+        """Return the label keys by which members affect each other.
+
+        Nodes with equal values for all are interchangeable.
+        """
 
     @abstractmethod
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether the next member of a class may go to a node that is not closed to it."""
+        """Return whether the next member of a class may use a node that is not in ``closed``."""
 
     @abstractmethod
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Count so many members of a class on a node; a negative number takes them off again, the last ones first."""
+        """Add members of a class to a node. A negative number removes them, which must happen in reverse order."""
 
     @abstractmethod
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return why the rule keeps the next member of a class off a node, None if it does not."""
+        """Return why the next member of a class may not use a node; None if it may."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what the rule keeps members off, a phrase; "" if nothing."""
+        """Return a phrase for messages about the nodes that the rule excludes; "" if there are none."""
 
     def note(self, amounts: Resources, name: str, pods: int) -> None:  # noqa: B027 - most rules need not know
-        """Count so many pods that are no members, with these amounts, on a node; a negative number takes them off."""
+        """Add pods that are no members, with these amounts, to a node; a negative number removes them."""
 
     def crowd(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
-        """Return how crowded a node is for a class: of several, the emptiest are taken first."""
+        """Return how crowded a node is for a class. Nodes with lower values are tried first."""
         return 0
 
     def find_first_key(self, kind: MemberClass) -> str | None:  # noqa: ARG002 - most rules leave no choice
-        """Return the key of the domain that the first member of a class chooses for all, None if it may not choose."""
+        """Return the topology key of which the first member of a class fixes the domain for all; None without one."""
         return None
 
     # --- waves: members that kube-scheduler may bring in any order (docs/contributing/scheduling.md) ------------------
 
     def begin_wave(self) -> None:  # noqa: B027 - a rule may have nothing to remember
-        """Begin a wave with what is placed by now: nobody knows in which order its members will come."""
+        """Begin a wave: later members may be tried in any order, after all members that are placed so far."""
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member may join the wave, whichever of its members come first; nobody is placed."""
+        """Return whether one more member may join the wave, in whatever order its members are tried. Places nothing."""
         return self.admits(kind, name)
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Place one more member in the wave."""
+        """Add a member of the wave to a node."""
         self.place(kind, name)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRuleType:
-    """How the planner comes to the rules of one room. One value for each room, in `serried.rules.all`."""
+    """The factory of one rule for the planner. `serried.rules.all` has one for each rule package."""
 
     part: str
-    """The field of `Shape` that is not empty if a pod has such a rule itself."""
+    """The name of the field of `Shape` that is not empty if a pod has such a rule."""
 
     amounts: tuple[str, ...]
-    """How the amounts begin by which a pod may meet such a rule of others."""
+    """The prefixes of amounts of pods that may be affected by such a rule of other pods."""
 
     concerns: Callable[[Collection[MemberClass]], bool]
-    """Returns whether the rule may decide about any of these classes; asked only if one has the part or an amount."""
+    """Returns whether the rule concerns any of the classes. Only called if a class has the part or an amount."""
 
     make: Callable[[Snapshot, Sequence[MemberClass]], PlanRule]
-    """Makes the rule for a plan."""
+    """Creates the rule for a plan."""
 
     is_about: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
-    """Returns whether a pod with this amount, anywhere, decides about any of these classes."""
+    """Returns whether a pod with this amount, on any node, affects the rule for any of the classes."""
 
     def may_concern(self, classes: Collection[MemberClass]) -> bool:
-        """Return whether the rule decides about any of these classes; most gangs are done with here."""
+        """Return whether the rule may concern any of the classes. For most gangs the first check says no."""
         if not any(getattr(kind.shape, self.part) or self._has_amount(kind) for kind in classes):
             return False
         return self.concerns(classes)
@@ -115,17 +118,17 @@ class PlanRuleType:
 
 
 def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
-    """Return whether any rule may decide about these classes, so that free amounts of a node say too little."""
+    """Return whether any rule may concern these classes; if so, free resources alone do not decide where they fit."""
     return any(each.may_concern(classes) for each in snapshot.rules)
 
 
 def is_about(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether a pod with this amount, anywhere, matters to a rule of these classes."""
+    """Return whether a pod with this amount, on any node, affects a rule of these classes."""
     return any(each.is_about(amount, classes) for each in snapshot.rules)
 
 
 def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules | None":
-    """Return the rules that decide about these classes, None without any."""
+    """Create and count the rules that concern these classes. Return None if there are none."""
     rules = [each.make(snapshot, classes) for each in snapshot.rules if each.may_concern(classes)]
     for rule in rules:
         rule.count()
@@ -133,44 +136,44 @@ def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules
 
 
 class GangRules:
-    """All rules that decide about the members of one gang; at least one."""
+    """All rules that concern the members of one gang; at least one."""
 
     def __init__(self, rules: Sequence[PlanRule], limit: Limit) -> None:
         self.limit = limit
         self._rules = rules
 
     def list_closed(self, kind: MemberClass) -> frozenset[str]:
-        """As `PlanRule.closed`."""
+        """Return the nodes that any rule closes to a class, as `PlanRule.closed`."""
         return frozenset[str]().union(*(each.closed[kind] for each in self._rules))
 
     @property
     def couples(self) -> bool:
-        """As `PlanRule.couples`."""
+        """True if any rule couples members, as `PlanRule.couples`."""
         return any(each.couples for each in self._rules)
 
     def list_keys(self) -> list[str]:
-        """As `PlanRule.list_keys`."""
+        """Return the label keys of all rules, as `PlanRule.list_keys`."""
         return list(dict.fromkeys(key for each in self._rules for key in each.list_keys()))
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """As `PlanRule.admits`."""
+        """Return whether all rules admit the next member, as `PlanRule.admits`."""
         for each in self._rules:  # noqa: SIM110 - asked for each member and cell: a generator costs a third more
             if not each.admits(kind, name):
                 return False
         return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """As `PlanRule.place`."""
+        """Add members to a node in all rules, as `PlanRule.place`."""
         for each in self._rules:
             each.place(kind, name, pods)
 
     def note(self, amounts: Resources, name: str, pods: int) -> None:
-        """As `PlanRule.note`."""
+        """Add pods that are no members in all rules, as `PlanRule.note`."""
         for each in self._rules:
             each.note(amounts, name, pods)
 
     def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> bool:
-        """Return whether members could come to these nodes one after the other; nobody is placed afterwards."""
+        """Return whether members can be placed on these nodes in this order. Afterwards none of them is placed."""
         placed = 0
         for kind, name in moves:
             if not self.admits(kind, name):
@@ -182,10 +185,10 @@ class GangRules:
         return placed == len(moves)
 
     def find_order(self, moves: Mapping[str, tuple[MemberClass, str]]) -> dict[str, str] | None:
-        """Return members (UIDs) with their nodes in an order in which they could come; None if none is found.
+        """Return an order, as node name by member UID, in which members can be placed; None if none is found.
 
-        ``moves`` is the class and node of each. After each pass those that were kept off are tried again. Nobody is
-        placed afterwards.
+        ``moves`` has class and node by UID. Members that are not admitted are tried again after the others. Afterwards
+        none of them is placed.
         """
         order: dict[str, str] = {}
         left, before = dict(moves), -1
@@ -200,12 +203,12 @@ class GangRules:
         return None if left else order
 
     def begin_wave(self) -> None:
-        """As `PlanRule.begin_wave`."""
+        """Begin a wave in all rules, as `PlanRule.begin_wave`."""
         for each in self._rules:
             each.begin_wave()
 
     def join_wave(self, kind: MemberClass, name: str) -> bool:
-        """Place one more member in the wave if every rule lets it; return whether it is placed."""
+        """Add a member to the wave if all rules allow it. Return whether it was added."""
         if not all(each.fits_wave(kind, name) for each in self._rules):
             return False
         for each in self._rules:
@@ -213,19 +216,19 @@ class GangRules:
         return True
 
     def crowd(self, kind: MemberClass, name: str) -> int:
-        """As `PlanRule.crowd`, of all rules together."""
+        """Return the sum over all rules, as `PlanRule.crowd`."""
         return sum(each.crowd(kind, name) for each in self._rules)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """As `PlanRule.find_first_key`, of the first rule that leaves a choice."""
+        """Return the first rule's key, as `PlanRule.find_first_key`; None if no rule has one."""
         return next((key for each in self._rules if (key := each.find_first_key(kind)) is not None), None)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """As `PlanRule.find_hurdle`, of the first rule that has one."""
+        """Return the first rule's hurdle, as `PlanRule.find_hurdle`; None if no rule has one."""
         return next((found for each in self._rules if (found := each.find_hurdle(kind, name)) is not None), None)
 
     def describe(self) -> str:
-        """As `PlanRule.describe`, of all rules."""
+        """Return the phrases of all rules, as `PlanRule.describe`."""
         said = ""
         for each in self._rules:
             more = each.describe()

@@ -1,8 +1,8 @@
-"""Planning a tree of groups (CompositePodGroups, KEP-6012) as one: every group inside the domain of the one above it.
+"""Plans a tree of groups (CompositePodGroups, KEP-6012): every group inside the domain of its parent (`plan_group`).
 
-The search is depth first: a group takes its best domain, the groups below it are placed there one after another, and
-where the rest does not fit then, choices are taken back in turn. The native scheduler takes nothing back. Quorums come
-first: members beyond them get room only when every group that is placed has its own.
+The search is depth first: a group gets its best domain, its child groups are placed there one after another, and if the
+rest does not fit, choices are undone in turn. The native scheduler does not undo choices. Quorums come first: further
+members are placed only when every placed group has its quorum.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,49 +11,49 @@ from dataclasses import dataclass, field, replace
 from serried.api.resources import Resources, add
 from serried.api.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork, group_classes
-from serried.plan.gang import feasible, hope_for, plan_gang, score
+from serried.plan.gang import estimate_each, feasible, plan_gang, score
 from serried.plan.placement import Trial, generate_placements, list_steps
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 
 _MAX_ALTERNATIVES = 16
-"""How many other quorums of groups with surplus are tried in all: they must not use up the tries of other domains."""
+"""The number of other quorums to try in all for groups with surplus members. They must not use up all tries."""
 
 _MIN_TRIES = 100
-"""How often the search for the smallest tree may take a choice back; a try costs about as much as a gang's plan."""
+"""The number of tries for the smallest tree; one try costs about as much as planning a gang."""
 
 Within = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Seating:
-    """The members that have their nodes so far."""
+class PartialPlan:
+    """The members that are placed so far in a search."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Node name by member UID."""
+    """The node name by member UID."""
 
     used: Mapping[str, Resources] = field(default_factory=dict)
-    """What is used on these nodes with the members."""
+    """The usage of these nodes, including the members."""
 
     domains: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
-    """By the name of each group that is placed or stands: the domains around it, and its own."""
+    """By name of each group that is placed or running: the domains of its parents, and its own."""
 
     waves: tuple[tuple[str, ...], ...] = ()
-    """When the members may be tried (`Plan.waves`), group after group."""
+    """The waves of the members (`Plan.waves`), group after group."""
 
     couples: bool = False
-    """Whether any members decide about each other."""
+    """True if some members affect each other."""
 
 
 def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
-    """As `plan_gang`; for a tree at least ``ask.wanted`` of the groups below, each whole, or the reason why not.
+    """Return a plan for a gang as `plan_gang`, or for a tree with at least ``ask.wanted`` whole parts; else the reason.
 
-    Deterministic. A plan keeps all constraints; a refusal can be wrong where the search is given up after some time.
+    The result is deterministic. A plan keeps all constraints. A refusal may be wrong, because the search is limited.
     """
     return plan_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
 
 
 def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
-    """Plan as `plan_group`, but give nodes only to members that a quorum needs. In a tree that stands, all get one."""
+    """Plan as `plan_group`, but only for members that a quorum needs. If the tree's quorum is running, plan for all."""
     if ask.parts:
         return _Search(snapshot, capacity).plan(ask, surplus=not ask.need)
     answer = plan_gang(snapshot, ask, capacity)
@@ -61,80 +61,80 @@ def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None 
 
 
 class _Search:
-    """The options of a choice come from an iterator, which looks for the next one when it is asked for it."""
+    """A depth-first search. The options of each choice come from an iterator that computes the next one on demand."""
 
     def __init__(self, snapshot: Snapshot, capacity: Capacity | None) -> None:
         self._base = snapshot.used
-        self._seated: dict[str, Resources] = {}
-        # With each choice a few nodes are used otherwise: only they are counted anew.
-        self._snapshot = replace(snapshot, used=Overlay(self._seated, snapshot.used), over=())
+        self._placed: dict[str, Resources] = {}
+        # Each choice changes the usage of a few nodes, and only these are counted again.
+        self._snapshot = replace(snapshot, used=Overlay(self._placed, snapshot.used), over=())
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
         self._alternatives = 0
-        """How many more quorums may be tried that a group's members could also form in a domain."""
+        """The remaining number of quorums to try that other members of a group could form in a domain."""
 
-        self._followed: tuple[tuple[str, str], ...] = ()
-        """What those have beside whom members of other groups have to be, with the topology keys."""
+        self._nearby: tuple[tuple[str, str], ...] = ()
+        """The amounts of pods that members' rules require nearby, with the topology keys."""
 
-        self._obstacle: tuple[PlanRequest, Seating] | None = None
+        self._obstacle: tuple[PlanRequest, PartialPlan] | None = None
 
     def plan(self, ask: PlanRequest, *, surplus: bool = True) -> Plan | Verdict:
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
         self._alternatives = _MAX_ALTERNATIVES
-        self._followed = tuple(_list_followed(ask))
-        found = next(self._seat(ask, Seating()), None)
+        self._nearby = tuple(_list_nearby(ask))
+        found = next(self._place(ask, PartialPlan()), None)
         if found is not None and surplus:
             found = self._add_surplus(ask, found)
         if found is None or not found.nodes:
             return self._refuse(ask)
-        couples = found.couples or _depends(_list_leaves(ask))
+        couples = found.couples or _affect_each_other(_list_leaves(ask))
         return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if couples else ())
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
-    def _seat(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
-        """The ways to place a group's quorum beside what is seated, the best first."""
+    def _place(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
+        """Yield the ways to place a group's quorum besides the placed members, the best first."""
         self._left -= 1
         if self._left < 0:
             return
         if ask.need and not ask.parts and len(ask.members) == ask.need:
-            yield from self._seat_exactly(ask, seating)
-            yield from self._seat_elsewhere(ask, seating)
+            yield from self._place_exactly(ask, partial)
+            yield from self._place_elsewhere(ask, partial)
             return
-        for domain in self._rank_domains(ask, seating):
-            here = _settle(ask, domain, seating)
+        for domain in self._rank_domains(ask, partial):
+            here = _record_domain(ask, domain, partial)
             if ask.parts:
-                around = _narrow(ask, domain)
-                yield from self._seat_parts([replace(part, within=around) for part in _put_in_order(ask)], ask, here)
+                around = _extend_within(ask, domain)
+                yield from self._place_parts([replace(part, within=around) for part in _order_parts(ask)], ask, here)
             elif ask.need == 0:
                 yield here
             else:
-                yield from self._seat_some(_confine(ask, domain), here)
+                yield from self._place_some(_pin(ask, domain), here)
         if ask.need and not ask.parts:
-            yield from self._seat_elsewhere(ask, seating)
+            yield from self._place_elsewhere(ask, partial)
 
-    def _seat_some(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
-        """The ways to place a quorum of a group's members in its domain: its first ones, then others that fit."""
+    def _place_some(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
+        """Yield the ways to place a quorum in a domain: of the group's first members, then of others that fit."""
         first = ask.members[: ask.need]
-        placed = self._try(replace(ask, members=first), seating)
+        placed = self._try(replace(ask, members=first), partial)
         if placed is not None:
             yield placed
         kinds = group_classes(ask.members)
         if len(first) == len(ask.members) or (len(kinds) == 1 and not ask.excluded):
             return
-        answer = self._solve(ask, seating)
+        answer = self._solve(ask, partial)
         if isinstance(answer, Verdict):
-            self._note_obstacle(ask, seating)
+            self._note_obstacle(ask, partial)
             return
         plan = cut_to_quorum(ask, answer)
         tried = {frozenset(member.uid for member in first)}
         if placed is None:
-            yield self._take(ask, plan, seating)
+            yield self._add(ask, plan, partial)
             tried.add(frozenset(plan.nodes))
-        # The members of one shape leave other groups room that those of another shape take.
+        # A quorum of one shape leaves room for other groups that one of another shape would use.
         for kind in kinds:
             mine = {member.uid for member in kind.members}
             order = sorted(ask.members, key=lambda member: (member.uid not in mine, member.uid not in answer.nodes))
@@ -145,41 +145,43 @@ class _Search:
             if quorum not in tried:
                 tried.add(quorum)
                 chosen = tuple(member for member in ask.members if member.uid in quorum)
-                placed = self._try(replace(ask, members=chosen), seating)
+                placed = self._try(replace(ask, members=chosen), partial)
                 if placed is not None:
                     yield placed
 
-    def _seat_exactly(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
-        # The usual case: the planner's own choice is the best, and others are hardly ever asked for.
-        best = self._solve(ask, seating)
+    def _place_exactly(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
+        # The usual case: the best choice is the planner's own, and others are rarely needed.
+        best = self._solve(ask, partial)
         if isinstance(best, Verdict):
-            self._note_obstacle(ask, seating)
+            self._note_obstacle(ask, partial)
             return
-        yield self._take(ask, best, _settle(ask, best.domain, seating))
-        domains = self._rank_domains(ask, seating) if ask.topology_key is not None else []
+        yield self._add(ask, best, _record_domain(ask, best.domain, partial))
+        domains = self._rank_domains(ask, partial) if ask.topology_key is not None else []
         for domain in domains:
             if domain != best.domain:
-                placed = self._try(_confine(ask, domain), _settle(ask, domain, seating))
+                placed = self._try(_pin(ask, domain), _record_domain(ask, domain, partial))
                 if placed is not None:
                     yield placed
 
-    def _seat_elsewhere(self, ask: PlanRequest, seating: Seating) -> Iterator[Seating]:
-        """The ways to place a group that is free to go anywhere in each domain where others would be beside it."""
+    def _place_elsewhere(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
+        """Yield the ways to place a group without a key in each domain in which other groups' members would need it."""
         names = {name for member in ask.members for name, _ in member.shape.requests}
-        keys = [key for amount, key in self._followed if amount in names] if ask.topology_key is None else []
+        keys = [key for amount, key in self._nearby if amount in names] if ask.topology_key is None else []
         for key in dict.fromkeys(keys):
             keyed = replace(ask, topology_key=key, pinned=frozenset(), taken=frozenset())
-            for domain in self._rank_domains(keyed, seating):
+            for domain in self._rank_domains(keyed, partial):
                 self._left -= 1
                 if self._left < 0:
                     return
-                yield from self._seat_some(_confine(keyed, domain), _settle(ask, "", seating))
+                yield from self._place_some(_pin(keyed, domain), _record_domain(ask, "", partial))
 
-    def _seat_parts(self, parts: Sequence[PlanRequest], above: PlanRequest, seating: Seating) -> Iterator[Seating]:
-        """The ways to place as many of these groups as are wanted, and as many more as fit."""
-        # A stack and not recursion: there may be hundreds of groups.
+    def _place_parts(
+        self, parts: Sequence[PlanRequest], above: PlanRequest, partial: PartialPlan
+    ) -> Iterator[PartialPlan]:
+        """Yield the ways to place as many of these groups as are wanted, and more if they fit."""
+        # A stack instead of recursion, because there may be hundreds of groups.
         more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
-        stack = [self._choose(parts[0], seating, above.wanted, more[0])]
+        stack = [self._choose(parts[0], partial, above.wanted, more[0])]
         while stack:
             try:
                 option = next(stack[-1])
@@ -192,106 +194,111 @@ class _Search:
             else:
                 yield option[0]
 
-    def _choose(self, part: PlanRequest, seating: Seating, wanted: int, more: int) -> Iterator[tuple[Seating, int]]:
-        """With this group, each way; then without it if ``more`` are left to choose from. And how many to go then."""
+    def _choose(
+        self, part: PlanRequest, partial: PartialPlan, wanted: int, more: int
+    ) -> Iterator[tuple[PartialPlan, int]]:
+        """Yield the ways to place this group, then the way without it if ``more`` are left.
+
+        Each with the number still wanted.
+        """
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:
-            for placed in self._seat(part, seating):
+            for placed in self._place(part, partial):
                 yield placed, left
         if wanted <= more:
-            yield seating, wanted
+            yield partial, wanted
 
-    def _rank_domains(self, ask: PlanRequest, seating: Seating) -> list[str]:
-        """The domains of a group's key that may hold its quorum, the best first; [""] for a group without one."""
+    def _rank_domains(self, ask: PlanRequest, partial: PartialPlan) -> list[str]:
+        """Return the domains of a group's key that may hold its quorum, the best first; [""] without a key."""
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
-        self._show(seating)
+        self._apply(partial)
         trial = Trial(self._snapshot, replace(ask, levels=(), spills=True), self._capacity)
         trial.count()
         (step,) = list_steps(trial.ask)
-        hopes = hope_for(trial, step, generate_placements(trial.census, step, trial.ask))
-        fitting = feasible(hopes, ask.need) if ask.need else hopes
+        best_cases = estimate_each(trial, step, generate_placements(trial.census, step, trial.ask))
+        fitting = feasible(best_cases, ask.need) if ask.need else best_cases
         if not fitting:
-            self._note_obstacle(ask, seating)
+            self._note_obstacle(ask, partial)
         if ask.topology_key is None:
             return [""] if fitting else []
         fitting.sort(key=lambda candidate: score(candidate, ask.style))
         return [candidate.placement.domain[len(ask.within)] for candidate in fitting]
 
-    def _try(self, ask: PlanRequest, seating: Seating) -> Seating | None:
-        answer = self._solve(ask, seating)
+    def _try(self, ask: PlanRequest, partial: PartialPlan) -> PartialPlan | None:
+        answer = self._solve(ask, partial)
         if isinstance(answer, Verdict):
-            self._note_obstacle(ask, seating)
+            self._note_obstacle(ask, partial)
             return None
-        return self._take(ask, answer, seating)
+        return self._add(ask, answer, partial)
 
     # --- members beyond the quorums ----------------------------------------------------------------------------
 
-    def _add_surplus(self, ask: PlanRequest, seating: Seating) -> Seating:
-        if ask.name not in seating.domains:
-            return seating
+    def _add_surplus(self, ask: PlanRequest, partial: PartialPlan) -> PartialPlan:
+        if ask.name not in partial.domains:
+            return partial
         for part in ask.parts:
-            seating = self._add_surplus(part, seating)
-        within, domain = seating.domains[ask.name]
-        rest = () if ask.parts else tuple(member for member in ask.members if member.uid not in seating.nodes)
+            partial = self._add_surplus(part, partial)
+        within, domain = partial.domains[ask.name]
+        rest = () if ask.parts else tuple(member for member in ask.members if member.uid not in partial.nodes)
         if not rest:
-            return seating
-        mates = frozenset(seating.nodes[member.uid] for member in ask.members if member.uid in seating.nodes)
+            return partial
+        mates = frozenset(partial.nodes[member.uid] for member in ask.members if member.uid in partial.nodes)
         late = replace(ask, members=rest, need=0, within=within, assigned_nodes=ask.assigned_nodes | mates)
-        answer = self._solve(_confine(late, domain), seating)
-        return seating if isinstance(answer, Verdict) else self._take(ask, answer, seating)
+        answer = self._solve(_pin(late, domain), partial)
+        return partial if isinstance(answer, Verdict) else self._add(ask, answer, partial)
 
     # --- the cluster with the members that are seated ------------------------------------------------------------
 
-    def _solve(self, ask: PlanRequest, seating: Seating) -> Plan | Verdict:
-        """The plan of one group beside the members that are seated."""
-        self._show(seating)
+    def _solve(self, ask: PlanRequest, partial: PartialPlan) -> Plan | Verdict:
+        """Return the plan of one group besides the placed members."""
+        self._apply(partial)
         return plan_gang(self._snapshot, ask, self._capacity)
 
-    def _show(self, seating: Seating) -> None:
-        for name in self._seated.keys() - seating.used.keys():
-            del self._seated[name]
+    def _apply(self, partial: PartialPlan) -> None:
+        for name in self._placed.keys() - partial.used.keys():
+            del self._placed[name]
             self._capacity.note_used(name)
-        for name, used in seating.used.items():
-            if self._seated.get(name) is not used:
-                self._seated[name] = used
+        for name, used in partial.used.items():
+            if self._placed.get(name) is not used:
+                self._placed[name] = used
                 self._capacity.note_used(name)
 
-    def _take(self, ask: PlanRequest, plan: Plan, seating: Seating) -> Seating:
-        used = dict(seating.used)
+    def _add(self, ask: PlanRequest, plan: Plan, partial: PartialPlan) -> PartialPlan:
+        used = dict(partial.used)
         for member in ask.members:
             node = plan.nodes.get(member.uid)
             if node is not None:
                 used[node] = add(used.get(node) or self._base.get(node, {}), dict(member.shape.requests))
-        waves = (*seating.waves, *(plan.waves or (tuple(plan.nodes),)))
-        couples = seating.couples or bool(plan.waves)
-        return replace(seating, nodes={**seating.nodes, **plan.nodes}, used=used, waves=waves, couples=couples)
+        waves = (*partial.waves, *(plan.waves or (tuple(plan.nodes),)))
+        couples = partial.couples or bool(plan.waves)
+        return replace(partial, nodes={**partial.nodes, **plan.nodes}, used=used, waves=waves, couples=couples)
 
     # --- refusals ----------------------------------------------------------------------------------------------
 
-    def _note_obstacle(self, ask: PlanRequest, seating: Seating) -> None:
-        if self._obstacle is None or len(seating.nodes) >= len(self._obstacle[1].nodes):
-            self._obstacle = ask, seating
+    def _note_obstacle(self, ask: PlanRequest, partial: PartialPlan) -> None:
+        if self._obstacle is None or len(partial.nodes) >= len(self._obstacle[1].nodes):
+            self._obstacle = ask, partial
 
     def _refuse(self, ask: PlanRequest) -> Plan | Verdict:
-        """Why a tree does not fit: as one gang, if that is enough to say; else what stopped the best attempt.
+        """Return why a tree does not fit: the reason for it as one gang, or for the group that stopped the best try.
 
-        Or a plan after all, if it is no more than one gang.
+        Returns a plan if the tree is no more than one gang, and fits as such.
         """
-        flat = self._solve(replace(ask, parts=()), Seating())
+        flat = self._solve(replace(ask, parts=()), PartialPlan())
         if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):
-            return flat  # group after group, some ways are not tried
+            return flat  # the search by groups does not try all ways
         if self._obstacle is None:
             return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
-        last, seating = self._obstacle
-        have = sum(part.need > 0 and part.name in seating.domains and part.name != last.name for part in ask.parts)
-        why = self._solve(replace(last, parts=()), seating)
+        last, partial = self._obstacle
+        have = sum(part.need > 0 and part.name in partial.domains and part.name != last.name for part in ask.parts)
+        why = self._solve(replace(last, parts=()), partial)
         said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
 
 
 def _is_one_gang(ask: PlanRequest) -> bool:
-    """Whether all members of a tree are one quorum, and its groups have no domains of their own."""
+    """Return whether all members of a tree form one quorum, and its groups have no topology constraints."""
     needed = sum(part.need > 0 for part in ask.parts)
     return ask.wanted == needed == len(ask.parts) and all(
         not part.levels
@@ -305,34 +312,34 @@ def _count_groups(ask: PlanRequest) -> int:
     return 1 + sum(map(_count_groups, ask.parts))
 
 
-def _put_in_order(ask: PlanRequest) -> list[PlanRequest]:
-    """The groups below in the order in which they choose: the one that can go to the fewest places first.
+def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
+    """Return the child groups in the order of their choice: the one with the fewest possible places first.
 
-    Of equals the largest; if not all are wanted the smallest, so that many find room. Those come later whose members
-    have to be beside members of others: as long as these are not there, they fit nowhere.
+    Among equals the largest comes first, or the smallest if not all are wanted, so that many fit. Groups whose members
+    require members of other groups nearby come after these: before, they would fit nowhere.
     """
     most = sum(part.need > 0 for part in ask.parts) > ask.wanted
     order = sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
-    mates = [_list_mates(part) for part in order]
+    mates = [_list_required_nearby(part) for part in order]
     if not any(mates):
         return order
     counted = [{name for member in part.members for name, _ in member.shape.requests} for part in order]
     left, found = dict.fromkeys(range(len(order))), list[PlanRequest]()
     while left:
         free = (at for at in left if not any(mates[at] & counted[other] for other in left if other != at))
-        place = next(free, next(iter(left)))  # of some that wait for each other the first begins
+        place = next(free, next(iter(left)))  # groups that wait for each other: the first one begins
         found.append(order[place])
         del left[place]
     return found
 
 
-def _list_mates(ask: PlanRequest) -> set[str]:
-    """What those have beside whom members of a group have to be, of whom it has none itself."""
-    wanted = {amount for amount, _ in _list_followed(ask)}
+def _list_required_nearby(ask: PlanRequest) -> set[str]:
+    """Return the amounts that members of a group require nearby, and that no member of the group has."""
+    wanted = {amount for amount, _ in _list_nearby(ask)}
     return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted
 
 
-def _list_followed(ask: PlanRequest) -> Iterator[tuple[str, str]]:
+def _list_nearby(ask: PlanRequest) -> Iterator[tuple[str, str]]:
     rules = dict.fromkeys(member.shape.neighbours for member in ask.members)
     for rule in filter(None, rules):
         if rule.beside is not None:
@@ -344,8 +351,8 @@ def _list_leaves(ask: PlanRequest) -> list[PlanRequest]:
     return [leaf for part in ask.parts for leaf in _list_leaves(part)] if ask.parts else [ask]
 
 
-def _depends(leaves: Sequence[PlanRequest]) -> bool:
-    """Whether where members of one of these may be depends on where others' are by now: who comes first matters."""
+def _affect_each_other(leaves: Sequence[PlanRequest]) -> bool:
+    """Return whether members of one group affect where members of another may go, so that their order matters."""
     homes: dict[str, set[int]] = {}
     wanted: dict[str, set[int]] = {}
     for place, leaf in enumerate(leaves):
@@ -365,22 +372,22 @@ def _freedom(ask: PlanRequest) -> int:
     return 2 if ask.topology_key is not None or ask.parts else 3
 
 
-def _settle(ask: PlanRequest, domain: str, seating: Seating) -> Seating:
-    return replace(seating, domains={**seating.domains, ask.name: (ask.within, domain)})
+def _record_domain(ask: PlanRequest, domain: str, partial: PartialPlan) -> PartialPlan:
+    return replace(partial, domains={**partial.domains, ask.name: (ask.within, domain)})
 
 
-def _narrow(ask: PlanRequest, domain: str) -> Within:
+def _extend_within(ask: PlanRequest, domain: str) -> Within:
     return ask.within if ask.topology_key is None else (*ask.within, (ask.topology_key, domain))
 
 
-def _confine(ask: PlanRequest, domain: str) -> PlanRequest:
+def _pin(ask: PlanRequest, domain: str) -> PlanRequest:
     return ask if ask.topology_key is None else replace(ask, pinned=frozenset({domain}))
 
 
 def cut_to_quorum(ask: PlanRequest, plan: Plan) -> Plan:
-    """Return a group's plan for as many members as its quorum lacks, or for one member if the quorum stands.
+    """Return a group's plan for as many members as its quorum lacks, or for one member if the quorum is running.
 
-    Where members decide about each other, the first ones of the plan can be placed without those after them.
+    If members affect each other, the first ones in the plan can be placed without the later ones.
     """
     order = [*plan.nodes] if plan.waves else [member.uid for member in ask.members if member.uid in plan.nodes]
     nodes = {uid: plan.nodes[uid] for uid in order[: max(ask.need, 1)]}

@@ -16,7 +16,7 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
 from serried.plan.capacity import Capacity, Census, group_classes
-from serried.plan.forecast import Ending, foresee
+from serried.plan.forecast import Ending, find_forecast
 from serried.plan.gang import plan_gang
 from serried.plan.limit import Limit, TooLong
 from serried.plan.preemption import plan_victims
@@ -169,9 +169,11 @@ def test_nor_does_a_forecast(store: Store, ask: PlanRequest, looks: int, times: 
     pods = [found for found in store.pods.values() if found.bound]
     endings = [Ending(each.node, each.shape.requests, at) for each, at in zip(pods, times, strict=False)]
     with suppress(TooLong):
-        foresee(show(store, looks), ask, endings, store.capacity)
+        find_forecast(show(store, looks), ask, endings, store.capacity)
     assert knows_what_is_true(store, ask)
-    assert foresee(freeze(store), ask, endings) == foresee(store.snapshots.take(0, []), ask, endings, store.capacity)
+    assert find_forecast(freeze(store), ask, endings) == find_forecast(
+        store.snapshots.take(0, []), ask, endings, store.capacity
+    )
 
 
 @patch("serried.plan.limit._UNITS_PER_LOOK", 1)
@@ -205,10 +207,10 @@ def test_what_a_copy_has_counted_is_true_of_the_cluster_as_it_is_by_then(
     for bound in store.pods.values():
         before.put_pod(bound)
     plan_group(before.snapshots.take(0, []), ask, before.capacity)
-    packed = pickle.loads(pickle.dumps(before.capacity.pack(0, names)))  # noqa: S301 - our own
+    packed = pickle.loads(pickle.dumps(before.capacity.export_tables(0, names)))  # noqa: S301 - our own
     for change in changes:
         change(store)
-    store.capacity.adopt(packed, names, version)
+    store.capacity.import_tables(packed, names, version)
     event(f"{len(packed)} tables")
     assert knows_what_is_true(store, ask)
 

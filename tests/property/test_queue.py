@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serried.api.names import GroupKey, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.resources import Resources
-from serried.plan.forecast import Ending, foresee
+from serried.plan.forecast import Ending, find_forecast
 from serried.plan.gang import plan_gang
 from serried.plan.request import Ageing, Plan, Snapshot, Waiting, order_groups
 from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, node, pod, pod_group
@@ -106,7 +106,7 @@ def test_the_forecast_is_the_first_moment_at_which_the_gang_fits(case: tuple[Pro
     moments = [
         at for at in (1.0, 2.0, 3.0, 4.0) if isinstance(plan_gang(after(problem.snapshot, by(endings, at)), ask), Plan)
     ]
-    forecast = foresee(problem.snapshot, ask, endings)
+    forecast = find_forecast(problem.snapshot, ask, endings)
     assert (forecast.at if forecast else None) == min(moments, default=None)
 
 
@@ -119,13 +119,13 @@ def test_there_is_a_forecast_if_the_gang_would_fit_once_all_have_ended_that_will
     if isinstance(plan_gang(problem.snapshot, ask), Plan):
         return
     left = after(problem.snapshot, [ending for ending in endings if ending.at != float("inf")])
-    assert (foresee(problem.snapshot, ask, endings) is not None) == isinstance(plan_gang(left, ask), Plan)
+    assert (find_forecast(problem.snapshot, ask, endings) is not None) == isinstance(plan_gang(left, ask), Plan)
 
 
 @given(case=forecasts(classes=3))
 def test_at_the_time_of_the_forecast_its_nodes_hold_the_gang(case: tuple[Problem, list[Ending]]) -> None:
     problem, endings = case
-    forecast = foresee(problem.snapshot, problem.ask, endings)
+    forecast = find_forecast(problem.snapshot, problem.ask, endings)
     if forecast is None or forecast.at is None:
         return
     inside = {name: problem.snapshot.nodes[name] for name in forecast.nodes}

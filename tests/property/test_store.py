@@ -25,7 +25,7 @@ from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.membership import provisional
 from serried.cluster.usage import ClaimKind
-from serried.plan.quorum import GroupMembers, Standing, find_standing
+from serried.plan.quorum import GroupMembers, MemberState, find_member_state
 from serried.rules.all import RULES
 from tests.support.memory import read_memory
 
@@ -319,10 +319,10 @@ class Model:
         self.slots.pop(uid, None)
 
 
-LISTED = (Standing.BOUND, Standing.TERMINATING, Standing.WAITING, Standing.GATED, Standing.REFUSED)
+LISTED = (MemberState.BOUND, MemberState.TERMINATING, MemberState.WAITING, MemberState.GATED, MemberState.REFUSED)
 
 
-def list_standing(found: GroupMembers) -> dict[str, Standing]:
+def list_standing(found: GroupMembers) -> dict[str, MemberState]:
     """How each member stands, by its UID."""
     return {pod.uid: standing for standing in LISTED for pod in getattr(found, standing.value)}
 
@@ -482,9 +482,9 @@ class StoreMachine(RuleBasedStateMachine):
             without = {pod.uid for pod in members.of_group(key)[::2]}
             assert members.count_placed(key, without) == members.classify(key, without).placed_by_leaf
             assert list_standing(members.classify(key, without)) == {
-                pod.uid: find_standing(pod, self.store.schedulers)
+                pod.uid: find_member_state(pod, self.store.schedulers)
                 for pod in members.of_group(key)
-                if pod.uid not in without and find_standing(pod, self.store.schedulers) in LISTED
+                if pod.uid not in without and find_member_state(pod, self.store.schedulers) in LISTED
             }
             assert found.waiting == members.in_order(key, found.waiting)
             for standing in LISTED:

@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.plan.packing import Path, leave_largest, share_out
+from serried.plan.packing import Path, distribute, leave_largest
 
 PLENTY = 1_000_000
 
@@ -35,7 +35,7 @@ def list_cheapest(count: int, rooms: Mapping[Path, int]) -> list[tuple[Path, ...
 def split(count: int, rooms: Mapping[Path, int], steps: int) -> dict[Path, int]:
     """Shares of the narrowest domains, level by level as the planner does it."""
     given_out: dict[Path, int] = {}
-    for share, name in share_out(count, rooms, steps):
+    for share, name in distribute(count, rooms, steps):
         inside = {path[1:]: room for path, room in rooms.items() if path[0] == name}
         deeper = split(share, inside, steps) if len(next(iter(inside))) else {(): share}
         given_out.update({(name, *path): part for path, part in deeper.items()})

@@ -181,7 +181,7 @@ def settle(grove: Grove, ask: PlanRequest, running: str, nodes: dict[str, str]) 
 @given(grove=groves(), closed=st.frozensets(st.integers(0, 7).map("n{}".format)))
 def test_nodes_to_avoid_are_as_good_as_gone(grove: Grove, closed: frozenset[str]) -> None:
     left = {name: found for name, found in grove.snapshot.nodes.items() if name not in closed}
-    answer = plan_group(grove.snapshot, grove.ask.avoiding(closed))
+    answer = plan_group(grove.snapshot, grove.ask.closing(closed))
     if isinstance(answer, Plan):
         assert closed.isdisjoint(answer.nodes.values())
     assert isinstance(answer, Plan) == isinstance(plan_group(Snapshot(left, {}, rules=PLAN_RULES), grove.ask), Plan)

@@ -29,7 +29,7 @@ from serried.api.names import IllegalTransition
 from serried.api.pod import Pod, Shape
 from serried.api.reservation import Reservation, Slot
 from serried.cluster.members import Members
-from serried.plan.quorum import Standing, count_missing
+from serried.plan.quorum import MemberState, count_missing
 
 
 class CycleStage(StrEnum):
@@ -537,5 +537,5 @@ def describe_standing(reservation: Reservation, group: PodGroup, members: Member
     """All that a gang's members and its commit are to its repair, beside its vacancies. O(PodGroups of the tree)."""
     placed = members.count_placed(group.key)
     short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))
-    kinds = [each for each in Standing if any(True for _ in members.iterate_standing(group.key, each))]
+    kinds = [each for each in MemberState if any(True for _ in members.iterate_standing(group.key, each))]
     return bool(reservation.committed), count_missing(group.tree, placed) == 0, short, *kinds

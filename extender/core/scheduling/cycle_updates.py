@@ -21,7 +21,7 @@ from extender.core.scheduling.seating import Seating
 from serried.api.group import PodGroup
 from serried.api.pod import Phase, Pod
 from serried.api.verdict import Reason, Verdict
-from serried.plan.quorum import Standing, find_standing
+from serried.plan.quorum import MemberState, find_member_state
 
 
 class CycleUpdates:
@@ -129,7 +129,7 @@ class CycleUpdates:
             pod is not None
             and ours
             and uid not in cycle.bound
-            and find_standing(pod, self._store.schedulers) is Standing.WAITING
+            and find_member_state(pod, self._store.schedulers) is MemberState.WAITING
         ):
             cycle.note_late(uid, pod.shape)
         else:

@@ -33,7 +33,7 @@ from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.membership import owner_of_provisional
 from serried.ops.steps import Work, sort_in_steps
-from serried.plan.quorum import GroupMembers, date_quorum, is_whole
+from serried.plan.quorum import GroupMembers, find_quorum_time, is_whole
 from serried.plan.request import Turn, Waiting
 
 _ERROR_SECONDS = 10.0
@@ -346,7 +346,7 @@ class GroupScheduler:
 
     def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
         """Since when the quorum is there, in loop seconds: not only since this instance leads, or runs."""
-        now, created = self._clock(), date_quorum(group.tree, group_members)
+        now, created = self._clock(), find_quorum_time(group.tree, group_members)
         since = now if created is None else created - self._begun
         return max(state.hindered, now if now - since < _FRESH_SECONDS else since)
 

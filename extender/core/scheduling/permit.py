@@ -31,7 +31,7 @@ from serried.api.resources import capacity, subtract
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.plan.fit import admits, slots
-from serried.plan.quorum import Standing, count_missing
+from serried.plan.quorum import MemberState, count_missing
 from serried.plan.revalidate import keeps_rules
 
 
@@ -272,7 +272,7 @@ class Permit:
         return not keeps_rules(members, nodes, leaving, now)
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
-        return next(self._store.members.iterate_standing(cycle.reservation.group, Standing.BOUND), None)
+        return next(self._store.members.iterate_standing(cycle.reservation.group, MemberState.BOUND), None)
 
     def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
         """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""

@@ -184,7 +184,7 @@ class KeptSlotPlanner:
         rest = leave_out(ask, kept_slots, self._store.nodes)
         if not rest.members:
             return Plan(domain, kept_slots)
-        found = self._plan(rest.avoiding(self._find_outgrown(kept_slots, ask.members)))
+        found = self._plan(rest.closing(self._find_outgrown(kept_slots, ask.members)))
         if isinstance(found, Plan):
             return Plan(domain, {**kept_slots, **found.nodes})
         return Plan(domain, kept_slots) if ask.need <= len(kept_slots) else None

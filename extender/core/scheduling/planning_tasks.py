@@ -125,7 +125,7 @@ class PlanningTask:
     def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
         """Whether it answers this question."""
         same = len(leaving) == len(self.leaving) and all(map(operator.is_, leaving, self.leaving))
-        return same and self.request.asks_the_same(request)
+        return same and self.request.is_equivalent(request)
 
 
 _MAX_BEGUN = 2
@@ -406,7 +406,7 @@ class PlanningTasks:
         key = group or GroupKey("", "")
         return self._answer(PlanningTask(key, TaskKind.PLAN, request, tuple(leaving), make), straight_seconds)
 
-    def foresee(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
+    def find_forecast(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
         """A group's forecast. Raises Unfinished; the answer is given once."""
         found: Forecast | None = self._answer(PlanningTask(group, TaskKind.FORECAST, request, (), make)).found
         self._drop(group, TaskKind.FORECAST)
@@ -664,7 +664,7 @@ class PlanningTasks:
             if left <= 0 or not (report := self._answer_for(each, left)).finished:
                 break
             reports.append(report)
-        return Said(reports, capacity.pack(made, task.names))
+        return Said(reports, capacity.export_tables(made, task.names))
 
     def _answer_for(self, task: PlanningTask, seconds: float) -> Report:
         begun = self._stopwatch()
@@ -688,7 +688,7 @@ class PlanningTasks:
             task.done = True
             return
         self._failure_pause = 0.0
-        self._context.store.capacity.adopt(said.packed, task.names, task.version)
+        self._context.store.capacity.import_tables(said.packed, task.names, task.version)
         for each, report in zip((task, *task.riders), said.reports, strict=False):
             each.spent = report.seconds
             if report.finished:

@@ -68,7 +68,7 @@ class QueueOrder:
 
     def raised_priority(self, waiting: Waiting) -> int:
         """The priority with which a group counts by now."""
-        return self._ageing.raised(waiting, self._clock())
+        return self._ageing.raise_priority(waiting, self._clock())
 
     def note_levels(self) -> None:
         """Look which priorities there are: waiting raises a gang from one of these to the next."""

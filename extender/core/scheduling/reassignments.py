@@ -69,7 +69,7 @@ class Reassignments:
             return
         cycle.note_refill(tried)
         out = gang.find_exclusions(late, self._clock(), self._store)
-        request = build_joining_request(cycle, late, 0, out.pairs, self._store).avoiding(out.nodes)
+        request = build_joining_request(cycle, late, 0, out.pairs, self._store).closing(out.nodes)
         answer = self._planner.plan(request)
         if isinstance(answer, Plan):
             for pod in late:
@@ -153,9 +153,9 @@ class Reassignments:
         """Find one member another slot in the cycle's domain, of those that it was offered; whether there was one."""
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         out = gang.find_exclusions([pod], now, self._store)
-        request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).avoiding(out.nodes)
+        request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).closing(out.nodes)
         if pod.uid not in cycle.reservation.committed:  # what was offered may be a sample, and those have to go on
-            request = request.avoiding(gang.unoffered([pod], now, self._store.nodes))
+            request = request.closing(gang.unoffered([pod], now, self._store.nodes))
         answer = self._planning.plan_at_once(request)
         if isinstance(answer, Verdict):
             return False

@@ -33,7 +33,7 @@ from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
 from serried.plan.eviction import Unit
-from serried.plan.quorum import GroupMembers, Standing
+from serried.plan.quorum import GroupMembers, MemberState
 from serried.plan.request import Plan, PlanRequest
 
 _RETRY_SECONDS = 60.0
@@ -248,7 +248,7 @@ class SchedulingCycle:
         )
         if isinstance(request, Verdict):
             return request
-        return replace(request, group_priority=self._store.priorities.find_own(group.key)).avoiding(out.nodes)
+        return replace(request, group_priority=self._store.priorities.find_own(group.key)).closing(out.nodes)
 
     def _find_wait(self, state: GroupState) -> float:
         """For how many seconds the quorum of a group is there."""
@@ -283,7 +283,7 @@ class SchedulingCycle:
         Members that it alone can count for have no others. The others have them once something was refused.
         """
         unoffered = state.unoffered(request.members, self._clock(), self._store.nodes)
-        offered = request.keeping_to_offers(unoffered)
+        offered = request.closing_unoffered(unoffered)
         if not unoffered or all(pod.counted_elsewhere for pod in request.members):
             return offered
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
@@ -371,7 +371,7 @@ class SchedulingCycle:
             if self._held.needs_activation(pod):
                 cycle.put_aside(uid, pod.said)
         members, reservation = self._store.members, cycle.reservation
-        waiting = members.iterate_standing(cycle.group.key, Standing.WAITING)
+        waiting = members.iterate_standing(cycle.group.key, MemberState.WAITING)
         late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
         cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
 

@@ -152,14 +152,14 @@ class Preemptions(Feature):
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
         """Return who goes for a gang that was just refused; else what is said of it."""
         gang, waiting, request, now = refused.gang, refused.waiting, refused.request, self._clock()
-        asked, request = request, request.avoiding(self._queue.closed_to(waiting, request))
+        asked, request = request, request.closing(self._queue.closed_to(waiting, request))
         if refusal.reason is Reason.BEHIND_HEAD:
             asked = request  # it would fit but for these nodes
         refusals, taken = gang.refusals, frozenset[str]()
         if refusals.spared or refusals.occupied:
-            request = request.avoiding(refusals.find_spared(request.members, now, self._store))
+            request = request.closing(refusals.find_spared(request.members, now, self._store))
             taken = refusals.find_occupied(now, self._store)
-        found = self.consider(gang, waiting, request.avoiding(taken), refusal, refused.opens_in, len(taken))
+        found = self.consider(gang, waiting, request.closing(taken), refusal, refused.opens_in, len(taken))
         if (search := gang.memory.find(Search)) is not None:
             search.asked = asked
         return found

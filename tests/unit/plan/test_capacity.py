@@ -133,7 +133,7 @@ def test_what_a_copy_has_counted_the_original_need_not_count_again() -> None:
     capacity, copied = Capacity(nodes, {}), Capacity(dict(nodes), {})
     shape = pod("p").cpu(1).value().shape
     assert count_nodes(copied, shape) == 3
-    capacity.adopt(copied.pack(0, nodes), tuple(nodes), capacity.version)
+    capacity.import_tables(copied.export_tables(0, nodes), tuple(nodes), capacity.version)
     nodes["n1"] = node("n1").cpu(1).value()
     capacity.note_node(None, nodes["n1"])
     assert not capacity.count_missing([shape])
@@ -147,8 +147,8 @@ def test_a_copy_hands_over_no_more_than_is_read_at_once(monkeypatch: pytest.Monk
     copied = Capacity(nodes, {})
     for shape in shapes:
         copied.table(shape)
-    assert len(copied.pack(0, nodes)) == 2
-    assert len(copied.pack(4, nodes)) == 1
+    assert len(copied.export_tables(0, nodes)) == 2
+    assert len(copied.export_tables(4, nodes)) == 1
 
 
 def test_what_is_known_of_a_time_that_is_forgotten_is_not_taken_over() -> None:
@@ -159,7 +159,7 @@ def test_what_is_known_of_a_time_that_is_forgotten_is_not_taken_over() -> None:
     version = capacity.version
     for index in range(10_000):
         capacity.note_used(f"gone-{index}")
-    capacity.adopt(copied.pack(0, nodes), tuple(nodes), version)
+    capacity.import_tables(copied.export_tables(0, nodes), tuple(nodes), version)
     assert capacity.count_missing([shape])
 
 
@@ -167,17 +167,17 @@ def test_the_class_that_was_asked_for_last_is_measured_in_all_and_by_key() -> No
     nodes = cluster(6)
     used: dict[str, dict[str, int]] = {}
     capacity = Capacity(nodes, used)
-    assert capacity.measure_latest() == (0, {})
+    assert capacity.measure_latest_shape() == (0, {})
     shape = pod("p").cpu(1).value().shape
     capacity.table(shape)
     capacity.domains_by_node((ZONE,))
-    assert capacity.measure_latest() == (24, {ZONE: 12})
+    assert capacity.measure_latest_shape() == (24, {ZONE: 12})
 
     used["n0"] = {"cpu": 4000}
     capacity.note_used("n0")
     used["n4"] = {"cpu": 2000}
     capacity.note_used("n4")
-    assert capacity.measure_latest() == (18, {ZONE: 10})
+    assert capacity.measure_latest_shape() == (18, {ZONE: 10})
 
 
 def test_what_nodes_hold_empty_follows_nodes_and_not_what_runs_on_them() -> None:

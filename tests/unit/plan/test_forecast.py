@@ -7,7 +7,7 @@ import pytest
 
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.plan.forecast import Ending, Forecast, foresee
+from serried.plan.forecast import Ending, Forecast, find_forecast
 from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import RACK, NodeBuilder, PodBuilder, node, pod
 from tests.support.rules import PLAN_RULES
@@ -32,52 +32,52 @@ def gang(count: int, template: PodBuilder | None = None) -> list[Pod]:
 
 def test_the_rack_that_is_empty_first_is_the_forecast() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("a2", FOUR, 99.0), Ending("b1", FOUR, 50.0), Ending("b2", FOUR, 60.0)]
-    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), 60.0)
+    assert find_forecast(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), 60.0)
 
 
 def test_without_a_key_those_nodes_count_that_are_free_first_anywhere() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("a2", FOUR, 99.0), Ending("b1", FOUR, 50.0), Ending("b2", FOUR, 60.0)]
-    assert foresee(RACKS, PlanRequest(gang(2), 2), endings) == Forecast("", frozenset({"a1", "b1"}), 50.0)
+    assert find_forecast(RACKS, PlanRequest(gang(2), 2), endings) == Forecast("", frozenset({"a1", "b1"}), 50.0)
 
 
 def test_a_node_is_free_when_enough_of_its_pods_have_ended() -> None:
     endings = [Ending("a1", ONE, float(time)) for time in (10, 20, 30)]
     two = gang(2, pod("p").cpu(1))
-    assert foresee(RACKS, PlanRequest(two, 2, RACK), endings) == Forecast("a", frozenset({"a1"}), 20.0)
+    assert find_forecast(RACKS, PlanRequest(two, 2, RACK), endings) == Forecast("a", frozenset({"a1"}), 20.0)
 
 
 def test_only_the_gangs_own_rack_counts_if_it_has_one() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 50.0)]
-    found = foresee(RACKS, PlanRequest(gang(1), 1, RACK, pinned=frozenset({"b"})), endings)
+    found = find_forecast(RACKS, PlanRequest(gang(1), 1, RACK, pinned=frozenset({"b"})), endings)
     assert found == Forecast("b", frozenset({"b1"}), 50.0)
 
 
 def test_a_node_that_the_members_may_not_use_is_no_help() -> None:
     picky = gang(1, pod("p").cpu(4).selecting("gpu", "yes"))
-    assert foresee(RACKS, PlanRequest(picky, 1), [Ending("a1", FOUR, 10.0)]) is None
+    assert find_forecast(RACKS, PlanRequest(picky, 1), [Ending("a1", FOUR, 10.0)]) is None
 
 
 def test_pods_whose_end_nobody_knows_are_taken_to_end_last_and_there_is_no_time_then() -> None:
     endings = [Ending("a1", FOUR, None), Ending("b1", FOUR, 50.0), Ending("b2", FOUR, None)]
-    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
-    assert foresee(RACKS, PlanRequest(gang(1), 1, RACK), endings) == Forecast("b", frozenset({"b1"}), 50.0)
+    assert find_forecast(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
+    assert find_forecast(RACKS, PlanRequest(gang(1), 1, RACK), endings) == Forecast("b", frozenset({"b1"}), 50.0)
 
 
 def test_of_nodes_that_nobody_can_time_those_with_fewer_pods_come_first() -> None:
     busy = [Ending("a1", ONE, None)] * 4 + [Ending("b1", FOUR, None)]
-    assert foresee(RACKS, PlanRequest(gang(1), 1), busy) == Forecast("", frozenset({"b1"}), None)
+    assert find_forecast(RACKS, PlanRequest(gang(1), 1), busy) == Forecast("", frozenset({"b1"}), None)
 
 
 def test_of_racks_that_nobody_can_time_the_one_in_which_the_fewest_pods_have_to_end_comes_first() -> None:
     snapshot = Snapshot(RACKS.nodes, {**RACKS.used, "b2": {}}, rules=PLAN_RULES)
     endings = [Ending(name, FOUR, None) for name in ("a1", "a2", "b1")]
-    found = foresee(snapshot, PlanRequest(gang(2), 2, RACK), endings)
+    found = find_forecast(snapshot, PlanRequest(gang(2), 2, RACK), endings)
     assert found == Forecast("b", frozenset({"b1", "b2"}), None)
 
 
 def test_what_is_doubted_more_is_taken_to_end_later() -> None:
     endings = [Ending("a1", FOUR, None, doubt=1), *[Ending(name, FOUR, None) for name in ("a2", "b1", "b2")]]
-    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
+    assert find_forecast(RACKS, PlanRequest(gang(2), 2, RACK), endings) == Forecast("b", frozenset({"b1", "b2"}), None)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_rack_that_others_have_for_themselves(leaves: float | None, expected: 
     rest = [Ending("a1", (("cpu", 2000),), 10.0), Ending("a2", FOUR, 20.0)]
     own = [Ending("b1", FOUR, 50.0), Ending("b2", FOUR, 60.0)]
     ask = PlanRequest(gang(2), 2, RACK, taken=frozenset({"a"}), exclusive=True)
-    assert foresee(RACKS, ask, [*theirs, *rest, *own]) == expected
+    assert find_forecast(RACKS, ask, [*theirs, *rest, *own]) == expected
 
 
 def test_a_rack_that_is_closed_though_nobody_is_there_stays_closed() -> None:
     ask = PlanRequest(gang(1), 1, RACK, taken=frozenset({"a", "b"}))
-    assert foresee(RACKS, ask, [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 20.0)]) is None
+    assert find_forecast(RACKS, ask, [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 20.0)]) is None
 
 
 def test_a_tree_is_foreseen_as_soon_as_its_groups_fit_though_slots_for_all_were_free_before() -> None:
@@ -116,30 +116,30 @@ def test_a_tree_is_foreseen_as_soon_as_its_groups_fit_though_slots_for_all_were_
     parts = [replace(part, members=tuple(members[i * 4 : i * 4 + 4])) for i, part in enumerate(parts)]
     ask = PlanRequest(tuple(members), 8, parts=tuple(parts), wanted=2)
     endings = [Ending(name, FOUR, float(1 + int(name[1:3]))) for name in used]
-    found = foresee(Snapshot(nodes, used, rules=PLAN_RULES), ask, endings)
+    found = find_forecast(Snapshot(nodes, used, rules=PLAN_RULES), ask, endings)
     assert found is not None
     assert (found.at, {name[:3] for name in found.nodes}) == (2.0, {"r00", "r01"})
 
 
 def test_a_gang_that_would_not_fit_if_all_of_them_ended_has_none() -> None:
     stays = [Ending("a1", FOUR, 10.0), Ending("a2", FOUR, float("inf")), Ending("b1", FOUR, None)]
-    assert foresee(RACKS, PlanRequest(gang(2), 2, RACK), stays) is None
+    assert find_forecast(RACKS, PlanRequest(gang(2), 2, RACK), stays) is None
 
 
 def test_members_of_several_shapes_are_planned_for_when_each_finds_room() -> None:
     mixed = [*gang(1), pod("s").cpu(1).uid("s").value()]
     endings = [Ending("a1", FOUR, 10.0), Ending("a2", ONE, 20.0)]
-    assert foresee(RACKS, PlanRequest(mixed, 2, RACK), endings) == Forecast("a", frozenset({"a1", "a2"}), 20.0)
+    assert find_forecast(RACKS, PlanRequest(mixed, 2, RACK), endings) == Forecast("a", frozenset({"a1", "a2"}), 20.0)
 
 
 def test_a_closed_node_is_no_help() -> None:
     endings = [Ending("a1", FOUR, 10.0), Ending("b1", FOUR, 20.0)]
-    found = foresee(RACKS, PlanRequest(gang(1), 1, closed=frozenset({"a1"})), endings)
+    found = find_forecast(RACKS, PlanRequest(gang(1), 1, closed=frozenset({"a1"})), endings)
     assert found == Forecast("", frozenset({"b1"}), 20.0)
 
 
 def test_a_pod_that_leaves_an_unknown_node_is_no_matter() -> None:
-    assert foresee(RACKS, PlanRequest(gang(1), 1), [Ending("gone", FOUR, 10.0)]) is None
+    assert find_forecast(RACKS, PlanRequest(gang(1), 1), [Ending("gone", FOUR, 10.0)]) is None
 
 
 def test_members_of_several_shapes_that_need_every_node_are_foreseen_when_the_last_one_is_empty() -> None:
@@ -147,7 +147,7 @@ def test_members_of_several_shapes_that_need_every_node_are_foreseen_when_the_la
     cluster = full(*(node(f"n{i:02}").rack("r") for i in range(20)))
     mixed = [kinds[i % 3].having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(20)]
     endings = [Ending(f"n{i:02}", FOUR, float(i)) for i in range(20)]
-    found = foresee(cluster, PlanRequest(mixed, 20, RACK), endings)
+    found = find_forecast(cluster, PlanRequest(mixed, 20, RACK), endings)
     assert found == Forecast("r", frozenset(cluster.nodes), 19.0)
 
 
@@ -158,7 +158,7 @@ def test_the_last_try_is_made_where_those_before_it_were_in_vain() -> None:
     members = [Pod("ns", f"m{i}", f"m{i}", Shape((wide, tall)[i % 2])) for i in range(20)]
     full_up = {"cpu": 4000, "memory": 4000}
     endings = [Ending(name, tuple(full_up.items()), float(place)) for place, name in enumerate(nodes)]
-    found = foresee(
+    found = find_forecast(
         Snapshot(nodes, dict.fromkeys(nodes, full_up), rules=PLAN_RULES), PlanRequest(members, 20, RACK), endings
     )
     assert found == Forecast("r", frozenset(nodes), 19.0)

@@ -37,7 +37,7 @@ def test_priority_comes_before_age_and_age_before_name() -> None:
     ],
 )
 def test_a_group_that_has_waited_counts_with(priority: int, waited: float, counts_as: int) -> None:
-    assert AGEING.raised(waiting("g", priority, 100.0), 100.0 + waited) == counts_as
+    assert AGEING.raise_priority(waiting("g", priority, 100.0), 100.0 + waited) == counts_as
 
 
 def test_a_group_that_has_risen_goes_before_those_that_came_later_on_its_new_level() -> None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from serried.api.group import Branch, Leaf
-from serried.plan.quorum import GroupMembers, classify, combine, date_quorum
+from serried.plan.quorum import GroupMembers, classify, find_quorum_time, sum_members
 from tests.support.builders import JobBuilder, PodBuilder, job, pod
 
 SCHEDULERS = frozenset({"serried"})
@@ -78,15 +78,15 @@ def stand(*pods: PodBuilder) -> GroupMembers:
     ],
 )
 def test_a_quorum_of_two_is_there_since(pods: list[PodBuilder], expected: int | None) -> None:
-    assert date_quorum(Leaf("", 2), stand(*pods)) == expected
+    assert find_quorum_time(Leaf("", 2), stand(*pods)) == expected
 
 
 def test_a_member_for_which_only_the_scheduler_finds_no_node_is_there_all_the_same() -> None:
     refused = replace(at(5).value(), device_claims=("gpu",), objection="no node has one")
-    assert date_quorum(Leaf("", 2), classify([at(3).value(), refused], SCHEDULERS)) == 5
+    assert find_quorum_time(Leaf("", 2), classify([at(3).value(), refused], SCHEDULERS)) == 5
 
 
 def test_a_tree_is_there_when_the_last_group_is_that_it_needs() -> None:
     leaves = {"a": stand(at(3), at(4)), "b": stand(at(8)), "c": stand(at(9))}
     tree = Branch("root", 2, None, (Leaf("a", 2), Leaf("b", 1), Leaf("c", 1), Leaf("missing", 1)))
-    assert date_quorum(tree, combine(leaves)) == 8
+    assert find_quorum_time(tree, sum_members(leaves)) == 8
