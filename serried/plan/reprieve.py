@@ -278,7 +278,7 @@ class PlanRemoval(SlotRemoval):
         self._kinds = group_classes(ask.members)
         self._rules: GangRules | None = None
         self._deciding: dict[int, bool] = {}
-        """Whether pods of a shape affect the rules of members, by the identity of the shape."""
+        """By identity of a shape: True if pods of the shape affect the rules of members."""
 
         self._ask = ask
         self._capacity = Capacity(removal.nodes, removal.used)

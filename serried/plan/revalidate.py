@@ -17,10 +17,11 @@ from serried.plan.rule import has_rules, read_rules
 
 
 def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> bool:
-    """Return whether all members of a plan find their nodes ``now`` as they were ``then``, in the order of the plan.
+    """Return whether each member still fits on its node, when members are placed in the order of the plan.
 
-    A node may have got more or less to give. One with other labels may be in another domain, so it will not do. Nor
-    does one that a rule keeps a member off by now: those are asked as for a new plan, with ``now`` without the members.
+    ``then`` has the nodes for which the plan was made, ``now`` the present state without the members. Allocatable
+    amounts may differ. A node with other labels does not count, because it may be in another domain. Rules are checked
+    as for a new plan.
     """
     members = [member for member in ask.members if member.uid in plan.nodes]
     if not _have_room(plan, members, then, now):
@@ -36,9 +37,9 @@ def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snap
 
 
 def keeps_rules(members: Collection[Pod], nodes: Mapping[str, str], leaving: Iterable[Pod], now: Snapshot) -> bool:
-    """Return whether the rules let members have their nodes in some order once the ``leaving`` pods have left theirs.
+    """Return whether rules allow members on their nodes, in some order, after the ``leaving`` pods have ended.
 
-    ``nodes`` are by member UID, and ``now`` counts the members there already. Says nothing of room.
+    ``nodes`` has the node name by member UID. ``now`` already counts the members on them. Resources are not checked.
     """
     classes = group_classes(members)
     if not has_rules(now, classes):
@@ -57,7 +58,7 @@ def keeps_rules(members: Collection[Pod], nodes: Mapping[str, str], leaving: Ite
 
 
 def _have_room(plan: Plan, members: Collection[Pod], then: Mapping[str, Node], now: Snapshot) -> bool:
-    """Whether each member finds its node as it was, and room there, all together."""
+    """Return whether all members together fit on their nodes, and these have the same labels as ``then``."""
     used: dict[str, Resources] = {}
     for member in members:
         name = plan.nodes[member.uid]

@@ -1,1 +1,1 @@
-"""The rules by which kube-scheduler filters nodes, one room for each kind of them."""
+"""The rules that restrict nodes because of other objects, in one package per group of kube-scheduler plugins."""

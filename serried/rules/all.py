@@ -1,8 +1,8 @@
-"""The one list of rules. A new rule is one folder beside this file, and one line here."""
+"""The list of all rules. A new rule is one package here, and one line in this list."""
 
 from serried.cluster.rule import RuleType
 from serried.rules.devices.cluster import DeviceClaims
-from serried.rules.extended.cluster import Uncounted
+from serried.rules.extended.cluster import ExtendedResources
 from serried.rules.features.cluster import DeclaredFeatures
 from serried.rules.neighbours.cluster import MatchingPods
 from serried.rules.neighbours.plan import NEIGHBOURS
@@ -10,10 +10,10 @@ from serried.rules.volumes.cluster import Volumes
 from serried.rules.volumes.plan import VOLUMES
 
 RULES = (
-    RuleType(Uncounted),
+    RuleType(ExtendedResources),
     RuleType(DeclaredFeatures),
     RuleType(Volumes, VOLUMES),
     RuleType(DeviceClaims),
     RuleType(MatchingPods, NEIGHBOURS),
 )
-"""In the order in which pods are asked about: each sees what those before it have made of a pod."""
+"""The rules in the order in which they are applied: each gets the pod as changed by the rules before it."""

@@ -1,1 +1,1 @@
-"""What nodes have of devices: DynamicResources of kube-scheduler."""
+"""Rules about devices of nodes: kube-scheduler's DynamicResources."""

@@ -1,8 +1,8 @@
-"""Names and numbers of amounts of devices: for a node how many it has, and for a pod how many it asks for.
+"""Names and quantities of device amounts: what a node has (`count_node`), and what a pod requests (`count_demand`).
 
-Each name is about a `Group` of sorts, whose devices are counted together. Requests for all devices of a node have names
-of their own. So has a `Kit`: the claims of a pod that ask for more than numbers of devices. A node has as many of it as
-kube-scheduler's own search would find devices for, pod after pod.
+A name stands for a `Group` of sorts that are counted together. Requests for all devices of a node have names of their
+own. So has a `Kit`: the claims of a pod that numbers do not describe. A node has as many of a kit as kube-scheduler's
+own search would find devices for, pod after pod.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from serried.rules.devices.inventory import Group, Inventory, Match, Sort
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """So many devices of any of these sorts."""
+    """A number of devices of any of these sorts."""
 
     sorts: Group
     count: int
@@ -28,28 +28,28 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All devices of a sort that a node has."""
+    """A request for all devices of a sort on a node."""
 
     sort: Sort
 
     tainted: Sort
-    """The same with those whose taints are not tolerated: while there is one, nobody gets all."""
+    """The sort that also has devices with taints that are not tolerated. If there is one, the request cannot be met."""
 
 
 class Option(NamedTuple):
-    """One of the alternatives of a request: so many devices of a sort."""
+    """An alternative of a request: a number of devices of a sort."""
 
     sort: Sort
 
     tainted: Sort | None
-    """Of a request for all devices: the same with those whose taints are not tolerated."""
+    """For a request for all devices: the sort that also has devices with taints that are not tolerated."""
 
     number: int
-    """How many; 0 for all that there are."""
+    """The number of devices; 0 for all."""
 
     admin: bool
     capacity: tuple[Amount, ...]
-    """How much of each device; what is not named is taken as the device says."""
+    """The requested capacity of each device; capacities that are not listed get the device's default."""
 
     name: str
 
@@ -58,107 +58,107 @@ class Part(NamedTuple):
     """A claim of a pod."""
 
     requests: tuple[tuple[str, tuple[Option, ...]], ...]
-    """By name, the alternatives in their order."""
+    """The alternatives by request name, in their order."""
 
     constraints: tuple[Constraint, ...]
 
     resource: str = ""
-    """The extended resource that it stands for: where a node shows that, no devices are taken."""
+    """The extended resource that it stands for. On nodes that list the resource, no devices are used."""
 
 
 class Kit(NamedTuple):
-    """What a pod asks for at once."""
+    """The claims of a pod that have to be met together."""
 
     parts: tuple[Part, ...]
 
     within: bool
-    """Whether devices take from counters that they share."""
+    """True if devices use shared counters."""
 
     def is_for(self, match: Match) -> bool:
-        """Whether a device can be of use."""
+        """Return whether a device may be used for the kit."""
         return not _list_sorts(self.parts).isdisjoint(match.sorts)
 
 
 @dataclass(slots=True)
 class Demand:
-    """What a pod's claims come to."""
+    """The sum of a pod's claims."""
 
     needs: list[Need] = field(default_factory=list)
 
     holding: list[Need] = field(default_factory=list)
-    """What claims ask for that hold their devices for this pod; once it is bound those themselves are counted."""
+    """The requests of claims allocated to this pod; once it is bound, the devices themselves are counted."""
 
     parts: list[Part] = field(default_factory=list)
     kit: Kit | None = None
-    """Its parts, if amounts of single sorts do not tell who fits."""
+    """The parts, if amounts of single sorts do not decide where they fit; else None."""
 
     open: bool = False
-    """Whether some of them have no devices yet."""
+    """True if some claims are not allocated."""
 
     every: list[Every] = field(default_factory=list)
-    """Of what it wants all devices of its node."""
+    """The requests for all devices."""
 
     present: list[Need] = field(default_factory=list)
-    """What must be there, in use or not: for administrators."""
+    """The requests for admin access: the devices must exist, whether in use or not."""
 
     terms: list[Terms] = field(default_factory=list)
-    """Where its claims that are allocated can be reached."""
+    """The nodes from which its allocated claims are reachable."""
 
     counted: Counter[str] = field(default_factory=Counter)
-    """The amounts of its shape that are counted here (`Pod.device_claims`)."""
+    """The amounts of the shape that are replaced by device amounts (`Pod.device_claims`)."""
 
-    mates: Key | None = None
-    """The claim that it shares with others, and that has no devices yet."""
+    shared_claim: Key | None = None
+    """The unallocated claim that it shares with other pods; None without one."""
 
     follows: bool = False
-    """Whether another one asks for these devices, and has to be placed first."""
+    """True if another pod requests these devices and has to be placed first."""
 
     obstacle: str = ""
     uncountable: str = ""
 
     resources: list[tuple[Sort, str]] = field(default_factory=list)
-    """The extended resources that it asks for, with the devices that may stand for them."""
+    """The requested extended resources, with the sorts of devices that provide them."""
 
     sorts: list[Sort] = field(default_factory=list)
-    """Those that are taken for it."""
+    """The sorts in use for it, to be released by `Amounts.register`."""
 
     def note(self, uncountable: str) -> bool:
-        """It asks for what cannot be counted, if the phrase is not empty; whether it does."""
+        """Record a phrase about what cannot be counted, if it is not empty. Return whether it is not."""
         self.uncountable = self.uncountable or uncountable
         return bool(uncountable)
 
 
 class Holders(NamedTuple):
-    """Who has which devices."""
+    """The allocated devices, for one node."""
 
     counted: Mapping[DeviceId, bool]
-    """Those of the node that are held, with whether a pod counts them itself."""
+    """The allocated devices of the node, with whether a known pod counts them in its amounts."""
 
     kits: Sequence[tuple[str, Kit, Match]]
-    """The devices of the node that a pod holds which asks for a kit, with its UID; also if it holds a share."""
+    """The devices of the node that a pod with a kit has, also as a share: UID, kit, and sorts of the device."""
 
     taken: Mapping[DeviceId, object]
-    """All that are held."""
+    """All allocated devices."""
 
     shares: Mapping[DeviceId, Mapping[Key, tuple[Amount, ...]]]
-    """All of which shares are held, by holder."""
+    """All allocated shares by device and claim."""
 
 
 class Amounts:
-    """What is asked for by now, so that nodes have amounts of it."""
+    """The amounts that known pods request, which nodes therefore need."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._kits: Counter[Kit] = Counter()
         self.endless: set[Kit] = set()
-        """Those for which there are too many ways to choose devices."""
+        """The kits for which the search takes too long."""
 
         self._every: Counter[Every] = Counter()
         self._present: Counter[Need] = Counter()
         self._resources: Counter[tuple[Sort, str]] = Counter()
 
     def register(self, demand: Demand, step: int) -> None:
-        """A pod more or less asks for these amounts."""
+        """Add (``step`` 1) or remove (-1) the amounts that a pod requests."""
         for sort in demand.sorts if step < 0 else ():
             self._inventory.release(sort)
         for need in (*demand.needs, *demand.holding):
@@ -183,23 +183,23 @@ class Amounts:
 
     @property
     def any_every(self) -> bool:
-        """Whether somebody wants all devices of a sort that a node has."""
+        """True if a pod requests all devices of a sort on its node."""
         return bool(self._every)
 
     @property
     def any_resources(self) -> bool:
-        """Whether somebody asks for an extended resource, which some nodes may show."""
+        """True if a pod requests an extended resource, which some nodes may list."""
         return bool(self._resources)
 
     def count_node(self, node: str, shown: Resources, holders: Holders) -> Resources:
-        """How much a node has of each name; ``shown`` is its own allocatable."""
+        """Return the amounts of a node by name; ``shown`` is its own allocatable."""
         matches = self._inventory.find(node)
         free = {key: match for key, match in matches.items() if holders.counted.get(key, True)}
         amounts: Counter[str] = Counter()
         alike = Counter(free.values())
         for group in self._inventory.groups:
             amounts[name_group(group)] = sum(count for match, count in alike.items() if _serves(group, match))
-        # What a device plugin shows there is taken before devices.
+        # A resource that a device plugin provides on the node is used before devices.
         for sort, resource in self._resources:
             own = frozenset([sort])
             for group in {own, *self._inventory.find_covering(own)}:
@@ -216,7 +216,7 @@ class Amounts:
         return {name: amount for name, amount in amounts.items() if amount}
 
     def _count_kits(self, kit: Kit, node: str, shown: Resources, holders: Holders) -> int:
-        """For how many such pods a node has devices: those that are free, and those that such pods have."""
+        """Return for how many pods with this kit the node has devices, including pods that have theirs already."""
         parts = tuple(part for part in kit.parts if not shown.get(part.resource))
         if self._inventory.lacks_slices(node) and any(not option.number for option in _list_options(parts)):
             return 0
@@ -231,8 +231,8 @@ class Amounts:
 
     def _list_pieces(
         self, parts: tuple[Part, ...], node: str, holders: Holders
-    ) -> tuple[tuple["_Piece", ...], tuple[Amount, ...]]:
-        """The devices of a node that are of use for a kit, in kube-scheduler's order, and what is left of counters."""
+    ) -> tuple[tuple["_Candidate", ...], tuple[Amount, ...]]:
+        """Return the devices of a node that a kit may use, in kube-scheduler's order, and the free counters."""
         sorts = _list_sorts(parts)
         attributes = [each.attribute for part in parts for each in part.constraints]
         measured = any(option.capacity for option in _list_options(parts))
@@ -249,7 +249,7 @@ class Amounts:
                 left.update({(pool, *name): amount for name, amount in self._count_left(key, holders).items()})
             shares = holders.shares.get(key)
             pieces.append(
-                _Piece(
+                _Candidate(
                     match.sorts,
                     tuple([self._read_attribute(key, name) for name in attributes]),
                     tuple([Amount((pool or "", *name), amount) for name, amount in device.consumes]),
@@ -262,7 +262,7 @@ class Amounts:
         return tuple(pieces), tuple(Amount(name, amount) for name, amount in sorted(left.items()))
 
     def _count_left(self, key: DeviceId, holders: Holders) -> Mapping[tuple[str, ...], int]:
-        """What is left of the counters of a device's pool; if one is overdrawn, nothing is left of any."""
+        """Return the free counters of a device's pool; all negative if one is overdrawn."""
         left = Counter(self._inventory.find_counters(key.pool))
         for other, device in self._inventory.list_partitions(key.pool):
             if other in holders.taken or other in holders.shares:
@@ -275,9 +275,9 @@ class Amounts:
         return None if value is None or isinstance(value, list) else (type(value), value)
 
     def count_demand(self, demand: Demand, held: Sequence[tuple[Match, bool]] | None) -> Counter[str]:
-        """How much a pod asks for of each name; ``held`` are the devices that it has if it is bound, or shares of."""
+        """Return what a pod requests, by name; ``held`` are the devices or shares that a bound pod has."""
         amounts: Counter[str] = Counter()
-        if held is None:  # of a bound pod these are among what it has
+        if held is None:  # for a bound pod these are in ``held``
             for every in demand.every:
                 others = [other for other in demand.every if other is not every]
                 amounts[_name_every(every)] += SHARES
@@ -303,7 +303,7 @@ def _serves(sorts: Group, match: Match) -> bool:
 
 @lru_cache(maxsize=1024)
 def name_group(group: Group) -> str:
-    """The name of the amount of these devices."""
+    """Return the name of the amount for a group."""
     return DEVICES + " or ".join(sorted(sort.name for sort in group))
 
 
@@ -312,10 +312,10 @@ def _name_every(every: Every) -> str:
 
 
 def _name_present(need: Need) -> str:
-    return f"{DEVICES}{need.count} {_tell(need)}, in use or not"
+    return f"{DEVICES}{need.count} {_name_sorts(need)}, in use or not"
 
 
-def _tell(need: Need) -> str:
+def _name_sorts(need: Need) -> str:
     return " or ".join(sorted(sort.name for sort in need.sorts))
 
 
@@ -365,53 +365,53 @@ def _sum_amounts(parts: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
 # --- the search ----------------------------------------------------------------------------------------------------
 
 
-class _Piece(NamedTuple):
-    """A device, as far as it matters to who asks: those that are alike are equal."""
+class _Candidate(NamedTuple):
+    """The properties of a device that matter to a kit. Interchangeable devices are equal."""
 
     sorts: Group
     values: tuple[object, ...]
-    """Of the attributes that constraints are about, None where it has none."""
+    """The values of the attributes in constraints, None if the device lacks one."""
 
     consumes: tuple[Amount, ...]
     capacities: tuple[Capacity, ...]
     shareable: bool
     held: bool
     shared: tuple[Amount, ...] | None
-    """What shares take of its capacities, None where nobody has a share."""
+    """The capacities used by shares; None if it is not shared yet."""
 
 
 class _Choice(NamedTuple):
-    """A device that is taken for a claim."""
+    """A device that is chosen for a claim."""
 
     place: int
     request: str
     option: Option
     takes: tuple[Amount, ...]
-    """Of its capacities."""
+    """The capacities that are used of it."""
 
     counts: bool
-    """Whether it takes from counters: of several shares the first one does."""
+    """True if it uses counters: only the first share of a device does."""
 
 
 _MAX_DEVICES = 32
-"""How many devices a claim can have (resource/v1 AllocationResultsMaxSize)."""
+"""The maximum number of devices of a claim (resource/v1 AllocationResultsMaxSize)."""
 
 _MAX_PODS = 1024
 _MAX_TRIES = 20_000
-"""How many devices are tried for all pods of a node."""
+"""The maximum number of devices to try for all pods of a node."""
 
 
 class _Endless(Exception):
-    """There are too many ways."""
+    """Raised when the search takes too long."""
 
 
 class _Failed(Exception):
-    """A constraint keeps a device out of a request for all: kube-scheduler goes no further."""
+    """Raised when a constraint excludes a device of a request for all: kube-scheduler's search ends there."""
 
 
 @lru_cache(maxsize=512)
-def _count_sets(parts: tuple[Part, ...], pieces: tuple[_Piece, ...], counters: tuple[Amount, ...]) -> int | None:
-    """For how many pods there are devices; None if that takes too long."""
+def _count_sets(parts: tuple[Part, ...], pieces: tuple[_Candidate, ...], counters: tuple[Amount, ...]) -> int | None:
+    """Return for how many pods there are devices; None if the search takes too long."""
     try:
         return _Search(parts, pieces, counters).count()
     except _Endless:
@@ -421,29 +421,29 @@ def _count_sets(parts: tuple[Part, ...], pieces: tuple[_Piece, ...], counters: t
 class _Search:
     """The search of upstream's allocator (1.37, dynamic-resource-allocation structured/internal/incubating).
 
-    It takes one request after the other, for each the first devices that do, and goes back where that leads nowhere.
+    It chooses the first fitting devices for one request after another, and backtracks if that leads nowhere.
     """
 
-    def __init__(self, parts: tuple[Part, ...], pieces: tuple[_Piece, ...], counters: tuple[Amount, ...]) -> None:
+    def __init__(self, parts: tuple[Part, ...], pieces: tuple[_Candidate, ...], counters: tuple[Amount, ...]) -> None:
         self._parts = parts
         self._pieces = pieces
-        kinds: dict[_Piece, int] = {}
+        kinds: dict[_Candidate, int] = {}
         self._kinds = [kinds.setdefault(piece, place) for place, piece in enumerate(pieces)]
         self._left = dict(counters)
         self._held = [piece.held for piece in pieces]
         self._shared = [Counter(dict(piece.shared or ())) for piece in pieces]
         self._sharers = [int(piece.shared is not None) for piece in pieces]
         self._users: list[list[int]] = [[] for _ in pieces]
-        """The claims that a device is taken for just now."""
+        """The claims for which each device is chosen at the moment."""
 
         self._chosen: list[list[_Choice]] = [[] for _ in parts]
         self._tries = 0
 
     def count(self) -> int:
-        """For how many pods there are devices."""
+        """Return for how many pods there are devices; UNLIMITED if they use up nothing."""
         for pods in range(_MAX_PODS):
             try:
-                if not self._go_on(0, 0):
+                if not self._search_from(0, 0):
                     return pods
             except _Failed:
                 return pods
@@ -452,12 +452,12 @@ class _Search:
         return UNLIMITED
 
     def _keep(self) -> bool:
-        """A pod has what it asks for; whether that takes anything from the next one."""
+        """Keep the devices of a pod. Return whether they are missing for the next one."""
         less = False
         for claim, chosen in enumerate(self._chosen):
             for choice in reversed(chosen):
                 if choice.option.admin:
-                    self._give_back(claim, choice)
+                    self._undo(claim, choice)
                     continue
                 if not self._pieces[choice.place].shareable:
                     self._users[choice.place].remove(claim)
@@ -466,22 +466,24 @@ class _Search:
             chosen.clear()
         return less
 
-    def _go_on(self, claim: int, request: int) -> bool:
-        """Find devices for a request and all that come after it."""
+    def _search_from(self, claim: int, request: int) -> bool:
+        """Choose devices for a request and for all after it. Return whether that succeeded."""
         if claim == len(self._parts):
             return True
         if request == len(self._parts[claim].requests):
-            return self._go_on(claim + 1, 0)
-        return any(self._take(claim, request, option, 0, 0) for option in self._parts[claim].requests[request][1])
+            return self._search_from(claim + 1, 0)
+        return any(
+            self._choose_next(claim, request, option, 0, 0) for option in self._parts[claim].requests[request][1]
+        )
 
-    def _take(self, claim: int, request: int, option: Option, done: int, start: int) -> bool:
-        """Find the next device for a request of which ``done`` are found, and all that comes after it."""
+    def _choose_next(self, claim: int, request: int, option: Option, done: int, start: int) -> bool:
+        """Choose the next device for a request that has ``done`` ones, then go on with the rest."""
         every = self._list_every(option) if not option.number else ()
         wanted = option.number or len(every)
         if not wanted or len(self._chosen[claim]) + wanted - done > _MAX_DEVICES:
             return False
         if done == wanted:
-            return self._go_on(claim, request + 1)
+            return self._search_from(claim, request + 1)
         tried: set[object] = set()
         for place in every[done : done + 1] if every else range(start, len(self._pieces)):
             alike = self._kinds[place], self._held[place], bool(self._users[place])
@@ -490,12 +492,12 @@ class _Search:
             choice = self._choose(claim, request, option, place)
             if choice is None:
                 continue
-            if self._take(claim, request, option, done + 1, place + 1):
+            if self._choose_next(claim, request, option, done + 1, place + 1):
                 return True
             self._chosen[claim].pop()
-            self._give_back(claim, choice)
+            self._undo(claim, choice)
             if not self._pieces[place].shareable:
-                tried.add(alike)  # another one like it would do no better
+                tried.add(alike)  # an identical device would fail as well
         return False
 
     def _list_every(self, option: Option) -> list[int]:
@@ -506,7 +508,7 @@ class _Search:
         ]
 
     def _choose(self, claim: int, request: int, option: Option, place: int) -> _Choice | None:
-        """Take a device; None if it cannot be had."""
+        """Choose a device. Return None if that is not possible."""
         self._tries += 1
         if self._tries > _MAX_TRIES:
             raise _Endless
@@ -535,7 +537,7 @@ class _Search:
         self._chosen[claim].append(choice)
         return choice
 
-    def _give_back(self, claim: int, choice: _Choice) -> None:
+    def _undo(self, claim: int, choice: _Choice) -> None:
         piece = self._pieces[choice.place]
         for counter, amount in piece.consumes if choice.counts else ():
             self._left[counter] += amount
@@ -545,7 +547,7 @@ class _Search:
         else:
             self._users[choice.place].remove(claim)
 
-    def _meets_constraints(self, claim: int, request: str, option: Option, piece: _Piece) -> bool:
+    def _meets_constraints(self, claim: int, request: str, option: Option, piece: _Candidate) -> bool:
         first = sum(len(part.constraints) for part in self._parts[:claim])
         for place, constraint in enumerate(self._parts[claim].constraints, first):
             if not _is_about(constraint, request, option):
@@ -567,9 +569,9 @@ def _is_about(constraint: Constraint, request: str, option: Option) -> bool:
 
 
 def _measure(
-    piece: _Piece, asked: tuple[Amount, ...], shared: Mapping[tuple[str, ...], int]
+    piece: _Candidate, asked: tuple[Amount, ...], shared: Mapping[tuple[str, ...], int]
 ) -> tuple[Amount, ...] | None:
-    """What a request takes of a device's capacities; None if they do not do (consumable_capacity.go)."""
+    """Return the capacities that a request uses of a device; None if they do not suffice (consumable_capacity.go)."""
     wanted = dict(asked)
     if not wanted.keys() <= {each.name for each in piece.capacities}:
         return None
@@ -583,7 +585,7 @@ def _measure(
 
 
 def _round_up(capacity: Capacity, asked: int | None) -> int | None:
-    """What a request for so much of a capacity comes to; None if it is against the device's policy."""
+    """Return the amount used by a request for part of a capacity; None if the device's policy forbids it."""
     if asked is None:
         return capacity.amount if capacity.default is None else capacity.default
     if capacity.values:

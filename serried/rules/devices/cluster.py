@@ -1,12 +1,12 @@
-"""What pods ask of devices, as amounts of which nodes have so many (kube-scheduler's plugin DynamicResources).
+"""Counts devices as amounts: pods request them by their claims, nodes have them (kube-scheduler's DynamicResources).
 
-Each name of an amount is about a `Group` of sorts of devices. A node has the devices of any of its sorts, but for those
-that a claim holds whose only consumer is no pod of the cluster that still runs or waits. A pod asks for what its claims
-ask for; a bound one for the devices that its claims hold. So plans see what is free, and what victims would leave.
+The name of an amount stands for a `Group` of sorts of devices. A node has all devices of these sorts, except those
+allocated to a claim whose only consumer is no known active pod. A pod requests what its claims request, a bound pod has
+the devices allocated to its claims. So plans see which devices are free, and which ones victims would free.
 
-Requests for all devices of a node are amounts of their own, and so are claims that need more than numbers: constraints,
-alternatives, and devices that are parts of others or that claims share. What cannot be told by amounts is left to the
-scheduler, and the pod says what that is (`Pod.uncountable`).
+Requests for all devices of a node have amounts of their own. So have claims that numbers do not describe: those with
+constraints, alternatives, partitions or shared devices. What amounts cannot express is left to kube-scheduler, and the
+pod says so (`Pod.uncountable`).
 """
 
 from collections import Counter
@@ -46,11 +46,11 @@ from serried.rules.devices.amounts import Amounts, Demand, Every, Holders, Kit, 
 from serried.rules.devices.inventory import Inventory, Match, Sort, Wish
 
 _KINDS = (DeviceClass, ResourceSlice, ResourceClaim, DeviceTaintRule)
-"""What there must be of all to count devices."""
+"""The kinds that must be known completely before devices are counted."""
 
 
 class DeviceClaims(Rule):
-    """Counts devices in the shapes of pods and in the amounts of nodes; where nobody claims any, that costs nothing."""
+    """Adds devices to the shapes of pods and to the amounts of nodes. It costs nothing while no pod claims devices."""
 
     reads = (DeviceClass,)
     concerns = staticmethod(attrgetter("claims_devices"))
@@ -61,11 +61,11 @@ class DeviceClaims(Rule):
         self.kinds = self._list_kinds()
 
         self.known = False
-        """Whether all slices and claims are known; else nothing is counted."""
+        """True if all objects of `_KINDS` are known; otherwise nothing is counted."""
 
         self._states: dict[type, KindState] = {}
         self._reading = ""
-        """What pods wait for while devices are not known, a phrase; "" if they need not wait."""
+        """A phrase about what is being listed, while pods wait for it; "" if they need not wait."""
 
         self._nodes = ground.nodes
         self._classes: Mapping[str, DeviceClass] = ground.held[DeviceClass]
@@ -74,14 +74,14 @@ class DeviceClaims(Rule):
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._leaders: dict[Key, str] = {}
-        """Which of the pods of a claim asks for its devices if several share it (`_rank`)."""
+        """By claim that several pods share: the UID of the pod that requests its devices (`_leader_key`)."""
 
         self._holders: dict[DeviceId, Key] = {}
         self._shares: dict[DeviceId, dict[Key, tuple[Amount, ...]]] = {}
         self._reserved: dict[str, dict[Key, None]] = {}
-        self._turned = Due[str]()
-        self._about: dict[Sort, dict[str, None]] = {}
-        """The pods (UIDs) that ask for devices of a sort, or hold some."""
+        self._changed_pods = Due[str]()
+        self._pods_of: dict[Sort, dict[str, None]] = {}
+        """The UIDs of the pods that request or have devices of a sort."""
 
         self._sorts_of: dict[str, frozenset[Sort]] = {}
         self._amounts = Amounts(self.inventory)
@@ -93,16 +93,16 @@ class DeviceClaims(Rule):
     # --- pods --------------------------------------------------------------------------------------------------
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:
-        """Return a pod with a shape of what is counted here; ``raw`` is remembered as what it came as."""
-        if not pod.claims_devices or _is_nobody_s_plan(raw):
+        """Return the pod with its devices as amounts, and remember it; ``raw`` is the pod from the watch."""
+        if not pod.claims_devices or _is_ignored(raw):
             self.forget(raw)
             return pod
         if not self.known and raw.counted:
-            return pod  # as it was where its devices were counted: in a replay
+            return pod  # a pod of a recorded snapshot has its amounts already
         self.wanted = self.wanted or (raw.pending and raw.linked)
         before = self._pods.get(raw.uid)
         self._pods[raw.uid] = raw
-        if before is None or _stand(before) != _stand(raw):
+        if before is None or _claim_state(before) != _claim_state(raw):
             self._leave_claims(before)
             for key in _list_claims(raw):
                 self._join_claim(key, raw)
@@ -114,13 +114,16 @@ class DeviceClaims(Rule):
         self._demands[raw.uid] = demand
         held = self._list_held(pod) if pod.bound else None
         self._index_sorts(raw.uid, frozenset(demand.sorts).union(*(match.sorts for match, _ in held or ())))
-        self._follow_inventory()
+        self._read_inventory()
         if not _is_counted(demand) and self.known:
             pod = replace(pod, awaits=pod.awaits or f"the devices that {pod.name} claims are being counted")
-        return self._dress(pod, demand, held)
+        return self._apply_amounts(pod, demand, held)
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """As `ask`, for a pod that does not exist: nothing is remembered, and claims may come with it."""
+        """Return a hypothetical pod with its devices as amounts; ``coming`` are claims to be created with it.
+
+        It is not remembered.
+        """
         if not pod.claims_devices:
             return pod
         self.wanted = True
@@ -130,21 +133,21 @@ class DeviceClaims(Rule):
             for sort in demand.sorts:
                 self.inventory.release(sort)
             demand = self._resolve(pod, coming)
-        if demand.kit or demand.every or demand.present:  # nodes have no amounts of what nobody asks for
+        if demand.kit or demand.every or demand.present:  # nodes only have amounts that existing pods request
             demand.note("what its claims ask for is more than numbers of devices")
             demand.kit, demand.every, demand.present = None, [], []
         self._amounts.register(demand, 1)
-        shown = self._dress(pod, demand, None)
+        shown = self._apply_amounts(pod, demand, None)
         self._amounts.register(demand, -1)
         return shown
 
     def forget(self, pod: Pod) -> None:
-        """Forget a pod that went."""
+        """Forget a deleted pod."""
         raw = self._pods.pop(pod.uid, None)
         if raw is None:
             return
         self._leave_claims(raw)
-        self._turned.discard(raw.uid)
+        self._changed_pods.discard(raw.uid)
         self._index_sorts(raw.uid, frozenset())
         self._release(raw.uid)
         self._touch_reserved(raw.uid)
@@ -153,11 +156,11 @@ class DeviceClaims(Rule):
         users = self._users.setdefault(key, {})
         leader, alone = self._pods[self._leaders[key]] if users else None, len(users) == 1
         users[raw.uid] = None
-        if leader is None or _rank(raw) < _rank(leader):
+        if leader is None or _leader_key(raw) < _leader_key(leader):
             self._leaders[key] = raw.uid
-            self._turn_users(key, leader, raw)
+            self._note_leader(key, leader, raw)
         elif alone:
-            self._turned.add(leader.uid)
+            self._changed_pods.add(leader.uid)
 
     def _leave_claims(self, raw: Pod | None) -> None:
         for key in _list_claims(raw) if raw is not None else ():
@@ -166,77 +169,77 @@ class DeviceClaims(Rule):
             if not users:
                 self._leaders.pop(key, None)
             elif self._leaders[key] == raw.uid:  # type: ignore[union-attr]
-                leader = min((self._pods[uid] for uid in users), key=_rank)
+                leader = min((self._pods[uid] for uid in users), key=_leader_key)
                 self._leaders[key] = leader.uid
-                self._turn_users(key, raw, leader)
+                self._note_leader(key, raw, leader)
             if len(users) == 1:
-                self._turned.update(users)
+                self._changed_pods.update(users)
 
-    def _turn_users(self, key: Key, before: Pod | None, leader: Pod) -> None:
-        """Another one leads the pods of a claim: if it is like the one before, to the others that is all the same."""
+    def _note_leader(self, key: Key, before: Pod | None, leader: Pod) -> None:
+        """Note that the leader of a claim's pods has changed. If both leaders are alike, only they are affected."""
         if before is not None and not _are_alike(before, leader):
-            self._turned.update(self._users[key])
+            self._changed_pods.update(self._users[key])
         elif before is not None:
-            self._turned.update(uid for uid in (before.uid, leader.uid) if uid in self._users[key])
+            self._changed_pods.update(uid for uid in (before.uid, leader.uid) if uid in self._users[key])
 
     def take_news(self) -> News | None:
-        """Return the pods, as they came, of which the shape may be another."""
-        self._follow_inventory()
-        return News(self._turned.take(AT_ONCE)) if self._turned else None
+        """Return some pods whose shape may have changed."""
+        self._read_inventory()
+        return News(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
     def _release(self, uid: str) -> None:
         demand = self._demands.pop(uid, None)
         if demand is not None:
             self._amounts.register(demand, -1)
 
-    def _follow_inventory(self) -> None:
-        sorts, self.inventory.turned = self.inventory.turned, set()
+    def _read_inventory(self) -> None:
+        sorts, self.inventory.changed_sorts = self.inventory.changed_sorts, set()
         if self._epoch != self.inventory.epoch or (sorts and self._amounts.any_every):
             self._epoch = self.inventory.epoch
-            self._turned.update(self._pods)
+            self._changed_pods.update(self._pods)
             self.inventory.touch_all()
         else:
             for sort in sorts:
-                self._turned.update(self._about.get(sort, ()))
+                self._changed_pods.update(self._pods_of.get(sort, ()))
         for sort in self.inventory.take_counted():
-            self._turned.update(self._about.get(sort, ()))
+            self._changed_pods.update(self._pods_of.get(sort, ()))
 
     def _index_sorts(self, uid: str, sorts: frozenset[Sort]) -> None:
         before = self._sorts_of.pop(uid, frozenset())
         if sorts:
             self._sorts_of[uid] = sorts
         for sort in before - sorts:
-            discard(self._about, sort, uid)
+            discard(self._pods_of, sort, uid)
         for sort in sorts - before:
-            self._about.setdefault(sort, {})[uid] = None
+            self._pods_of.setdefault(sort, {})[uid] = None
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def go_on(self) -> bool:
-        """Match a few devices with what is asked for; return whether there was anything to do."""
+        """Match some devices with sorts. Return whether there was any work."""
         return self.inventory.go_on()
 
     def take_nodes(self) -> Collection[str]:
-        """Return some nodes of which the amounts may be others now."""
-        self._follow_inventory()
+        """Return some nodes whose amounts may have changed."""
+        self._read_inventory()
         rematched, self.inventory.rematched = self.inventory.rematched, {}
         for device in rematched:
             if (key := self._holders.get(device)) is not None:
-                self._turned.update(uid for uid in self.claims[key].consumers if uid in self._pods)
+                self._changed_pods.update(uid for uid in self.claims[key].consumers if uid in self._pods)
         return self.inventory.changed.take(AT_ONCE)
 
     def offer(self, node: Node) -> Node:
-        """Return the node with the amounts of its devices; their attributes that are topology keys are labels of it."""
+        """Return the node with amounts for its devices, and with device attributes that are topology keys as labels."""
         if not self.known:
             return node
         if self._keys:
-            node = self._lend_labels(node)
+            node = self._add_labels(node)
         if self.inventory.find(node.name) or self._amounts.any_resources:
             amounts = self._amounts.count_node(node.name, node.allocatable, self._list_holders(node.name))
             return replace(node, allocatable={**node.allocatable, **amounts}) if amounts else node
         return node
 
-    def _lend_labels(self, node: Node) -> Node:
+    def _add_labels(self, node: Node) -> Node:
         lent: dict[str, str] = {}
         for key in self._keys.keys() - node.labels.keys():
             value = self.inventory.find_attribute(node.name, *key.rsplit("/", 1))
@@ -259,16 +262,16 @@ class DeviceClaims(Rule):
         return Holders(counted, kits, self._holders, self._shares)
 
     def _find_consumer(self, claim: ResourceClaim) -> Pod | None:
-        """The one pod for which a claim is reserved, if it is known and has not ended."""
+        """Return the only consumer of a claim if it is known and active; else None."""
         pod = self._pods.get(claim.consumers[0]) if len(claim.consumers) == 1 else None
         return pod if pod is not None and pod.phase is Phase.ACTIVE else None
 
     # --- what there is -----------------------------------------------------------------------------------------
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - all kinds are needed
-        """Note how much is known of a kind: devices are counted when all are known, or pods wait until that is certain.
+        """Note the state of the watch for a kind. Devices are counted once all kinds are known; until then pods wait.
 
-        kube-scheduler of 1.36 has no DeviceTaintRules by default.
+        kube-scheduler 1.36 has no DeviceTaintRules by default, so these may be missing.
         """
         self._states[kind] = state
         states = {each: self._states.get(each, KindState.IDLE) for each in _KINDS}
@@ -281,14 +284,14 @@ class DeviceClaims(Rule):
         reading = "devices are being listed" if listing else ""
         if (known, reading) != (self.known, self._reading):
             self.known, self._reading = known, reading
-            self._turned.update(self._pods)
+            self._changed_pods.update(self._pods)
 
     def note_labels(self, name: str) -> None:
-        """Note that a node came, has other labels, or went."""
+        """Note that a node was added or deleted, or has other labels."""
         self.inventory.note_node(name)
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """Note the topology keys of a PodGroup: attributes of devices may be labels of their nodes."""
+        """Note the topology keys of a PodGroup. Attributes of devices with such a key become node labels."""
         if before != after:
             known = set(self._keys)
             self._keys.update(key for key in after if "/" in key)
@@ -298,8 +301,8 @@ class DeviceClaims(Rule):
                 self.inventory.touch_all()
 
     def note_read(self, kind: type) -> None:  # noqa: ARG002 - it reads DeviceClasses only
-        """Note that a DeviceClass came, changed or went."""
-        self._turned.update(self._pods)
+        """Note that a DeviceClass has changed."""
+        self._changed_pods.update(self._pods)
 
     def _list_kinds(self) -> tuple[RuleKind, ...]:
         group, found = "resource.k8s.io", self.inventory
@@ -335,25 +338,25 @@ class DeviceClaims(Rule):
 
     def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         for claim in filter(None, (old, new)):
-            self._turned.update(self._users.get(claim.key, {}))
-            self._turned.update(uid for uid in claim.consumers if uid in self._pods)
+            self._changed_pods.update(self._users.get(claim.key, {}))
+            self._changed_pods.update(uid for uid in claim.consumers if uid in self._pods)
             self._touch(claim)
         if old is not None:
-            self._let_go(old)
+            self._remove_devices(old)
             for uid in old.consumers:
                 discard(self._reserved, uid, old.key)
         if new is not None:
-            self._hold(new)
+            self._add_devices(new)
             for uid in new.consumers:
                 self._reserved.setdefault(uid, {})[new.key] = None
 
-    def _hold(self, claim: ResourceClaim) -> None:
+    def _add_devices(self, claim: ResourceClaim) -> None:
         self._holders.update(dict.fromkeys(claim.devices, claim.key))
         for device, takes in claim.shares:
             before = self._shares.setdefault(device, {}).get(claim.key, ())
             self._shares[device][claim.key] = (*before, *takes)
 
-    def _let_go(self, claim: ResourceClaim) -> None:
+    def _remove_devices(self, claim: ResourceClaim) -> None:
         for device in claim.devices:
             if self._holders.get(device) == claim.key:
                 del self._holders[device]
@@ -412,16 +415,16 @@ class DeviceClaims(Rule):
         elif not claim.allocated and key in coming.shared:
             demand.note(f"several of them name ResourceClaim {ref.claim}")
         elif not claim.allocated and len(self._users.get(key, ())) > 1:
-            self._share(demand, pod, claim, self._pods[self._leaders[key]])
+            self._add_shared(demand, pod, claim, self._pods[self._leaders[key]])
             demand.counted[origin] += not demand.uncountable
         elif self._add_spec(demand, claim):
             demand.counted[origin] += 1
 
-    def _share(self, demand: Demand, pod: Pod, claim: ResourceClaim, leader: Pod) -> None:
-        """Add what a claim without devices asks for that pods share: where the leader is, all are.
+    def _add_shared(self, demand: Demand, pod: Pod, claim: ResourceClaim, leader: Pod) -> None:
+        """Add the requests of an unallocated claim that pods share: its leader requests the devices, others follow.
 
-        Whoever comes first gets the devices. So the leader stands for those that are like it, and may be placed before
-        them; others may have nodes where it has none.
+        The first pod to be scheduled gets the devices allocated. The leader stands for the pods that are like it, and
+        is placed before them. For different pods other nodes may be feasible.
         """
         rest, leads = Demand(), pod.uid == leader.uid
         self._add_spec(demand if leads else rest, claim)
@@ -430,14 +433,14 @@ class DeviceClaims(Rule):
         demand.note(rest.uncountable)
         if pod.shape.neighbours is not None and pod.shape.neighbours.beside is not None:
             demand.note("pods that share a claim have affinity to others, too")
-        elif demand.mates not in {None, claim.key}:
+        elif demand.shared_claim not in {None, claim.key}:
             demand.note("pods share several claims")
         else:
-            demand.mates = claim.key
+            demand.shared_claim = claim.key
             demand.follows = not leads and _are_alike(self._pods.get(pod.uid, pod), leader)
 
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
-        """Add what a claim asks for; whether all of that is counted."""
+        """Add the requests of a claim. Return whether all of them are counted."""
         spec = claim.spec
         if demand.note(spec.beyond and f"a claim asks for {spec.beyond}"):
             return False
@@ -450,11 +453,11 @@ class DeviceClaims(Rule):
         return not demand.uncountable
 
     def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[Option, ...]:
-        """Add what a request comes to at least; its alternatives."""
+        """Add the minimum of a request. Return its alternatives."""
         options = []
         for ask in request.alternatives:
-            sort = self._take(demand, claim, ask)
-            tainted = self._take(demand, claim, replace(ask, tolerations=TOLERATES_ALL)) if not ask.count else None
+            sort = self._find_sort(demand, claim, ask)
+            tainted = self._find_sort(demand, claim, replace(ask, tolerations=TOLERATES_ALL)) if not ask.count else None
             if sort is not None:
                 options.append(Option(sort, tainted, ask.count, ask.admin, ask.capacity, ask.name))
         if len(options) < len(request.alternatives) or not all(option.sort.limited for option in options):
@@ -469,14 +472,14 @@ class DeviceClaims(Rule):
             demand.every.append(Every(first.sort, first.tainted))
         return tuple(options)
 
-    def _take(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Sort | None:
+    def _find_sort(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Sort | None:
         found = self._classes.get(ask.device_class)
         if found is None:
             why = f"ResourceClaim {claim.key.name} names DeviceClass {ask.device_class}, which does not exist"
             demand.obstacle = demand.obstacle or why
             return None
         try:
-            sort = self.inventory.take(Wish(found.name, found.selectors, ask.selectors, ask.tolerations))
+            sort = self.inventory.acquire(Wish(found.name, found.selectors, ask.selectors, ask.tolerations))
         except Broken as error:
             demand.obstacle = demand.obstacle or f"the selector {error}"
             return None
@@ -484,7 +487,7 @@ class DeviceClaims(Rule):
         return sort
 
     def _add_resources(self, demand: Demand, pod: Pod) -> None:
-        """Add the extended resources of DeviceClasses."""
+        """Add the extended resources that DeviceClasses provide."""
         for name, count in pod.shape.requests:
             resource = name.removeprefix(PROVIDED)
             if resource not in pod.uncounted:
@@ -494,7 +497,7 @@ class DeviceClaims(Rule):
                 demand.note("several DeviceClasses name a resource" if classes else "nobody provides a resource")
                 continue
             try:
-                sort = self.inventory.take(Wish(classes[0].name, classes[0].selectors, (), ()))
+                sort = self.inventory.acquire(Wish(classes[0].name, classes[0].selectors, (), ()))
             except Broken as error:
                 demand.obstacle = demand.obstacle or f"the selector {error}"
                 continue
@@ -508,14 +511,14 @@ class DeviceClaims(Rule):
 
     # --- shapes ------------------------------------------------------------------------------------------------
 
-    def _dress(self, pod: Pod, demand: Demand, held: list[tuple[Match, bool]] | None) -> Pod:
+    def _apply_amounts(self, pod: Pod, demand: Demand, held: list[tuple[Match, bool]] | None) -> Pod:
         if not self.known:
             return replace(pod, obstacle=pod.obstacle or self._reading)
         amounts = self._amounts.count_demand(demand, held)
         terms = tuple(dict.fromkeys(demand.terms))
         shape = _count_shape(pod.shape, tuple(sorted(demand.counted.items())), tuple(sorted(amounts.items())), terms)
-        if demand.mates is not None and not demand.uncountable:
-            shape = _put_beside(shape, replace(share_claim(*demand.mates), follows=demand.follows))
+        if demand.shared_claim is not None and not demand.uncountable:
+            shape = _add_affinity(shape, replace(share_claim(*demand.shared_claim), follows=demand.follows))
         return replace(
             pod,
             shape=shape,
@@ -526,7 +529,7 @@ class DeviceClaims(Rule):
         )
 
     def _list_held(self, pod: Pod) -> list[tuple[Match, bool]]:
-        """The devices that a bound pod's claims hold for it alone, with whether that is a share only."""
+        """Return the devices allocated to a bound pod alone, each with whether it is only a share."""
         matches = self.inventory.find(pod.node)
         claims = [self.claims[key] for key in self._reserved.get(pod.uid, ())]
         own = [claim for claim in claims if claim.consumers == (pod.uid,)]
@@ -535,23 +538,23 @@ class DeviceClaims(Rule):
         return [(matches[device], shared) for device, shared in held if device in matches]
 
 
-def _is_nobody_s_plan(pod: Pod) -> bool:
-    """Whether a pod waits for devices and is in no gang: what it asks for decides about none, until it has its node."""
+def _is_ignored(pod: Pod) -> bool:
+    """Return whether a pod needs not be counted: it is pending, and neither in a gang nor nominated."""
     return pod.pending and not pod.linked and not pod.nominated
 
 
 def _list_claims(pod: Pod) -> list[Key]:
-    """The claims of a pod that have been made."""
+    """Return the existing claims of a pod."""
     return [Key(pod.namespace, ref.claim) for ref in pod.claim_refs if ref.claim]
 
 
 def _is_counted(demand: Demand) -> bool:
-    """Whether nodes have amounts of all that a pod asks for."""
+    """Return whether nodes already have amounts of all sorts that a pod requests."""
     return all(sort.counted for sort in demand.sorts)
 
 
 def _is_searched(demand: Demand) -> bool:
-    """Whether amounts of single sorts do not tell where a pod's devices are found."""
+    """Return whether amounts of single sorts do not decide where the devices are found, so that a search is needed."""
     if demand.uncountable or demand.obstacle or not demand.parts:
         return False
     options = [options for part in demand.parts for _, options in part.requests]
@@ -564,28 +567,28 @@ def _is_searched(demand: Demand) -> bool:
     )
 
 
-def _rank(pod: Pod) -> tuple[bool, str, str]:
-    """The least one of the pods that share a claim leads them: one that may still come."""
+def _leader_key(pod: Pod) -> tuple[bool, str, str]:
+    """Return the sort key for the leader among pods that share a claim. Pods that can still be scheduled come first."""
     return pod.phase is not Phase.ACTIVE or pod.deleting or pod.gated_by_others, pod.name, pod.uid
 
 
 def _are_alike(one: Pod, other: Pod) -> bool:
-    """Whether they are of one group, and where one may be, the other may."""
+    """Return whether two pods are of one group and have the same shape, so that the same nodes are feasible."""
     return (one.group, one.owner, one.shape) == (other.group, other.owner, other.shape)
 
 
-def _stand(pod: Pod) -> tuple[object, ...]:
-    """What decides who leads the pods of a claim, and who follows."""
-    return pod.claim_refs, _rank(pod), pod.group, pod.owner, pod.shape
+def _claim_state(pod: Pod) -> tuple[object, ...]:
+    """Return what determines who leads the pods of a claim, and who follows."""
+    return pod.claim_refs, _leader_key(pod), pod.group, pod.owner, pod.shape
 
 
 TOLERATES_ALL = (Toleration("", "Exists", "", ""),)
 
 
 @lru_cache(maxsize=1024)
-def _put_beside(shape: Shape, mates: Beside) -> Shape:
-    requests = tuple(sorted((*shape.requests, (mates.matching.amount, 1))))
-    return replace(shape, requests=requests, neighbours=replace(shape.neighbours or Neighbours(), beside=mates))
+def _add_affinity(shape: Shape, affinity: Beside) -> Shape:
+    requests = tuple(sorted((*shape.requests, (affinity.matching.amount, 1))))
+    return replace(shape, requests=requests, neighbours=replace(shape.neighbours or Neighbours(), beside=affinity))
 
 
 _Counted = tuple[tuple[str, int], ...]
@@ -593,7 +596,7 @@ _Counted = tuple[tuple[str, int], ...]
 
 @lru_cache(maxsize=1024)
 def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Terms, ...]) -> Shape:
-    """The shape with amounts of devices in the place of those that nodes need not show, where ``terms`` all hold."""
+    """Return the shape with device amounts instead of uncountable requests, restricted to all ``terms``."""
     amounts: Counter[str] = Counter(dict(shape.requests))
     amounts.subtract({PROVIDED + origin: count for origin, count in less})
     amounts.update(dict(more))

@@ -1,9 +1,9 @@
-"""What devices nodes have, by the sorts that claims ask for (kube-scheduler's plugin DynamicResources).
+"""The devices of nodes, by the sorts that claims request (kube-scheduler's DynamicResources).
 
-A device counts where upstream's allocator looks at it (1.37, dynamic-resource-allocation structured/internal/
-incubating): in the newest generation of a pool that is complete and names no device twice, on the nodes that reach it,
-if it has no taint that the claim does not tolerate, and if all selectors take it. Where devices are only numbers, the
-order in which the allocator takes them does not count: claims fit if devices can be given out at all.
+Devices are considered as in upstream's allocator (1.37, dynamic-resource-allocation structured/internal/incubating):
+those of the newest generation of a pool that is complete and without duplicate names, on the nodes that reach them,
+without taints that the claim does not tolerate, and matching all selectors. As long as devices are only numbers, the
+allocator's order does not matter: claims fit if there is any allocation.
 """
 
 from collections import Counter, deque
@@ -22,30 +22,30 @@ from serried.cluster.index import discard
 from serried.plan.fit import matches_terms, tolerates
 
 _MAX_SUBSETS = 4
-"""Up to how many sorts that overlap are counted in all ways."""
+"""The maximum number of overlapping sorts of which all subsets are counted."""
 
 _MAX_IDLE = 8
-"""How many sorts are kept that nobody asks for any more: somebody may again."""
+"""The number of unused sorts that are kept, because they may be needed again."""
 
 _MAX_LETTERS = 120
 
 MATCHED_AT_ONCE = 256
-"""How many times a device is matched with a sort in one piece of work: about a millisecond."""
+"""The number of matches of a device with a sort in one piece of work: about a millisecond."""
 
 
 class Note(NamedTuple):
-    """What keeps devices from being counted one by one."""
+    """A reason why devices of a sort are not simply counted one by one."""
 
     phrase: str
     limits: bool
-    """Whether there are at most as many claims as devices all the same."""
+    """True if the number of devices is still an upper bound for the number of claims."""
 
     searched: bool
-    """Whether only kube-scheduler's own search tells how many claims find devices."""
+    """True if only kube-scheduler's own search decides how many claims find devices."""
 
 
 class Wish(NamedTuple):
-    """What a claim says of one sort of devices."""
+    """The description of devices in a request: class, selectors and tolerations."""
 
     device_class: str
     class_selectors: Selectors
@@ -55,40 +55,40 @@ class Wish(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Sort:
-    """Devices that are one to those who ask for them."""
+    """Devices that are interchangeable for requests with the same wish. Compared by identity."""
 
     wish: Wish
     selectors: tuple[Selector, ...]
 
     name: str
-    """For people. No two sorts have the same at a time."""
+    """The name for messages; unique among existing sorts."""
 
     users: int = 0
 
     beyond: str = ""
-    """Why only kube-scheduler knows which devices these are, a phrase; "" if it is known here."""
+    """A phrase why Serried cannot evaluate the selectors; "" if it can."""
 
     notes: frozenset[Note] = frozenset()
 
     counted: bool = False
-    """Whether all devices have been matched with it, and nodes have amounts of it by now."""
+    """True once all devices have been matched with it, and all nodes have its amounts."""
 
     errors: dict[PoolId, dict[Place, str]] = field(default_factory=dict)
-    """How a selector fails for a device, by where that is."""
+    """The errors of selectors, by pool and place of the device."""
 
     @property
     def limited(self) -> bool:
-        """Whether nobody can have more of them than there are."""
+        """True if the number of devices is an upper bound for the number of claims."""
         return not self.beyond and all(note.limits for note in self.notes)
 
     @property
     def searched(self) -> bool:
-        """Whether claims have to be searched devices for, one after the other."""
+        """True if only a search decides how many claims find devices."""
         return any(note.searched for note in self.notes)
 
     @property
     def uncertain(self) -> str:
-        """Why a plan that counts them may be refused, a phrase; "" if it is exact."""
+        """A phrase why kube-scheduler may reject a plan that counts these devices; "" if counts are exact."""
         return self.beyond or next((note.phrase for note in sorted(self.notes) if note.phrase), "")
 
 
@@ -97,7 +97,7 @@ Group = frozenset[Sort]
 
 
 class Match(NamedTuple):
-    """What a device is, if it is of some sort."""
+    """The sorts of a device, at least one."""
 
     sorts: Group
     note: Note
@@ -107,7 +107,7 @@ Matches = Mapping[DeviceId, Match]
 
 
 class _Pool:
-    """The slices of a pool, and what they come to."""
+    """The slices of a pool, and the devices derived from them."""
 
     def __init__(self, slices: dict[str, ResourceSlice]) -> None:
         self.slices = slices
@@ -116,31 +116,31 @@ class _Pool:
         """The devices that are of some sort."""
 
         self.sorts: Group = frozenset()
-        """The sorts of which there is a device."""
+        """The sorts with at least one device."""
 
         self.usable = False
         self.nodes: set[str] = set()
-        """The nodes that are named: in all generations, as a device of an old one has gone."""
+        """The nodes named in slices of any generation, because devices of old ones have to be removed from nodes."""
         self.wide = False
-        """Whether nodes are chosen otherwise, too."""
+        """True if slices also select nodes by labels, or are for all nodes."""
 
         self.counters: dict[tuple[str, ...], int] = {}
         self.partitions: dict[DeviceId, Device] = {}
-        """The devices that take from the counters."""
+        """The devices that use counters."""
 
         self.spread = False
-        """Whether several nodes share these."""
+        """True if several nodes share these devices."""
 
         self.binds = False
-        """Whether devices are bound after a while only: then kube-scheduler looks into it last."""
+        """True if devices have binding conditions: kube-scheduler searches such pools last."""
 
-    def take(self, found: Matches) -> None:
-        """Note what the devices are by now."""
+    def set_matches(self, found: Matches) -> None:
+        """Set the matches of the devices."""
         self.matches = found
         self.sorts = frozenset().union(*{match.sorts for match in found.values()})
 
-    def settle(self, key: PoolId, rules: Iterable[DeviceTaintRule]) -> None:
-        """Read the slices; the rules say of what taints devices have besides."""
+    def derive(self, key: PoolId, rules: Iterable[DeviceTaintRule]) -> None:
+        """Derive devices and counters from the slices; ``rules`` add taints to devices."""
         places = [place for each in self.slices.values() for place in _list_places(each)]
         self.nodes = {place.node for place in places if place.node}
         self.wide = any(place.everywhere or place.terms is not None for place in places)
@@ -169,9 +169,10 @@ class _Pool:
 
 
 class Inventory:
-    """The devices of nodes, by the sorts that somebody asks for. ``nodes`` is the Store's map.
+    """The devices of nodes, by the sorts in use; ``nodes`` is the Store's live map.
 
-    Pools are read, and devices matched with sorts, a few at a time (`go_on`): until then all is as it was before.
+    Pools are read and devices matched in small pieces of work (`go_on`). Until a piece is done, the previous state is
+    valid.
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -179,22 +180,22 @@ class Inventory:
         self.taint_rules: dict[str, DeviceTaintRule] = {}
 
         self.changed = Due[str]()
-        """The nodes of which the devices may be others since somebody took note of it."""
+        """The nodes whose devices may have changed since the owner read it."""
 
         self.rematched: dict[DeviceId, None] = {}
-        """The devices that may be of other sorts, or reached otherwise, since somebody took note of it."""
+        """The devices whose sorts or nodes may have changed since the owner read it."""
 
         self.groups: tuple[Group, ...] = ()
-        """Sorts that are to be counted together: claims fit that fit by each of these counts (Hall's theorem)."""
+        """The groups to be counted: claims fit if each of these counts suffices (Hall's theorem)."""
 
-        self.turned: set[Sort] = set()
-        """The sorts of which pods may have to ask in other words since somebody took note of it."""
+        self.changed_sorts: set[Sort] = set()
+        """The sorts for which pods may have to request other amounts, since the owner read it."""
 
         self.epoch = 0
-        """Another one where all pods may have to."""
+        """A number that changes when all pods may have to request other amounts."""
 
         self._covering: dict[Sort, frozenset[Group]] = {}
-        """The groups that all devices of a sort are among, if it has any."""
+        """By sort with devices: the groups that contain all devices of the sort."""
 
         self._shown: frozenset[Sort] = frozenset()
         self._nodes = nodes
@@ -203,23 +204,23 @@ class Inventory:
         self._pools_at: dict[str, dict[PoolId, None]] = {}
         self._wide: dict[PoolId, None] = {}
         self._at: dict[str, Matches] = {}
-        """The devices that each node reaches, as far as somebody has asked."""
+        """The devices that each node reaches, cached."""
 
         self._kinds: Counter[Match] = Counter()
         self._unions: Counter[Group] = Counter()
         self._unread = Due[PoolId]()
         self._unmatched: deque[tuple[Sort, Group]] = deque()
-        """The sorts that are new, and those that were dropped for each."""
+        """The new sorts, each with the sorts that it replaces."""
 
         self._matched: deque[tuple[Sort, int]] = deque()
-        """The new sorts that are matched, and up to where nodes have to show them."""
+        """The matched new sorts, each with the mark up to which nodes have to be updated."""
 
         self._work: Iterator[None] = iter(())
 
     # --- slices and nodes --------------------------------------------------------------------------------------
 
     def put_slice(self, found: ResourceSlice) -> None:
-        """A ResourceSlice came or changed."""
+        """Add or replace a ResourceSlice."""
         old = self.slices.get(found.name)
         if old is not None and old.pool != found.pool:
             self.drop_slice(found.name)
@@ -228,36 +229,36 @@ class Inventory:
         self._unread.add(found.pool)
 
     def drop_slice(self, name: str) -> None:
-        """A ResourceSlice went."""
+        """Remove a ResourceSlice."""
         old = self.slices.pop(name, None)
         if old is not None:
             del self._pools[old.pool].slices[name]
             self._unread.add(old.pool)
 
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
-        """A DeviceTaintRule came or changed."""
+        """Add or replace a DeviceTaintRule."""
         self.drop_taint_rule(rule.name)
         self.taint_rules[rule.name] = rule
-        self._taint_anew(rule)
+        self._retaint(rule)
 
     def drop_taint_rule(self, name: str) -> None:
-        """A DeviceTaintRule went."""
+        """Remove a DeviceTaintRule."""
         old = self.taint_rules.pop(name, None)
         if old is not None:
-            self._taint_anew(old)
+            self._retaint(old)
 
-    def _taint_anew(self, rule: DeviceTaintRule) -> None:
+    def _retaint(self, rule: DeviceTaintRule) -> None:
         self._unread.update(filter(rule.reaches, self._pools))
 
     def note_node(self, name: str) -> None:
-        """A node came, has other labels, or went."""
+        """Note that a node was added or deleted, or has other labels."""
         before = self._at.pop(name, ())
         if self._wide and self._sorts:
             self.rematched.update(dict.fromkeys((*before, *self.find(name))))
             self.changed.add(name)
 
     def go_on(self) -> bool:
-        """Do a piece of what is put off; return whether there was anything to do."""
+        """Do a piece of deferred work. Return whether there was any."""
         if next(self._work, self) is None:
             return True
         if self._unread:
@@ -271,26 +272,26 @@ class Inventory:
         return True
 
     def take_counted(self) -> Iterator[Sort]:
-        """Return the new sorts that all nodes have amounts of by now, each once."""
+        """Yield each new sort once, when all nodes have its amounts."""
         while self._matched and self.changed.has_passed(self._matched[0][1]):
             sort, _ = self._matched.popleft()
             sort.counted = True
             yield sort
 
     def finish(self) -> None:
-        """Do all that is put off at once."""
+        """Do all deferred work now."""
         while self.go_on():
             pass
 
     def nodes_of(self, key: PoolId) -> set[str]:
-        """The nodes that may reach devices of a pool."""
+        """Return the nodes that may reach devices of a pool."""
         pool = self._pools.get(key)
         if pool is None:
             return set()
         return pool.nodes.union(self._nodes) if pool.wide else pool.nodes
 
     def find(self, node: str) -> Matches:
-        """The devices that a node reaches, but for those of no sort."""
+        """Return the devices that a node reaches and that are of some sort."""
         found = self._at.get(node)
         if found is None:
             found = dict(self._list_reached(node))
@@ -306,7 +307,7 @@ class Inventory:
                     yield device, match
 
     def find_failure(self, sort: Sort, admits: Callable[[Node], bool]) -> tuple[str, str] | None:
-        """How a selector of a sort fails for a device, and the node: the first one that admits; None without."""
+        """Return a selector error of the sort, and the first node with it that ``admits`` allows; None without one."""
         for failures in sort.errors.values():
             for place, said in failures.items():
                 names = (place.node,) if place.node else (name for name in self._nodes if self._reaches(name, place))
@@ -316,23 +317,23 @@ class Inventory:
         return None
 
     def touch_all(self) -> None:
-        """The amounts of all nodes may be others."""
+        """Note that the amounts of all nodes may have changed."""
         self.changed.update(self._nodes)
 
     def find_device(self, key: DeviceId) -> Device:
-        """A device that some node reaches."""
+        """Return a device that some node reaches."""
         return self._pools[key.pool].devices[key][0]
 
     def find_counters(self, key: PoolId) -> Mapping[tuple[str, ...], int]:
-        """What there is of the counters of a pool, in all."""
+        """Return the total counters of a pool."""
         return self._pools[key].counters
 
     def list_partitions(self, key: PoolId) -> Iterable[tuple[DeviceId, Device]]:
-        """The devices of a pool that take from its counters, whoever reaches them."""
+        """Return the devices of a pool that use its counters, on any node."""
         return self._pools[key].partitions.items()
 
     def find_attribute(self, node: str, domain: str, name: str) -> Value | None:
-        """The value that all devices of a node have in common that have the attribute at all; None without."""
+        """Return the value that all devices of a node with this attribute share; None if there is none."""
         found: Value | None = None
         for key in self._pools_at.get(node, ()):
             for device, place in self._pools[key].devices.values():
@@ -345,33 +346,33 @@ class Inventory:
         return found
 
     def lacks_slices(self, node: str) -> bool:
-        """Whether a node reaches a pool that is not complete: then nobody gets all devices there."""
+        """Return whether a node reaches an incomplete pool: then requests for all devices fail there."""
         return any(not self._pools[key].usable for key in self._list_pools(node))
 
     def _list_pools(self, node: str) -> list[PoolId]:
-        """The pools that a node may reach devices of, as kube-scheduler goes through them (1.36 and later)."""
+        """Return the pools that a node may reach, in kube-scheduler's order (1.36 and later)."""
         keys = (*self._pools_at.get(node, ()), *self._wide)
         return sorted(keys, key=lambda key: (self._pools[key].binds, key))
 
     def _read(self, key: PoolId) -> Iterator[None]:
-        """Read the slices of a pool and match its devices, with a pause after some; until then all is as it was."""
+        """Read the slices of a pool and match its devices, pausing in between; the old state is valid until the end."""
         old, sorts = self._pools[key], list(self._sorts.values())
         new = _Pool(old.slices)
-        new.settle(key, self.taint_rules.values())
+        new.derive(key, self.taint_rules.values())
         before = [(sort.beyond, sort.errors.pop(key, None)) for sort in sorts]
         found: dict[DeviceId, Match] = {}
         done = 0
         for device_id, (device, place) in new.devices.items():
-            of = frozenset([sort for sort in sorts if _takes(sort, key, device, place)])
+            of = frozenset([sort for sort in sorts if _is_of_sort(sort, key, device, place)])
             if of:
                 found[device_id] = _share_match(of, _find_note(device, place, spread=new.spread))
             done += len(sorts)
             if done >= MATCHED_AT_ONCE:
                 done = 0
                 yield
-        new.take(found)
+        new.set_matches(found)
         after = [(sort.beyond, sort.errors.get(key)) for sort in sorts]
-        self.turned.update(sort for sort, was, is_ in zip(sorts, before, after, strict=True) if was != is_)
+        self.changed_sorts.update(sort for sort, was, is_ in zip(sorts, before, after, strict=True) if was != is_)
         self.rematched.update(dict.fromkeys((*old.matches, *found)))
         self._touch(key)
         self._replace(key, old, new)
@@ -391,11 +392,12 @@ class Inventory:
         else:
             for name in new.nodes:
                 self._pools_at.setdefault(name, {})[key] = None
-        if not new.slices and not new.nodes and not new.wide:  # else the last slice has gone meanwhile: it is due again
+        # if the last slice was removed meanwhile, the pool is due again
+        if not new.slices and not new.nodes and not new.wide:
             del self._pools[key]
 
     def _touch(self, key: PoolId) -> None:
-        """Note that the nodes of a pool reach other devices, or the same ones otherwise."""
+        """Note that the nodes of a pool may reach other devices, or by another place."""
         nodes = self.nodes_of(key)
         for name in nodes:
             self._at.pop(name, None)
@@ -403,20 +405,20 @@ class Inventory:
 
     # --- sorts -------------------------------------------------------------------------------------------------
 
-    def take(self, wish: Wish) -> Sort:
-        """The sort of devices that is wished for; it has one user more. Raises Broken if a selector is none."""
+    def acquire(self, wish: Wish) -> Sort:
+        """Return the sort for a wish, with one more user. Raises Broken if a selector is invalid."""
         sort = self._sorts.get(wish)
         if sort is None:
             selectors, beyond = _compile(wish)
             dropped = self._drop_idle()
             sort = self._sorts[wish] = Sort(wish, selectors, self._name(wish), beyond=beyond)
             self._unmatched.append((sort, dropped))
-            self.epoch += bool(dropped)  # what was counted of them may have the new one's name
+            self.epoch += bool(dropped)  # the new sort may reuse a name under which dropped sorts were counted
         sort.users += 1
         return sort
 
     def note_union(self, sorts: Group, step: int) -> None:
-        """So many more ask for devices of any of these sorts."""
+        """Add (``step`` 1) or remove (-1) a request for devices of any of these sorts."""
         before = len(self._unions)
         self._unions[sorts] += step
         if not self._unions[sorts]:
@@ -425,23 +427,26 @@ class Inventory:
             self._regroup()
 
     def note_shown(self, sorts: Group) -> None:
-        """Nodes may show more of these sorts than there are devices: who asks for them may ask for a resource, too."""
+        """Set the sorts of which nodes may list more than they have devices, by extended resources."""
         if self._shown != sorts:
             self._shown = sorts
             self.touch_all()
             self._regroup()
 
     def find_covering(self, sorts: Group) -> frozenset[Group]:
-        """The groups that all devices of these sorts are among: who asks for some of them takes from all of these."""
+        """Return the groups that contain all devices of these sorts.
+
+        A request for the sorts uses all of these groups.
+        """
         found = [self._covering[sort] for sort in sorts if sort in self._covering]
         return frozenset.intersection(*found) if found else frozenset()
 
     def overlap(self, one: Sort, other: Sort) -> bool:
-        """Whether there is a device of both sorts now."""
+        """Return whether there is a device of both sorts."""
         return any(one in match.sorts and other in match.sorts for match in self._kinds)
 
     def release(self, sort: Sort) -> None:
-        """One user less."""
+        """Remove a user of the sort."""
         sort.users -= 1
 
     def _drop_idle(self) -> Group:
@@ -457,24 +462,24 @@ class Inventory:
         return next(each for each in names if each not in taken)
 
     def _match_new(self, sort: Sort, dropped: Group) -> Iterator[None]:
-        """Match all devices with a new sort, with a pause after some; ``dropped`` are of no use any more."""
+        """Match all devices with a new sort, pausing in between, and remove the ``dropped`` sorts."""
         done, is_wanted = 0, self._sorts.get(sort.wish) is sort
         kinds: Counter[Match] = Counter()
         for key in list(self._pools):
             pool = self._pools[key]
             found: dict[DeviceId, Match] = {}
-            # In the order of the pool's devices, also where a device is of a sort only now: kube-scheduler takes the
-            # first devices that do.
+            # The order is that of the pool's devices, also for newly matched ones, because kube-scheduler uses the
+            # first devices that fit.
             for device_id, (device, place) in pool.devices.items():
                 before = pool.matches.get(device_id)
                 of = before.sorts - dropped if before is not None else frozenset[Sort]()
-                if is_wanted and _takes(sort, key, device, place):
+                if is_wanted and _is_of_sort(sort, key, device, place):
                     of |= {sort}
                     self.rematched[device_id] = None
                 if of:
                     found[device_id] = _share_match(of, _find_note(device, place, spread=pool.spread))
             if found != pool.matches:
-                pool.take(found)
+                pool.set_matches(found)
                 self._touch(key)
             kinds.update(found.values())
             done += 1 + len(pool.devices)
@@ -496,7 +501,7 @@ class Inventory:
             self._regroup()
 
     def _regroup(self) -> None:
-        """Find anew which sorts overlap, and what is known of their devices."""
+        """Compute the groups of overlapping sorts, and the notes of all sorts."""
         masks = self._mask_sorts()
         links = self._link_sorts(masks)
         groups: dict[Group, None] = {}
@@ -517,10 +522,10 @@ class Inventory:
             notes = frozenset(each.note for each in self._kinds if sort in each.sorts)
             if sort.notes != notes:
                 sort.notes = notes
-                self.turned.add(sort)
+                self.changed_sorts.add(sort)
 
     def _mask_sorts(self) -> dict[Sort, int]:
-        """The devices of each sort: a bit for each kind of them, and one for what nodes may show beside them."""
+        """Return by sort a bit mask of its kinds of devices, with a bit for those that nodes list as resources."""
         masks = dict.fromkeys((sort for union in self._unions for sort in union), 0)
         for place, match in enumerate(self._kinds):
             for sort in match.sorts:
@@ -530,7 +535,7 @@ class Inventory:
         return masks
 
     def _link_sorts(self, masks: Mapping[Sort, int]) -> dict[Sort, int]:
-        """As the masks, and a bit for each union that a sort is in: sorts that share none have nothing in common."""
+        """Return the masks with a bit added per union of sorts. Sorts without a common bit are independent."""
         links = dict(masks)
         for place, union in enumerate(self._unions, len(self._kinds) + len(self._shown)):
             for sort in union:
@@ -545,13 +550,13 @@ class Inventory:
         if concerned and self._shown:
             self.touch_all()
         before, none = self._covering, frozenset[Group]()
-        self.turned.update(
+        self.changed_sorts.update(
             each for each in {**before, **covering} if before.get(each, none) != covering.get(each, none)
         )
         self.groups, self._covering = groups, covering
 
     def is_within(self, inner: Sort, outer: Sort) -> bool:
-        """Whether all devices of one sort are of another one, too, as far as there are any now."""
+        """Return whether all existing devices of one sort are also of another sort."""
         return all(outer in match.sorts for match in self._kinds if inner in match.sorts)
 
 
@@ -563,7 +568,7 @@ def _unite(sorts: Iterable[Sort], masks: Mapping[Sort, int]) -> int:
 
 
 def _is_linked(sorts: tuple[Sort, ...], links: Mapping[Sort, int]) -> bool:
-    """Whether sorts hang together: what falls into parts says no more than the parts."""
+    """Return whether sorts are connected by overlaps. A group of independent parts adds nothing to its parts."""
     reached, rest = links[sorts[0]], list(sorts[1:])
     while rest:
         apart = [sort for sort in rest if not links[sort] & reached]
@@ -575,7 +580,7 @@ def _is_linked(sorts: tuple[Sort, ...], links: Mapping[Sort, int]) -> bool:
 
 
 def _reduce(sorts: tuple[Sort, ...], masks: Mapping[Sort, int]) -> Group:
-    """Those of some sorts that have all their devices: what is among those of the others says nothing new."""
+    """Return the sorts without those whose devices are all contained in the others."""
     for sort in sorts:
         others = tuple([each for each in sorts if each is not sort])
         if others and not masks[sort] & ~_unite(others, masks):
@@ -584,7 +589,7 @@ def _reduce(sorts: tuple[Sort, ...], masks: Mapping[Sort, int]) -> Group:
 
 
 def _join(sets: Iterable[Group]) -> list[Group]:
-    """Sets that have something in common, as one."""
+    """Return the unions of sets that overlap."""
     joined: list[Group] = []
     for each in sets:
         apart = [other for other in joined if not other & each]
@@ -614,7 +619,7 @@ def _share_note(phrase: str, limits: bool, searched: bool) -> Note:  # noqa: FBT
 
 
 def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
-    """The selectors of a sort, and why they are beyond us if they are. Raises Broken if one is none."""
+    """Return the compiled selectors, and a phrase if they are not supported. Raises Broken if one is invalid."""
     selectors = []
     for text in (*wish.class_selectors, *wish.selectors):
         try:
@@ -628,12 +633,12 @@ def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
 
 @lru_cache(maxsize=1024)
 def _share_match(sorts: Group, note: Note) -> Match:
-    """One object for all devices that are alike."""
+    """Return one shared object for equal values."""
     return Match(sorts, note)
 
 
-def _takes(sort: Sort, key: PoolId, device: Device, place: Place) -> bool:
-    """Whether a device is of a sort. One for which a selector fails is not, and is noted."""
+def _is_of_sort(sort: Sort, key: PoolId, device: Device, place: Place) -> bool:
+    """Return whether a device is of a sort. If a selector fails, the device is not, and the error is recorded."""
     if sort.beyond or (device.taints and not tolerates(sort.wish.tolerations, device.taints)):
         return False
     for selector in sort.selectors:

@@ -1,1 +1,1 @@
-"""Extended resources that only kube-scheduler counts on some nodes: a part of NodeResourcesFit."""
+"""The rule about extended resources that only kube-scheduler counts on some nodes: a part of NodeResourcesFit."""

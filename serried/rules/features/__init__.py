@@ -1,1 +1,1 @@
-"""Which features a node must declare for a pod: NodeDeclaredFeatures of kube-scheduler."""
+"""The rule about features that a node must declare for a pod: kube-scheduler's NodeDeclaredFeatures."""

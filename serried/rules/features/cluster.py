@@ -1,11 +1,11 @@
-"""Nodes that do not declare a feature which a pod needs (kube-scheduler's plugin NodeDeclaredFeatures, KEP-5328).
+"""Restricts pods to nodes that declare the features they need (kube-scheduler's NodeDeclaredFeatures, KEP-5328).
 
-The kubelet lists in ``status.declaredFeatures`` what it can do; while nodes are upgraded, only some can. The plugin is
-on by default since 1.36, and kubelets that know of it declare something. So while no node declares anything, no
-scheduler asks, and nor does this rule.
+The kubelet lists its features in ``status.declaredFeatures``; during an upgrade only some nodes declare a feature. The
+plugin is on by default since 1.36, and each kubelet that supports it declares some feature. So while no node declares
+any, kube-scheduler does not check, and this rule does nothing.
 
-A feature is a label here that no node can have otherwise, because of the colon, and a pod that needs it has one more
-term in its required node affinity.
+A declared feature becomes a label that cannot occur otherwise, because of the colon. A pod that needs the feature gets
+a term in its required node affinity.
 """
 
 from collections.abc import Iterable
@@ -23,36 +23,36 @@ _FEATURE = "feature:"
 
 
 class DeclaredFeatures(Rule):
-    """Confines pods to the nodes that declare what they need."""
+    """Adds a label to nodes per declared feature, and a node affinity term to pods per needed feature."""
 
     concerns = staticmethod(attrgetter("features"))
 
-    def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are told to it
+    def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are reported to it
         self._declaring = 0
-        """How many nodes declare any feature."""
+        """The number of nodes that declare any feature."""
 
         self._pods: dict[str, None] = {}
-        """The pods (UIDs) that need features."""
+        """The UIDs of the pods that need features."""
 
         self.remembered = self._pods.keys()
-        self._turned = Due[str]()
+        self._changed_pods = Due[str]()
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers are UIDs
-        """Return a pod that may only go where its features are declared."""
+        """Return the pod with terms for its features, and remember it."""
         self._pods[pod.uid] = None
-        return self._confine(pod)
+        return self._add_terms(pod)
 
-    def show(self, pod: Pod, coming: object = None) -> Pod:  # noqa: ARG002 - claims are none of its business
-        """As `ask`, for a pod that does not exist."""
-        return self._confine(pod)
+    def show(self, pod: Pod, coming: object = None) -> Pod:  # noqa: ARG002 - claims do not matter to it
+        """Return a hypothetical pod with terms for its features."""
+        return self._add_terms(pod)
 
-    def _confine(self, pod: Pod) -> Pod:
+    def _add_terms(self, pod: Pod) -> Pod:
         if not self._declaring or not pod.features:
             return pod
         return replace(pod, shape=_require(pod.shape, pod.features))
 
     def forget(self, pod: Pod) -> None:
-        """Forget a pod that went."""
+        """Forget a deleted pod."""
         self._pods.pop(pod.uid, None)
 
     def offer(self, node: Node) -> Node:
@@ -62,15 +62,15 @@ class DeclaredFeatures(Rule):
         return replace(node, labels={**node.labels, **{f"{_FEATURE}{name}": "" for name in sorted(node.features)}})
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Count the nodes that declare something."""
+        """Count the nodes that declare features. If the first appeared or the last is gone, all pods have changed."""
         before = bool(self._declaring)
         self._declaring += bool(new is not None and new.features) - bool(old is not None and old.features)
         if before is not bool(self._declaring):
-            self._turned.update(self._pods)
+            self._changed_pods.update(self._pods)
 
     def take_news(self) -> News | None:
-        """Return pods that need features, if nodes declare any by now, or none any more."""
-        return News(self._turned.take(AT_ONCE)) if self._turned else None
+        """Return some pods that need features, if the first node now declares some, or none does any more."""
+        return News(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
 
 @lru_cache(maxsize=1024)

@@ -1,1 +1,1 @@
-"""What one pod does to another: InterPodAffinity and PodTopologySpread of kube-scheduler."""
+"""The rule about other pods: kube-scheduler's InterPodAffinity and PodTopologySpread."""

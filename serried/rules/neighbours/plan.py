@@ -1,12 +1,12 @@
-"""What members and other pods are to each other, while a plan is made: who must be beside whom, or apart, or spread.
+"""The planner's part of the rules about other pods: affinity, anti-affinity and topology spread (`Neighbours`).
 
-The rules are those of kube-scheduler 1.37, which looks at one pod after the other (interpodaffinity/filtering.go:
+The rules are those of kube-scheduler 1.37, which places one pod after another (interpodaffinity/filtering.go:
 satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity; podtopologyspread/filtering.go: Filter).
-Who is where is read from what is used on the nodes (`serried.api.neighbours`), so a plan in which pods are gone sees
-the rules as they are then.
+The pods on a node are known by their amounts in its usage (`serried.api.neighbours`). So a plan that removes pods from
+the usage removes their effect on rules as well.
 
-What no member can change is a list of nodes that are closed to a class. Only where members decide about each other does
-their order matter, and they are placed one by one (`serried.plan.coupled`).
+What does not depend on members becomes a set of closed nodes per class. Only if members affect each other their order
+matters, and they are placed one at a time (`serried.plan.coupled`).
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _NO_RULES = neighbours.Neighbours()
 
 
 class Count:
-    """How many pods that have an amount are in each domain of a key."""
+    """The number of pods with an amount in each domain of a key."""
 
     def __init__(self, amount: str, key: str) -> None:
         self.amount = amount
@@ -36,7 +36,7 @@ class Count:
         self.total = 0
 
     def add(self, node: Node, pods: int) -> None:
-        """So many more are on a node; a negative number takes them off again."""
+        """Add pods on a node. A negative number removes them."""
         domain = node.labels.get(self.key)
         if pods and domain is not None:
             self.by_domain[domain] = self.by_domain.get(domain, 0) + pods
@@ -44,7 +44,10 @@ class Count:
 
 
 class SpreadCount:
-    """The same for one constraint of one class: of the nodes that count for it, each domain, also with nobody."""
+    """The number of pods in each domain for one constraint of one class.
+
+    Only nodes that the constraint considers are counted, but also domains without pods.
+    """
 
     def __init__(self, rule: Spread, kind: MemberClass) -> None:
         self.amount = rule.matching.amount
@@ -55,12 +58,12 @@ class SpreadCount:
         self._keys = tuple([each.key for each in (kind.shape.neighbours or _NO_RULES).spread])
         self._is_choosy = rule.by_affinity and bool(kind.shape.node_selector or kind.shape.node_terms is not None)
         self._domains: Counter[int] = Counter()
-        """How many domains have each number."""
+        """The number of domains for each number of pods."""
 
         self._least = 0
 
     def add(self, node: Node, pods: int) -> None:
-        """So many more are on a node, if that counts; a negative number takes them off again."""
+        """Add pods on a node, if the constraint considers it. A negative number removes them."""
         if not self._has(node):
             return
         domain = node.labels[self.key]
@@ -72,7 +75,7 @@ class SpreadCount:
         self._least = min(self._least, now)
 
     def find_least(self) -> int:
-        """How many are in the domain with the fewest."""
+        """Return the number of pods in the domain with the fewest; 0 if there are less than ``minDomains``."""
         if len(self.by_domain) < self.rule.min_domains or not self.by_domain:
             return 0
         while not self._domains[self._least]:
@@ -91,65 +94,65 @@ class SpreadCount:
 
 @dataclass(slots=True, eq=False)
 class _Rules:
-    """What decides about one class."""
+    """The rules of one class, with their counts."""
 
-    off: list[Count] = field(default_factory=list)
-    """No domain of these may have any."""
+    excluding: list[Count] = field(default_factory=list)
+    """The anti-affinity: no domain of these may have pods."""
 
     beside: Beside | None = None
     near: list[Count] = field(default_factory=list)
-    """Each domain of these must have some."""
+    """The affinity: each domain of these must have pods."""
 
     itself: bool = False
-    """Whether a member would do as its own neighbour, while there is nobody else anywhere."""
+    """True if a member meets its own affinity when no other pod does."""
 
     leads: bool = False
-    """Whether a plan may begin with such a member then."""
+    """True if a member may be the first in that case."""
 
     spread: list[SpreadCount] = field(default_factory=list)
 
 
 _Place = tuple[SpreadCount, str]
-"""A domain of a constraint with members in it."""
+"""A constraint, and a domain of it with members."""
 
 
 @dataclass(slots=True, eq=False)
 class _Wave:
-    """The members of a class that are placed in this wave."""
+    """The members of a class that were placed in this wave."""
 
     node: Node
-    """Where one of them is."""
+    """The node of one of them."""
 
     places: set[_Place] = field(default_factory=set)
 
 
 class Neighbours(PlanRule):
-    """The rules of a gang's classes in one cluster, and what the members that are placed make of them."""
+    """The rules of a gang's classes in one plan."""
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
         self._classes = classes
         self._counts: dict[tuple[str, str, bool], Count] = {}
-        """By amount and key, and whether the kept slots of dead members count, too."""
+        """The counts by amount and key, and by whether slots reserved for replacements are included."""
 
         self._rules: dict[MemberClass, _Rules] = {}
         self.closed: dict[MemberClass, frozenset[str]] = {}
-        """The nodes that a class may not use, whoever else of the gang is placed."""
+        """The nodes that a class may not use, independent of other members."""
 
         self.couples = False
-        """Whether members decide about each other."""
+        """True if members affect each other."""
 
-        self._near_then: dict[Count, tuple[int, dict[str, int]]] = {}
-        self._least_then: dict[SpreadCount, int] = {}
+        self._near_at_begin: dict[Count, tuple[int, dict[str, int]]] = {}
+        self._least_at_begin: dict[SpreadCount, int] = {}
         self._wave: dict[MemberClass, _Wave] = {}
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Find out who is where."""
+        """Count the pods of the snapshot, and find the closed nodes."""
         apart = self._find_apart()
         for kind in self._classes:
-            self._rules[kind] = self._read(kind, apart)
+            self._rules[kind] = self._read_rules(kind, apart)
         counts: list[tuple[Count | SpreadCount, str]] = [(each, each.amount) for each in self._counts.values()]
         counts += [(each, ABSENT + amount) for (amount, _, absent), each in self._counts.items() if absent]
         counts += [(each, each.amount) for rules in self._rules.values() for each in rules.spread]
@@ -163,7 +166,7 @@ class Neighbours(PlanRule):
         self.couples = any(self._is_open(kind, rules) for kind, rules in self._rules.items())
 
     def _find_apart(self) -> dict[str, list[tuple[str, str]]]:
-        """The amounts with their keys by which pods, running or to be placed, keep others away, by whom they mean."""
+        """Return the anti-affinity amounts of running pods and members, with their keys, by the amount they exclude."""
         wanted = {name.removeprefix(COUNTS) for kind in self._classes for name in kind.request if _counts(name)}
         found: dict[str, list[tuple[str, str]]] = {}
         if not wanted:
@@ -181,15 +184,15 @@ class Neighbours(PlanRule):
                     found.setdefault(COUNTS + matching, []).append((name, key))
         return found
 
-    def _read(self, kind: MemberClass, apart: Mapping[str, list[tuple[str, str]]]) -> _Rules:
+    def _read_rules(self, kind: MemberClass, apart: Mapping[str, list[tuple[str, str]]]) -> _Rules:
         rules, own = _Rules(), kind.shape.neighbours
         for name in kind.request:
             for amount, key in apart.get(name, ()):
-                rules.off.append(self._count(amount, key))
+                rules.excluding.append(self._count(amount, key))
         if own is not None:
             unseen = UNSEEN in kind.request
             seen = [each for each in own.apart if not (unseen and each.matching.by_namespace_labels)]
-            rules.off += [self._count(each.matching.amount, each.key) for each in seen]
+            rules.excluding += [self._count(each.matching.amount, each.key) for each in seen]
             rules.spread = [SpreadCount(each, kind) for each in own.spread]
             if own.beside is not None and not (unseen and own.beside.matching.by_namespace_labels):
                 amount = own.beside.matching.amount
@@ -205,9 +208,9 @@ class Neighbours(PlanRule):
         return found
 
     def _close(self, kind: MemberClass) -> None:
-        """Find the nodes that stay closed to a class whoever is placed beside it."""
+        """Find the nodes that are closed to a class, wherever other members are placed."""
         rules = self._rules[kind]
-        if not (rules.off or rules.near or rules.spread):
+        if not (rules.excluding or rules.near or rules.spread):
             self.closed[kind] = frozenset()
             return
         near = bool(rules.near) and not self._contributes(rules.near[0].amount)
@@ -215,11 +218,11 @@ class Neighbours(PlanRule):
         closed = []
         for name, node in self._snapshot.nodes.items():
             self._snapshot.limit.spend()
-            if not self._may_ever(rules, node, spread, near=near):
+            if not self._may_be_feasible(rules, node, spread, near=near):
                 closed.append(name)
         self.closed[kind] = frozenset(closed)
 
-    def _may_ever(self, rules: _Rules, node: Node, spread: Iterable[SpreadCount], *, near: bool) -> bool:
+    def _may_be_feasible(self, rules: _Rules, node: Node, spread: Iterable[SpreadCount], *, near: bool) -> bool:
         labels = node.labels
         for count in rules.near:
             if count.key not in labels:
@@ -227,23 +230,23 @@ class Neighbours(PlanRule):
         for each in rules.spread:
             if each.key not in labels:
                 return False
-        if _is_kept_off(rules, node) or (near and not _is_near(rules, node)):
+        if _is_excluded(rules, node) or (near and not _is_near(rules, node)):
             return False
         return not spread or all(_keeps_skew(each, node) for each in spread)
 
     def _contributes(self, amount: str) -> bool:
-        """Whether a member of the gang has this amount."""
+        """Return whether a member of the gang has this amount."""
         return any(amount in kind.request for kind in self._classes)
 
     def _is_open(self, kind: MemberClass, rules: _Rules) -> bool:
-        """Whether what is placed of the gang decides about a class."""
+        """Return whether the placement of members affects a class."""
         moving = {*(each.amount for each in rules.near), *(each.amount for each in rules.spread)}
         if any(map(self._contributes, moving)) or any(each.rule.itself for each in rules.spread):
             return True
-        return any(self._decides(kind, each) for each in rules.off)
+        return any(self._decides(kind, each) for each in rules.excluding)
 
     def _decides(self, kind: MemberClass, count: Count) -> bool:
-        """Whether members keep this class away by more than an amount that they have in common."""
+        """Return whether members exclude a class beyond the node by an amount that they have in common."""
         name = count.amount.removeprefix(COUNTS)
         alike = APART + (read_apart(name)[1] if name.startswith(APART) else name)
         shared = alike in kind.request and count.key == read_apart(alike)[0]
@@ -252,85 +255,91 @@ class Neighbours(PlanRule):
     # --- members that are placed ----------------------------------------------------------------------------------
 
     def list_keys(self) -> list[str]:
-        """The label keys by which members decide about each other."""
+        """Return the label keys by which members affect each other."""
         keys: dict[str, None] = {}
         for kind, rules in self._rules.items():
-            off = [each for each in rules.off if self._decides(kind, each)]
+            off = [each for each in rules.excluding if self._decides(kind, each)]
             keys.update(dict.fromkeys(each.key for each in (*off, *rules.near)))
             keys.update(dict.fromkeys(each.key for each in rules.spread))
         return list(keys)
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Whether kube-scheduler would take this node for the next member of a class; closed ones are not looked at."""
+        """Return whether kube-scheduler would accept this node for the next member. Closed nodes are not checked."""
         rules, node = self._rules[kind], self._snapshot.nodes[name]
-        if _is_kept_off(rules, node):
+        if _is_excluded(rules, node):
             return False
         if rules.near and not _is_near(rules, node):
             return False
         return all(_keeps_skew(each, node) for each in rules.spread)
 
     def begin_wave(self) -> None:
-        """From now on members are placed of whom nobody knows who comes first."""
+        """Begin a wave: members may be tried in any order from now on."""
         rules = self._rules.values()
-        self._near_then = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.near}
-        self._least_then = {count: count.find_least() for each in rules for count in each.spread}
+        self._near_at_begin = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.near}
+        self._least_at_begin = {count: count.find_least() for each in rules for count in each.spread}
         self._wave = {}
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether the members of the wave and one more may come to their nodes in any order.
+        """Return whether one more member may join the wave, in whatever order its members are tried.
 
-        Members that keep each other apart do so whoever comes first.
+        Anti-affinity between members holds in any order.
         """
         if not self._wave:
             return True
         rules, node = self._rules[kind], self._snapshot.nodes[name]
         self.place(kind, name)
-        fits = self._has_mates_whenever(rules, node) and all(map(self._keeps_skew_whenever, _list_places(rules, node)))
-        fits = fits and self._leaves_open(kind, node)
+        fits = self._meets_affinity_in_any_order(rules, node) and all(
+            map(self._keeps_skew_in_any_order, _list_places(rules, node))
+        )
+        fits = fits and self._leaves_others_feasible(kind, node)
         self.place(kind, name, -1)
         return fits
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Place one more member in the wave."""
+        """Add a member of the wave to a node."""
         self.place(kind, name)
         rules, node = self._rules[kind], self._snapshot.nodes[name]
         self._wave.setdefault(kind, _Wave(node)).places.update(_list_places(rules, node))
 
-    def _has_mates_whenever(self, rules: _Rules, node: Node) -> bool:
-        """Whether a member that is placed has its neighbours before and after any others of its wave."""
+    def _meets_affinity_in_any_order(self, rules: _Rules, node: Node) -> bool:
+        """Return whether a placed member meets its affinity before and after any others of its wave."""
         domains = [(count, node.labels[count.key]) for count in rules.near]
-        if all(self._near_then[count][1].get(domain, 0) > 0 for count, domain in domains):
+        if all(self._near_at_begin[count][1].get(domain, 0) > 0 for count, domain in domains):
             return True
-        if not rules.itself or any(self._near_then[count][0] for count in rules.near):
+        if not rules.itself or any(self._near_at_begin[count][0] for count in rules.near):
             return False
-        # Each may be the first of its kind if all that would do as neighbours are in the same domains.
+        # Any member may be the first if all matching members of the wave are in the same domains.
         here = {count.by_domain.get(domain, 0) for count, domain in domains}
         return len(here | {count.total for count in rules.near}) == 1
 
-    def _keeps_skew_whenever(self, place: _Place) -> bool:
-        """Whether a member that is placed would be let in as the last one of its domain, and the first elsewhere."""
+    def _keeps_skew_in_any_order(self, place: _Place) -> bool:
+        """Return whether the constraint holds for a member that is last in its domain, before members elsewhere."""
         count, domain = place
-        return count.by_domain.get(domain, 0) - self._least_then[count] <= count.rule.max_skew
+        return count.by_domain.get(domain, 0) - self._least_at_begin[count] <= count.rule.max_skew
 
-    def _leaves_open(self, kind: MemberClass, node: Node) -> bool:
-        """Whether the others of the wave could still come to theirs if a member of a class was on this node first."""
+    def _leaves_others_feasible(self, kind: MemberClass, node: Node) -> bool:
+        """Return whether the other members of the wave are still feasible if this one is placed first."""
         for other, wave in self._wave.items():
             rules = self._rules[other]
-            if rules.near and rules.near[0].amount in kind.request and not self._has_mates_whenever(rules, wave.node):
+            if (
+                rules.near
+                and rules.near[0].amount in kind.request
+                and not self._meets_affinity_in_any_order(rules, wave.node)
+            ):
                 return False
             for count in rules.spread:
                 if count.amount in kind.request:
                     place = count, node.labels.get(count.key, "")
-                    if place in wave.places and not self._keeps_skew_whenever(place):
+                    if place in wave.places and not self._keeps_skew_in_any_order(place):
                         return False
         return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Some members of a class are on a node by now; a negative number takes them off again."""
+        """Add members of a class to a node. A negative number removes them."""
         self.note(kind.request, name, pods)
 
     def note(self, amounts: Resources, name: str, pods: int) -> None:
-        """So many more pods with these amounts are on a node, members or not; a negative number takes them off."""
+        """Add pods with these amounts to a node, members or not. A negative number removes them."""
         node = self._snapshot.nodes[name]
         for count in self._counts.values():
             if count.amount in amounts:
@@ -341,28 +350,28 @@ class Neighbours(PlanRule):
                     each.add(node, pods)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Which rule keeps the next member of a class off a node; None if none does.
+        """Return the rule that excludes the next member of a class from a node; None if there is none.
 
-        What keeps off a member that follows another one is what keeps that one off.
+        A member that follows another one is excluded by what excludes that one, so its own affinity is not a reason.
         """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
         beside = own.beside if own is not None and rules.near else None
         if beside is not None and not beside.follows and not _is_near(rules, node):
             return Hurdle(HurdleKind.BESIDE, str(beside.matching))
-        for count in rules.off:
+        for count in rules.excluding:
             if count.by_domain.get(node.labels.get(count.key, ""), 0) > 0:
-                return Hurdle(HurdleKind.APART, self._name(count))
+                return Hurdle(HurdleKind.APART, self._describe_excluded(count))
         crowded = next((each for each in rules.spread if not _keeps_skew(each, node)), None)
         return Hurdle(HurdleKind.SPREAD, str(crowded.rule.matching)) if crowded is not None else None
 
-    def _name(self, count: Count) -> str:
-        """Whom a rule of anti-affinity means; by host name it means the node alone."""
+    def _describe_excluded(self, count: Count) -> str:
+        """Return the pods that an anti-affinity rule is about, for messages."""
         rules = (each for kind in self._classes if kind.shape.neighbours for each in kind.shape.neighbours.apart)
         found = next((str(each.matching) for each in rules if each.matching.amount == count.amount), "")
         return found or "of the pods there"
 
     def describe(self) -> str:
-        """The rules of the gang, and how many nodes they close to its members by now; "" without any."""
+        """Return the rules of the gang with the number of nodes that each closes now; "" without rules."""
         said: dict[str, None] = {}
         for kind in self._classes:
             hurdles: Counter[Hurdle] = Counter()
@@ -375,12 +384,12 @@ class Neighbours(PlanRule):
         return ", ".join(said)
 
     def crowd(self, kind: MemberClass, name: str) -> int:
-        """How many there are in a node's domains by the constraints of a class: the emptiest are to be taken first."""
+        """Return the number of pods in a node's domains of the spread constraints; the lowest is tried first."""
         labels = self._snapshot.nodes[name].labels
         return sum(each.by_domain.get(labels.get(each.key, ""), 0) for each in self._rules[kind].spread)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """The key of the domain that the first member of a class chooses for all; None if it is not free to."""
+        """Return the key of the domain that the first member fixes for its class; None if it is not free to choose."""
         rules = self._rules[kind]
         free = rules.leads and not any(count.total for count in rules.near)
         return rules.near[0].key if free and rules.near else None
@@ -391,12 +400,12 @@ def _list_places(rules: _Rules, node: Node) -> set[_Place]:
 
 
 def concerns(classes: Iterable[MemberClass]) -> bool:
-    """Whether any rule about other pods may decide about these."""
+    """Return whether rules about other pods may concern any of the classes."""
     return any(kind.shape.neighbours is not None or any(map(_counts, kind.request)) for kind in classes)
 
 
 def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Whether a pod that has this amount matters to a rule of these, or keeps some of them away."""
+    """Return whether a pod with this amount affects a rule of any of the classes, or excludes one."""
     if amount.startswith(APART):
         counted = COUNTS + read_apart(amount)[1]
         return any(counted in kind.request for kind in classes)
@@ -407,7 +416,7 @@ NEIGHBOURS = PlanRuleType("neighbours", (COUNTS,), concerns, Neighbours, decides
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:
-    """What members of a class mean to each other."""
+    """Yield phrases about rules between members of a class."""
     own = kind.shape.neighbours or _NO_RULES
     for apart in own.apart:
         if apart.matching.amount in kind.request:
@@ -420,8 +429,8 @@ def _counts(name: str) -> bool:
     return name.startswith(COUNTS)
 
 
-def _is_kept_off(rules: _Rules, node: Node) -> bool:
-    for count in rules.off:
+def _is_excluded(rules: _Rules, node: Node) -> bool:
+    for count in rules.excluding:
         domain = node.labels.get(count.key)
         if domain is not None and count.by_domain.get(domain, 0) > 0:
             return True

@@ -1,1 +1,1 @@
-"""Which nodes the volumes of a pod leave it: VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits."""
+"""Rules about volumes: kube-scheduler's VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits."""

@@ -1,13 +1,13 @@
-"""Where the volumes of its claims leave a pod, by the rules of kube-scheduler's plugins (1.37).
+"""Restricts pods to nodes that their volume claims allow (`Volumes`), by the rules of kube-scheduler 1.37.
 
-- VolumeBinding: a bound claim's volume says which nodes reach it. A claim that waits for its first consumer may get any
-  volume that fits (FindMatchingVolume), or one that is provisioned where its StorageClass, and the storage that its
-  driver reports, allow. Any other claim must be bound first.
-- VolumeZone: a volume's zone labels are those of its node, if that has any.
-- NodeVolumeLimits: what a node takes of a driver's volumes is an amount (`serried.rules.volumes.supply`).
-- VolumeRestrictions: a claim that is ReadWriteOncePod is one pod's. One of lower priority may be preempted for another.
+- VolumeBinding: the volume of a bound claim determines which nodes reach it. A claim that waits for its first consumer
+  may get any fitting volume (FindMatchingVolume), or one that is provisioned where its StorageClass, and the capacity
+  reported by the driver, allow it. Any other claim must be bound first.
+- VolumeZone: the zone labels of a volume must be those of the node, if the node has any.
+- NodeVolumeLimits: the limit of a node for a driver's volumes is an amount (`serried.rules.volumes.supply`).
+- VolumeRestrictions: only one pod may use a ReadWriteOncePod claim. A pod of lower priority may be preempted for it.
 
-What cannot be seen, for want of a right or of the API, says nothing: then kube-scheduler's refusals are learnt.
+Objects that cannot be read do not restrict anything; then kube-scheduler's rejections are learnt.
 """
 
 from collections import ChainMap, Counter
@@ -49,19 +49,19 @@ from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKin
 from serried.rules.volumes.supply import Attachments, Reach, Supply, at_node, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
-"""What says where volumes are, or can be."""
+"""The kinds of objects about storage."""
 
 _LAZY = (StorageClass, StorageCapacity, CSIDriver, CSINode)
-"""Kinds that are followed from the first pod on that may be a gang's member, waits and mounts a claim."""
+"""The kinds that are watched once a pending pod that may be a gang member mounts a claim."""
 
 _Put = Callable[[Any], list[Pod]]
 _Drop = Callable[[Any], list[Pod]]
 
 
 class Volumes(Rule):
-    """Confines the shapes of pods to the nodes that their claims leave them.
+    """Adds the restrictions by volume claims to the shapes of pods.
 
-    A pod with claims is remembered while it waits for a node or uses one; others cost nothing.
+    A pod with claims is remembered while it is pending or bound. Pods without claims cost nothing.
     """
 
     concerns = staticmethod(attrgetter("claims"))
@@ -72,7 +72,7 @@ class Volumes(Rule):
         self.attachments = Attachments()
         self.claims: dict[Key, VolumeClaim] = {}
         self.reading = False
-        """Whether the kinds that say what there is for claims are being listed for the first time."""
+        """True while one of the lazy kinds is being listed."""
 
         self._listing: set[type] = set()
         self.kinds = self._list_kinds()
@@ -81,24 +81,27 @@ class Volumes(Rule):
         self._users: dict[Key, dict[str, None]] = {}
         self._claims_of: dict[str, dict[Key, None]] = {}
         self._unbound: dict[str, dict[Key, None]] = {}
-        self._turned = Due[str]()
+        self._changed_pods = Due[str]()
         self._on: dict[str, dict[str, None]] = {}
-        self._turned_nodes = Due[str]()
-        self._touched = Due[str]()
+        self._changed_nodes = Due[str]()
+        self._may_fit = Due[str]()
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
     def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers is what the rules before have left
-        """Return a pod with the shape that its volumes leave it, and remember it."""
+        """Return the pod with the restrictions by its claims, and remember it."""
         if not pod.claims:
             return pod
         self.wanted = self.wanted or (pod.pending and pod.linked)
         self._note(pod.uid, pod if pod.pending or pod.bound else None)
         shared = {key for key in _keys(pod) if self._is_shared(key)}
-        return self._confine(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
+        return self._restrict_pod(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
     def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """As `ask`, for a pod that does not exist: nothing is remembered, and claims may come with it."""
+        """Return a hypothetical pod with its restrictions; ``coming`` are claims to be created with it.
+
+        It is not remembered.
+        """
         if not pod.claims:
             return pod
         self.wanted = True
@@ -110,10 +113,10 @@ class Volumes(Rule):
             left = f"volume claim {missing} does not exist, and where its volume will be is not known; send it, too"
         shared = {key for key in _keys(pod) if key in coming.shared or self._is_shared(key)}
         counted = [claim for claim in known if claim.volume or not self._find_unknown(claim, coming)]
-        return replace(self._confine(pod, counted, shared, ""), uncountable=left)
+        return replace(self._restrict_pod(pod, counted, shared, ""), uncountable=left)
 
     def _find_unknown(self, claim: VolumeClaim, coming: Coming) -> str:
-        """Why it is not known where a claim without a volume can be, a phrase; "" if it is known."""
+        """Return a phrase why the nodes for a claim without a volume are unknown; "" if they are known."""
         if claim.volume:
             return ""
         name = claim.key.name
@@ -125,36 +128,36 @@ class Volumes(Rule):
         return ""
 
     def forget(self, pod: Pod) -> None:
-        """Forget a pod that went."""
+        """Forget a deleted pod."""
         if pod.uid in self._pods:
             self._note(pod.uid, None)
 
     def take_news(self) -> News | None:
-        """Return the pods that are others now, and who may find a volume by now, though the pod is as it was."""
-        if not (self._turned or self._touched):
+        """Return some pods whose shape may have changed, and some that may find a volume now with the same shape."""
+        if not (self._changed_pods or self._may_fit):
             return None
-        return News(self._turned.take(AT_ONCE), members=self._touched.take(AT_ONCE))
+        return News(self._changed_pods.take(AT_ONCE), members=self._may_fit.take(AT_ONCE))
 
     def take_nodes(self) -> Collection[str]:
-        """Return the nodes that take another number of volumes now."""
-        return self._turned_nodes.take(AT_ONCE)
+        """Return some nodes whose volume limits have changed."""
+        return self._changed_nodes.take(AT_ONCE)
 
     def offer(self, node: Node) -> Node:
-        """The node with the volumes that it takes of each driver, as an amount of what it has."""
+        """Return the node with its free volumes of each driver as amounts."""
         pods = (self._pods[uid] for uid in self._on.get(node.name, ()))
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
-        return self.attachments.equip(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
+        return self.attachments.add_limits(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
 
     def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:
-        """Return how many of these pods mount a claim that has no volume yet, a phrase, if any do."""
+        """Yield a phrase if some of these pods mount claims without a volume."""
         unbound = sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
         if unbound:
             yield f"{unbound} members mount volume claims that are not bound yet"
 
-    def _confine(self, pod: Pod, known: list[VolumeClaim], shared: Collection[Key], missing: str) -> Pod:
-        """The pod that mounts these claims, of which some are ``shared``; ``missing`` is why it can run nowhere."""
+    def _restrict_pod(self, pod: Pod, known: list[VolumeClaim], shared: Collection[Key], missing: str) -> Pod:
+        """Return the pod with the restrictions by its claims; ``missing`` is a reason why it fits nowhere."""
         reaches = [self.supply.find_reach(claim, shared=claim.key in shared) for claim in known]
-        users = [self._share_once(pod, claim) for claim in known if claim.once]
+        users = [self._restrict_once(pod, claim) for claim in known if claim.once]
         obstacles = (missing, *(each.obstacle for each in (*reaches, *users)))
         shape = pod.shape
         for terms in dict.fromkeys(each.terms for each in (*reaches, *users)):
@@ -166,9 +169,9 @@ class Volumes(Rule):
         amounts = self._find_amounts(known, shared) if pod.pending or pod.bound else ()
         choices = self._find_choices(known, shared) if pod.pending else ()
         if choices:
-            shape = _choose(shape, choices)
+            shape = _add_choices(shape, choices)
         if amounts:
-            shape = _ask(shape, amounts)
+            shape = _add_requests(shape, amounts)
         obstacle = next(filter(None, obstacles), "")
         if shape is pod.shape and not obstacle:
             return pod
@@ -192,7 +195,7 @@ class Volumes(Rule):
         return ""
 
     def _find_zones(self, pod: Pod, claims: list[VolumeClaim]) -> Terms | None:
-        """VolumeZone's rule for the bound claims that the pod names."""
+        """Return VolumeZone's restriction by the bound claims that the pod lists; None without one."""
         named = (claim for claim in claims if claim.volume and claim.key.name not in pod.own_claims)
         volumes = (self.supply.volumes.get(claim.volume) for claim in named)
         zones = dict.fromkeys(zone for volume in volumes if volume is not None for zone in volume.zones)
@@ -200,8 +203,8 @@ class Volumes(Rule):
 
     # --- claims that one pod may use ----------------------------------------------------------------------------
 
-    def _share_once(self, pod: Pod, claim: VolumeClaim) -> Reach:
-        """Where a claim that is one pod's leaves another one that waits: where a user is that it may preempt."""
+    def _restrict_once(self, pod: Pod, claim: VolumeClaim) -> Reach:
+        """Return where a pending pod may use a ReadWriteOncePod claim of others: on nodes of users it may preempt."""
         others = [self._pods[uid] for uid in self._users.get(claim.key, ()) if uid != pod.uid]
         if not others or not pod.pending:
             return Reach()
@@ -213,11 +216,11 @@ class Volumes(Rule):
             return Reach(obstacle=f"{said} {lasting.name} uses it")
         if users:
             return Reach(unite(at_node(user.node) for user in users))
-        later = any(_are_mates(mate, pod) and _order(mate) < _order(pod) for mate in others)
+        later = any(_are_in_one_gang(mate, pod) and _precedence(mate) < _precedence(pod) for mate in others)
         return Reach(obstacle=f"{said} another member of its gang mounts it, too" if later else "", by_mate=later)
 
     def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:
-        """What keeps the pod from the one that uses its claim; nothing while there is no other."""
+        """Return the amounts for contested claims and for limited drivers."""
         once = (claim.key for claim in claims if claim.once)
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]
         limited = self.attachments.limited
@@ -262,13 +265,13 @@ class Volumes(Rule):
                 self._users.setdefault(key, {})[uid] = None
             if {before, len(self._users.get(key, ()))} == {1, 2}:
                 others = [self._pods[other] for other in self._users[key] if other != uid]
-                self._turned.update(other.uid for other in others)
+                self._changed_pods.update(other.uid for other in others)
                 self._note_nodes(others)
-            if _stands(old) != _stands(pod) and key in self.claims and self.claims[key].once:
-                self._turn_others(key, known)
+            if _node_state(old) != _node_state(pod) and key in self.claims and self.claims[key].once:
+                self._note_other_users(key, known)
 
     def _move(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod has, or leaves, its node."""
+        """Note that a pod was bound to, or has left, a node."""
         before, now = (pod.node if pod is not None and pod.bound else "" for pod in (old, new))
         known = new or old
         if before == now or known is None:
@@ -278,14 +281,14 @@ class Volumes(Rule):
         if now:
             self._on.setdefault(now, {})[known.uid] = None
         if self.attachments.limited:
-            self._turned_nodes.update(name for name in (before, now) if name)
+            self._changed_nodes.update(name for name in (before, now) if name)
 
-    def _turn_others(self, key: Key, pod: Pod) -> None:
+    def _note_other_users(self, key: Key, pod: Pod) -> None:
         others = [self._pods[uid] for uid in self._users.get(key, ()) if uid != pod.uid]
         waiting = [other for other in others if not other.bound]
         if not pod.bound and waiting:
-            others = [min(waiting, key=_order), *(other for other in others if other.bound)]
-        self._turned.update(other.uid for other in others)
+            others = [min(waiting, key=_precedence), *(other for other in others if other.bound)]
+        self._changed_pods.update(other.uid for other in others)
 
     def _users_of(self, claims: Iterable[Key]) -> list[Pod]:
         uids = dict.fromkeys(uid for key in claims for uid in self._users.get(key, ()))
@@ -325,20 +328,20 @@ class Volumes(Rule):
         held, put, drop = about
         return RuleKind(
             *(kind, group, "v1", plural, decode, held),
-            put=lambda item: self._turn_pods(put(item)),
-            drop=lambda key: self._turn_pods(drop(key)),
+            put=lambda item: self._note_pods(put(item)),
+            drop=lambda key: self._note_pods(drop(key)),
             namespaced=namespaced,
             lazy=kind in _LAZY,
         )
 
-    def _turn_pods(self, pods: list[Pod]) -> None:
-        """Note pods that may be others now, and their nodes, which may have another number of volumes left."""
-        self._turned.update(pod.uid for pod in pods)
+    def _note_pods(self, pods: list[Pod]) -> None:
+        """Note that pods, and the free volumes of their nodes, may have changed."""
+        self._changed_pods.update(pod.uid for pod in pods)
         self._note_nodes(pods)
 
     def _note_nodes(self, pods: list[Pod]) -> None:
         if self.attachments.limited:
-            self._turned_nodes.update(pod.node for pod in pods if pod.bound)
+            self._changed_nodes.update(pod.node for pod in pods if pod.bound)
 
     # --- claims -------------------------------------------------------------------------------------------------
 
@@ -362,109 +365,109 @@ class Volumes(Rule):
             index, place = self._find_place(new)
             index.setdefault(place, {})[new.key] = None
         if old is not None and not old.volume and old.wish.storage_class not in self._unbound:
-            self.supply.turn_class(old.wish.storage_class, ())  # nobody wants any of it
+            self.supply.update_class(old.wish.storage_class, ())  # the class has no unbound claims any more
 
     def _find_place(self, claim: VolumeClaim) -> tuple[dict[str, dict[Key, None]], str]:
-        """The index in which a claim is, and its place there."""
+        """Return the index that has a claim, and its key there."""
         return (self._claims_of, claim.volume) if claim.volume else (self._unbound, claim.wish.storage_class)
 
     # --- what there is for them ---------------------------------------------------------------------------------
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - it says it in its own words
-        """Note whether all objects of a kind are known; else what they say counts as not known."""
+        """Note whether all objects of a kind are known. Unknown kinds do not restrict anything."""
         (self._listing.add if state is KindState.LISTING and kind in _LAZY else self._listing.discard)(kind)
         if self.reading is not bool(self._listing):
             self.reading = bool(self._listing)
-            self._turned.update(self._pods)
+            self._changed_pods.update(self._pods)
         if state in {KindState.IDLE, KindState.LISTING} or (state is KindState.KNOWN) is (kind in self.supply.seen):
             return
         (self.supply.seen.add if state is KindState.KNOWN else self.supply.seen.discard)(kind)
         self.attachments.are_known = CSINode in self.supply.seen
         if kind is CSINode and self.attachments.required:
-            self._turned_nodes.update(self._nodes)
+            self._changed_nodes.update(self._nodes)
         for name in list(self._unbound):
-            self._turn(name)
-        self._turned.update(self._pods)
+            self._update_class(name)
+        self._changed_pods.update(self._pods)
 
-    def _turn(self, name: str) -> set[Wish]:
-        return self.supply.turn_class(name, {self.claims[key].wish for key in self._unbound.get(name, ())})
+    def _update_class(self, name: str) -> set[Wish]:
+        return self.supply.update_class(name, {self.claims[key].wish for key in self._unbound.get(name, ())})
 
     def _put_volume(self, volume: Volume) -> list[Pod]:
         old = self.supply.put_volume(volume)
         if old is not None and replace(old, version=volume.version) == volume:
             return []
-        return self._turn_volume(old, volume)
+        return self._note_volume(old, volume)
 
     def _drop_volume(self, name: str) -> list[Pod]:
-        return self._turn_volume(self.supply.drop_volume(name), None)
+        return self._note_volume(self.supply.drop_volume(name), None)
 
-    def _turn_volume(self, old: Volume | None, new: Volume | None) -> list[Pod]:
+    def _note_volume(self, old: Volume | None, new: Volume | None) -> list[Pod]:
         states = [each for each in (old, new) if each is not None]
         claims = {key: None for each in states for key in (*self._claims_of.get(each.name, ()), each.claim) if key}
         for name in {each.storage_class for each in states}:
-            turned = self._turn(name)
+            changed = self._update_class(name)
             came = new is not None and new.available and new.storage_class == name
             unbound = self._unbound.get(name, ())
-            claims.update((key, None) for key in unbound if turned and self.claims[key].wish in turned)
+            claims.update((key, None) for key in unbound if changed and self.claims[key].wish in changed)
             if came:
-                self._touched.update(uid for key in unbound for uid in self._users.get(key, ()))
+                self._may_fit.update(uid for key in unbound for uid in self._users.get(key, ()))
         return self._users_of(claims)
 
     def _put_class(self, found: StorageClass) -> list[Pod]:
         old = self.supply.classes.get(found.name)
         self.supply.classes[found.name] = found
-        return self._turn_class(found.name) if old is None or replace(old, version=found.version) != found else []
+        return self._note_class(found.name) if old is None or replace(old, version=found.version) != found else []
 
     def _drop_class(self, name: str) -> list[Pod]:
         self.supply.classes.pop(name, None)
-        return self._turn_class(name)
+        return self._note_class(name)
 
-    def _turn_class(self, name: str) -> list[Pod]:
-        self._turn(name)
+    def _note_class(self, name: str) -> list[Pod]:
+        self._update_class(name)
         return self._users_of(self._unbound.get(name, ()))
 
     def _put_capacity(self, capacity: StorageCapacity) -> list[Pod]:
         self.supply.put_capacity(capacity)
-        return self._turn_offers([capacity.storage_class])
+        return self._note_classes([capacity.storage_class])
 
     def _drop_capacity(self, key: Key) -> list[Pod]:
         old = self.supply.capacities.get(key)
         self.supply.drop_capacity(key)
-        return self._turn_offers([old.storage_class] if old is not None else [])
+        return self._note_classes([old.storage_class] if old is not None else [])
 
     def _put_driver(self, driver: CSIDriver) -> list[Pod]:
         self.supply.drivers[driver.name] = driver
-        return self._require(driver.name, required=driver.is_required) or self._turn_driver(driver.name)
+        return self._require(driver.name, required=driver.is_required) or self._note_driver(driver.name)
 
     def _drop_driver(self, name: str) -> list[Pod]:
         self.supply.drivers.pop(name, None)
-        return self._require(name, required=False) or self._turn_driver(name)
+        return self._require(name, required=False) or self._note_driver(name)
 
     def _require(self, driver: str, *, required: bool) -> list[Pod]:
-        """All pods with claims if it is new that a driver has to be where its volumes go, or that it has not."""
+        """Return all pods with claims if it has changed whether a driver must be installed on a node; else []."""
         if not self.attachments.require(driver, required=required):
             return []
-        self._turned_nodes.update(self._nodes)
-        self._turn_driver(driver)
+        self._changed_nodes.update(self._nodes)
+        self._note_driver(driver)
         return list(self._pods.values())
 
     def _put_csi_node(self, found: CSINode) -> list[Pod]:
-        self._turned_nodes.add(found.name)
+        self._changed_nodes.add(found.name)
         return list(self._pods.values()) if self.attachments.put(found) else []
 
     def _drop_csi_node(self, name: str) -> list[Pod]:
-        self._turned_nodes.add(name)
+        self._changed_nodes.add(name)
         return list(self._pods.values()) if self.attachments.drop(name) else []
 
-    def _turn_driver(self, name: str) -> list[Pod]:
-        return self._turn_offers([each.name for each in self.supply.classes.values() if each.provisioner == name])
+    def _note_driver(self, name: str) -> list[Pod]:
+        return self._note_classes([each.name for each in self.supply.classes.values() if each.provisioner == name])
 
-    def _turn_offers(self, names: Iterable[str]) -> list[Pod]:
-        """The users of the claims of these classes that are met elsewhere now."""
-        turned = {name: self._turn(name) for name in names}
-        keys = (key for name, wishes in turned.items() if wishes for key in self._unbound.get(name, ()))
+    def _note_classes(self, names: Iterable[str]) -> list[Pod]:
+        """Return the pods with unbound claims of these classes for which the possible nodes have changed."""
+        changed = {name: self._update_class(name) for name in names}
+        keys = (key for name, wishes in changed.items() if wishes for key in self._unbound.get(name, ()))
         return self._users_of(
-            [key for key in keys if self.claims[key].wish in turned[self.claims[key].wish.storage_class]]
+            [key for key in keys if self.claims[key].wish in changed[self.claims[key].wish.storage_class]]
         )
 
 
@@ -472,42 +475,42 @@ def _keys(pod: Pod) -> list[Key]:
     return [Key(pod.namespace, name) for name in pod.claims]
 
 
-def _stands(pod: Pod | None) -> tuple[bool, str] | None:
+def _node_state(pod: Pod | None) -> tuple[bool, str] | None:
     return (pod.bound, pod.node) if pod is not None else None
 
 
-def _order(pod: Pod) -> tuple[int, str, str]:
+def _precedence(pod: Pod) -> tuple[int, str, str]:
     return pod.created or 0, pod.name, pod.uid
 
 
-def _are_mates(one: Pod, other: Pod) -> bool:
-    """Whether two pods are of one gang, as far as they say so themselves."""
+def _are_in_one_gang(one: Pod, other: Pod) -> bool:
+    """Return whether two pods have the same owner or the same group."""
     same_owner = one.owner is not None and one.owner == other.owner
     return same_owner or (one.group is not None and one.group == other.group)
 
 
 @lru_cache(maxsize=1024)
 def _restrict(shape: Shape, terms: Terms) -> Shape:
-    """The shape with node terms that hold where both its own and ``terms`` do."""
+    """Return the shape restricted to nodes that match both its own node terms and ``terms``."""
     found = both(shape.node_terms, terms)
     return shape if found == shape.node_terms else replace(shape, node_terms=found)
 
 
 @lru_cache(maxsize=1024)
-def _ask(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
+def _add_requests(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
     return replace(shape, requests=tuple(sorted((*shape.requests, *amounts))))
 
 
 @lru_cache(maxsize=1024)
-def _choose(shape: Shape, choices: tuple[Choice, ...]) -> Shape:
-    """The shape of one for which volumes are to be chosen."""
+def _add_choices(shape: Shape, choices: tuple[Choice, ...]) -> Shape:
+    """Return the shape of a pod for which volumes have to be chosen."""
     amounts = Counter(choice.amount for choice in choices)
-    return replace(_ask(shape, tuple(amounts.items())), volumes=choices)
+    return replace(_add_requests(shape, tuple(amounts.items())), volumes=choices)
 
 
 @lru_cache(maxsize=1024)
 def _in_zones(zones: tuple[Requirement, ...]) -> Terms:
-    """The nodes in these zones, and those that say nothing of any."""
+    """Return the terms for nodes in these zones, and for nodes without zone labels."""
     ways: list[tuple[Requirement, ...]] = [()]
     for zone in zones:
         if len(ways) > MAX_TERMS:

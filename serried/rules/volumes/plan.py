@@ -1,9 +1,9 @@
-"""Which volumes members can still get, while a plan is made: each goes to one claim, and a shared claim gets one.
+"""The planner's part of the volume rules (`VolumeChoices`): which PersistentVolumes are left for the next member.
 
-The rules are those of VolumeBinding in kube-scheduler 1.37 (binder.go: findMatchingVolumes), which looks at one pod
-after the other: its smallest claim first, and for each claim the smallest volume that fits and that the node reaches.
-Of equal ones it takes any; here it is the one that the fewest nodes reach, so a plan may find the one that is left
-where kube-scheduler has taken another. Then that one is planned again.
+Each volume goes to one claim; a claim shared by several pods gets one volume. The rules are those of VolumeBinding in
+kube-scheduler 1.37 (binder.go: findMatchingVolumes): for one pod after another the smallest claim first, and for each
+claim the smallest fitting volume that the node reaches. Among equal volumes kube-scheduler takes any. The planner takes
+the one that the fewest nodes reach, so kube-scheduler may take another one. Then the member is planned again.
 """
 
 from collections import Counter
@@ -22,35 +22,35 @@ from serried.plan.request import Snapshot
 from serried.plan.rule import PlanRule, PlanRuleType
 
 _Taken = list[tuple[Choice, Volume | None]]
-"""What a member takes: the volume that is chosen for each claim, None for one that is made."""
+"""The volume chosen for each claim of a member; None for a volume that is provisioned."""
 
 
-class _Shelf:
-    """The volumes of a pool, found by the labels of the nodes that reach them."""
+class _VolumeIndex:
+    """The volumes of a pool, indexed by the node labels in their affinity."""
 
     def __init__(self, pool: Pool) -> None:
         self.keys: dict[str, None] = {}
-        """The label keys that decide who reaches them."""
+        """The label keys that determine which nodes reach the volumes."""
 
         self._volumes = pool.volumes
         self._by_label: dict[tuple[str, str | None], list[int]] = {}
         self._others: list[int] = []
         self._plain: set[int] = set()
-        """Those that one value of one label finds, so that no term is to be asked."""
+        """The indexes of volumes with one label term only: a match by label needs no further check."""
 
         self._reached: dict[tuple[str | None, ...], list[Volume]] = {}
-        """By the values of the keys: nodes that have the same ones reach the same volumes."""
+        """The reachable volumes, by the values of ``keys``. Nodes with the same values reach the same volumes."""
 
         self._passed: dict[tuple[str | None, ...], int] = {}
-        """How many of these are gone before the first that may not be."""
+        """The number of volumes at the start of each list that are all taken."""
 
-    def sort(self, limit: Limit) -> None:
-        """Sort the volumes by label."""
+    def build(self, limit: Limit) -> None:
+        """Build the index."""
         for place, volume in enumerate(self._volumes):
             limit.spend()
-            self._sort(place, volume.terms)
+            self._add(place, volume.terms)
 
-    def _sort(self, place: int, terms: Terms | None) -> None:
+    def _add(self, place: int, terms: Terms | None) -> None:
         if terms is None:
             self._others.append(place)
             return
@@ -69,7 +69,7 @@ class _Shelf:
                 self._by_label.setdefault((found.key, value), []).append(place)
 
     def find(self, node: Node, gone: Collection[str], beside: Collection[str]) -> Volume | None:
-        """The first that a node reaches and that is neither gone nor ``beside``."""
+        """Return the first volume that the node reaches, not in ``gone`` or ``beside``; None without one."""
         values = tuple([node.labels.get(key) for key in self.keys])
         reached = self._reached.get(values)
         if reached is None:
@@ -81,8 +81,8 @@ class _Shelf:
         left = (reached[at] for at in range(place, len(reached)))
         return next((each for each in left if each.name not in gone and each.name not in beside), None)
 
-    def note_back(self) -> None:
-        """Some that were gone are there again."""
+    def reset(self) -> None:
+        """Note that taken volumes have become free."""
         self._passed.clear()
 
     def _list_reached(self, values: Iterable[str | None], node: Node) -> list[Volume]:
@@ -93,9 +93,9 @@ class _Shelf:
 
 
 class _Attachments:
-    """Whether nodes take the volumes that members bring who share them (NodeVolumeLimits).
+    """Checks the volume limits of nodes for volumes that several pods share (NodeVolumeLimits).
 
-    A volume that one pod mounts is an amount. One that pods share costs its node the first of them, and no other.
+    A volume of one pod is an ordinary amount. A shared volume counts once on a node, with its first pod.
     """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
@@ -114,12 +114,12 @@ class _Attachments:
         self.couple = any(drivers.intersection(own) for own in self._own.values()) or any(
             self._shared.get(kind) != self._shared.get(classes[0]) for kind in classes
         )
-        """Whether it is not enough that a node would take the first member."""
+        """True if the check depends on the other members on the node."""
 
         self._here: dict[str, list[MemberClass]] = {}
 
     def find_full(self, kind: MemberClass, name: str) -> str | None:
-        """The amount of which a node has too little for one more member; None if there is enough."""
+        """Return the amount of which a node has too little for one more member; None if there is enough."""
         used, there = self._snapshot.used.get(name, {}), [*self._here.get(name, ()), kind]
         for driver in {driver for each in there for driver in self._shared.get(each, ())}:
             new = {
@@ -132,7 +132,7 @@ class _Attachments:
         return None
 
     def place(self, kind: MemberClass, name: str, pods: int) -> None:
-        """Some members of a class are on a node by now; a negative number takes them off again."""
+        """Add members of a class to a node. A negative number removes them."""
         here = self._here.setdefault(name, [])
         here += [kind] * pods
         for _ in range(-pods):
@@ -140,48 +140,48 @@ class _Attachments:
 
 
 class VolumeChoices(PlanRule):
-    """The volumes that a gang's classes choose from, and what the members that are placed leave of them.
+    """The volumes that a gang's members choose from, less those that placed members have taken.
 
-    Also whether nodes take the volumes that members share.
+    It also checks the limits of nodes for shared volumes.
     """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
         self._classes = classes
         self._pools: dict[str, Pool] = {}
-        self._shelves: dict[str, _Shelf] = {}
+        self._indexes: dict[str, _VolumeIndex] = {}
         self._choices: dict[MemberClass, list[Choice]] = {}
         for kind in classes:
             self._choices[kind] = sorted(kind.shape.volumes, key=_find_size)
             for choice in self._choices[kind]:
-                if choice.pool is not None and choice.pool.amount not in self._shelves:
+                if choice.pool is not None and choice.pool.amount not in self._indexes:
                     self._pools[choice.pool.amount] = choice.pool
-                    self._shelves[choice.pool.amount] = _Shelf(choice.pool)
-        self._gone: set[str] = set()
-        """The names of the volumes that are taken."""
+                    self._indexes[choice.pool.amount] = _VolumeIndex(choice.pool)
+        self._used_names: set[str] = set()
+        """The names of the taken volumes."""
 
-        self._at: dict[str, Volume | None] = {}
-        """The volumes of the shared claims that have one by now, None for one that is made."""
+        self._volume_of: dict[str, Volume | None] = {}
+        """The volumes of shared claims by claim; None for a volume that is provisioned."""
 
         self._before: frozenset[str] = frozenset()
-        """Those that had one before the wave."""
+        """The shared claims that had a volume when the wave began."""
 
         self.closed: dict[MemberClass, frozenset[str]] = {}
-        """The nodes where a class is short of a volume whoever else of the gang is placed."""
+        """The nodes where a class lacks a volume, independent of other members."""
 
         self._placed: dict[tuple[MemberClass, str], list[_Taken]] = {}
         self._attachments = _Attachments(snapshot, classes)
         self.couples = any(choices for choices in self._choices.values()) or self._attachments.couple
 
     def count(self) -> None:
-        """Take off what planned members of other gangs will take, and find the nodes that are closed."""
+        """Remove the volumes that other gangs' planned members will take, and find the closed nodes."""
         limit = self._snapshot.limit
-        for shelf in self._shelves.values():
-            shelf.sort(limit)
+        for index in self._indexes.values():
+            index.build(limit)
         for name, used in self._snapshot.used.items():
             limit.spend()
             for amount in [each for each in used if each.startswith(CHOSEN)]:
-                self._take_off(name, amount, used[amount])
+                self._reserve(name, amount, used[amount])
         for kind in self._classes:
             closed: list[str] = []
             asked = self._attachments.matter or any(each.pool for each in self._choices[kind])
@@ -191,28 +191,28 @@ class VolumeChoices(PlanRule):
                     closed.append(name)
             self.closed[kind] = frozenset(closed)
 
-    def _take_off(self, name: str, amount: str, count: int) -> None:
+    def _reserve(self, name: str, amount: str, count: int) -> None:
         pool, _, claim = amount.partition(SHARED)
-        if pool not in self._shelves or (claim and claim in self._at) or name not in self._snapshot.nodes:
+        if pool not in self._indexes or (claim and claim in self._volume_of) or name not in self._snapshot.nodes:
             return
         for _ in range(1 if claim else count):
             volume = self._find(pool, name, ())
             if volume is None:
                 return
-            self._gone.add(volume.name)
+            self._used_names.add(volume.name)
             if claim:
-                self._at[claim] = volume
+                self._volume_of[claim] = volume
 
     def _find(self, pool: str, name: str, beside: Collection[str]) -> Volume | None:
-        """The volume of a pool that kube-scheduler would choose on a node, None without one."""
-        return self._shelves[pool].find(self._snapshot.nodes[name], self._gone, beside)
+        """Return the volume of a pool that kube-scheduler would choose on a node; None without one."""
+        return self._indexes[pool].find(self._snapshot.nodes[name], self._used_names, beside)
 
     def _choose(self, kind: MemberClass, name: str) -> _Taken | None:
-        """What the next member of a class takes on a node, None if it is short of a volume there."""
+        """Return the volumes that the next member of a class would take on a node; None if one is missing."""
         taken: _Taken = []
         for choice in self._choices[kind]:
-            if choice.claim and choice.claim in self._at:
-                there = self._at[choice.claim]
+            if choice.claim and choice.claim in self._volume_of:
+                there = self._volume_of[choice.claim]
                 if there is not None and there.terms is not None and not self._reaches(there, name):
                     return None
                 continue
@@ -229,7 +229,7 @@ class VolumeChoices(PlanRule):
         return volume.terms is None or matches_terms(volume.terms, self._snapshot.nodes[name])
 
     def describe(self) -> str:
-        """Return which volumes are too few for all members, a phrase; "" if there are as many as claims."""
+        """Return a phrase about the volumes that are too few for all members; "" if there are enough."""
         wanted: Counter[str] = Counter()
         claims: set[str] = set()
         for kind in self._classes:
@@ -239,7 +239,7 @@ class VolumeChoices(PlanRule):
                     claims.update(filter(None, [choice.claim]))
         said = []
         for amount, count in wanted.items():
-            left = [each.name for each in self._pools[amount].volumes if each.name not in self._gone]
+            left = [each.name for each in self._pools[amount].volumes if each.name not in self._used_names]
             if len(left) < count:
                 of_class = f"StorageClass {self._pools[amount].wish.storage_class}"
                 said.append(f"{len(left)} PersistentVolumes of {of_class} are left for {count} volume claims")
@@ -248,47 +248,47 @@ class VolumeChoices(PlanRule):
     # --- members that are placed ----------------------------------------------------------------------------------
 
     def list_keys(self) -> list[str]:
-        """The label keys by which nodes differ in what they reach."""
-        keys = dict.fromkeys(key for shelf in self._shelves.values() for key in shelf.keys)
+        """Return the label keys by which nodes reach different volumes."""
+        keys = dict.fromkeys(key for index in self._indexes.values() for key in index.keys)
         return [*keys, *([HOSTNAME] if self._attachments.couple and HOSTNAME not in keys else [])]
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Whether a node has the volumes that the next member of a class still needs."""
+        """Return whether the next member of a class finds its volumes on a node, within the limits of the node."""
         return self._choose(kind, name) is not None and self._attachments.find_full(kind, name) is None
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Of what a node takes too few volumes for the next member of a class; None if it does not."""
+        """Return the exceeded volume limit for the next member of a class on a node; None if there is none."""
         full = self._attachments.find_full(kind, name)
         return Hurdle(HurdleKind.RESOURCE, full) if full is not None else None
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Some members of a class are on a node by now; a negative number takes them off again."""
+        """Add members of a class to a node with their volumes. A negative number removes them."""
         self._attachments.place(kind, name, pods)
         for _ in range(pods):
             taken = self._choose(kind, name) or []
-            self._gone.update(volume.name for _, volume in taken if volume is not None)
-            self._at.update((choice.claim, volume) for choice, volume in taken if choice.claim)
+            self._used_names.update(volume.name for _, volume in taken if volume is not None)
+            self._volume_of.update((choice.claim, volume) for choice, volume in taken if choice.claim)
             self._placed.setdefault((kind, name), []).append(taken)
         for _ in range(-pods):
             taken = self._placed[kind, name].pop()
-            self._gone.difference_update(volume.name for _, volume in taken if volume is not None)
+            self._used_names.difference_update(volume.name for _, volume in taken if volume is not None)
             for choice, _volume in taken:
-                self._at.pop(choice.claim, None)
+                self._volume_of.pop(choice.claim, None)
         if pods < 0:
-            for shelf in self._shelves.values():
-                shelf.note_back()
+            for index in self._indexes.values():
+                index.reset()
 
     def begin_wave(self) -> None:
-        """From now on members are placed of whom nobody knows who comes first."""
-        self._before = frozenset(self._at)
+        """Begin a wave: members may be tried in any order from now on."""
+        self._before = frozenset(self._volume_of)
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Whether a node would do for the next member whichever of its wave kube-scheduler has come to before.
+        """Return whether a node is feasible for the next member, in whatever order the wave is tried.
 
-        Whoever comes first decides where the volume of a shared claim is. Until that is bound, others are kept off all
-        other nodes.
+        The first member of a shared claim determines where its volume is. Until that is bound, others are excluded from
+        all other nodes; so other members of the claim wait for a later wave.
         """
-        shared = (choice.claim for choice in self._choices[kind] if choice.claim in self._at)
+        shared = (choice.claim for choice in self._choices[kind] if choice.claim in self._volume_of)
         return all(claim in self._before for claim in shared) and name in self._snapshot.nodes
 
 
@@ -296,8 +296,8 @@ def _find_size(choice: Choice) -> int:
     return choice.pool.wish.request if choice.pool is not None else 0
 
 
-def chooses(classes: Iterable[MemberClass]) -> bool:
-    """Whether any of these has volumes to choose, or brings one that others share to a node that takes so many."""
+def concerns(classes: Iterable[MemberClass]) -> bool:
+    """Return whether any class has volumes to choose, or shares a volume on nodes with limits."""
     return any(kind.shape.volumes or any(map(_is_shared, kind.request)) for kind in classes)
 
 
@@ -305,4 +305,4 @@ def _is_shared(amount: str) -> bool:
     return amount.startswith(ATTACHED) and SHARED in amount
 
 
-VOLUMES = PlanRuleType("volumes", (ATTACHED,), chooses, VolumeChoices)
+VOLUMES = PlanRuleType("volumes", (ATTACHED,), concerns, VolumeChoices)

@@ -1,12 +1,13 @@
-"""What there is for claims: PersistentVolumes, and what drivers can provision, as places where a pod can be.
+"""The storage for claims: where PersistentVolumes and drivers can provide a volume (`Supply`), and limits of nodes.
 
-The rules are VolumeBinding's of kube-scheduler 1.37 (binder.go: checkBoundClaims, findMatchingVolumes,
+The rules are those of VolumeBinding in kube-scheduler 1.37 (binder.go: checkBoundClaims, findMatchingVolumes,
 checkVolumeProvisions).
 
-How many volumes of a CSI driver a node takes (NodeVolumeLimits) is an amount that nodes have and pods ask for. A claim
-that one pod mounts is one volume wherever that goes. A volume that several pods share counts once for a node: where it
-is in use already, it is taken off what the node has, so it costs no other pod there anything. Its users have an amount
-of it, so plans know where it comes new. Volumes that are attached though no pod there uses them are learnt.
+The limit of a node for volumes of a CSI driver (NodeVolumeLimits) is an amount of the node (`Attachments`). A claim of
+one pod requests one volume on any node. A volume that several pods share counts once per node. On nodes where it is
+attached already it is subtracted from the limit, so further pods request nothing there. Its users also have an amount
+of their own, so plans know where it is attached for the first time. Volumes that are attached without a pod on the node
+are learnt from kube-scheduler's rejections.
 """
 
 from collections import Counter
@@ -36,31 +37,34 @@ _NOWHERE: Terms = ()
 
 
 class Offer(NamedTuple):
-    """Where a claim with some wish can get a volume: None for everywhere."""
+    """The nodes where a claim can get a volume. None stands for all nodes."""
 
     found: Terms | None
-    """There is a volume that fits. Where none can be made it says only whether there is any: plans know which."""
+    """The nodes with a fitting volume.
+
+    If none can be provisioned it is only None or (): `VolumeChoices` knows the nodes.
+    """
 
     provisioned: Terms | None
-    """One can be made."""
+    """The nodes for which a volume can be provisioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a claim leaves a pod that mounts it."""
+    """The nodes that a claim leaves a pod."""
 
     terms: Terms | None = None
     obstacle: str = ""
-    """Why it is nowhere, a phrase."""
+    """A phrase why there are none; "" if there are some."""
 
     by_mate: bool = False
-    """Whether that is a member of its gang, which comes first."""
+    """True if the reason is another member of the gang, which has precedence."""
 
 
 class Supply:
-    """What there is for claims: PersistentVolumes, and what drivers can provision.
+    """The known storage: PersistentVolumes, StorageClasses, drivers and their capacity.
 
-    ``seen`` are the kinds that we are shown all objects of.
+    ``seen`` are the kinds of which all objects are known.
     """
 
     def __init__(self) -> None:
@@ -71,12 +75,15 @@ class Supply:
         self.seen: set[type] = set()
         self._volumes_of: dict[str, dict[str, None]] = {}
         self._capacities_of: dict[str, dict[Key, None]] = {}
-        self._kept_for: dict[Key, dict[str, None]] = {}
+        self._reserved_for: dict[Key, dict[str, None]] = {}
         self._offers: dict[str, dict[Wish, Offer]] = {}
         self._pools: dict[str, dict[Wish, Pool]] = {}
 
     def find_reach(self, claim: VolumeClaim, *, shared: bool) -> Reach:
-        """Where a claim leaves its pod. The node for which a ``shared`` one is provisioned is that of one pod only."""
+        """Return the nodes that a claim leaves its pod.
+
+        The selected node of a ``shared`` claim is ignored: it is one pod's.
+        """
         name = claim.key.name
         if claim.lost:
             return Reach(obstacle=f"volume claim {name} has lost its PersistentVolume {claim.volume}")
@@ -114,25 +121,28 @@ class Supply:
         return Reach(terms)
 
     def _find_delayed(self, claim: VolumeClaim) -> Terms | None:
-        """The nodes where kube-scheduler would bind the claim, or have a volume provisioned for it."""
+        """Return the nodes where kube-scheduler would bind the claim, or have a volume provisioned for it."""
         offer = self.find_offer(claim.wish)
         if claim.selected_node is not None:
             return both(offer.provisioned, at_node(claim.selected_node))
-        kept = self.find_kept(claim)
+        kept = self.find_reserved(claim)
         return unite([kept.terms if kept is not None else offer.found, offer.provisioned])
 
-    def find_kept(self, claim: VolumeClaim) -> Volume | None:
-        """The volume that is kept for a claim which is not bound, if it holds it: then no other counts."""
-        kept = (self.volumes[name] for name in self._kept_for.get(claim.key, ()))
+    def find_reserved(self, claim: VolumeClaim) -> Volume | None:
+        """Return the volume that is reserved for an unbound claim and fits it; None without one.
+
+        Others do not count then.
+        """
+        kept = (self.volumes[name] for name in self._reserved_for.get(claim.key, ()))
         own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
         return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
 
     def find_offer(self, wish: Wish) -> Offer:
-        """Where there are volumes for claims with this wish; it is kept until something of the class changes."""
+        """Return the nodes with volumes for claims like this. The result is cached until `update_class`."""
         offers = self._offers.setdefault(wish.storage_class, {})
         if wish not in offers:
             provisioned = self._find_provisioned(wish)
-            if self._makes(wish):
+            if self._is_provisioned(wish):
                 found = unite(volume.terms for volume in self._list_fitting(wish)) if provisioned is not None else None
             else:
                 fits = any(True for _ in self._list_fitting(wish))
@@ -140,18 +150,21 @@ class Supply:
             offers[wish] = Offer(found, provisioned)
         return offers[wish]
 
-    def _makes(self, wish: Wish) -> bool:
+    def _is_provisioned(self, wish: Wish) -> bool:
         found = self.classes.get(wish.storage_class)
         return found is not None and found.provisions
 
     def find_choice(self, claim: VolumeClaim, sharing: str) -> Choice | None:
-        """What is still to be chosen for a claim, ``sharing`` if it is several pods'; None if that decides nothing."""
+        """Return the choice that a plan has to make for a claim; None if there is none, or if it restricts no member.
+
+        ``sharing`` is the name of the claim if several pods use it, else "".
+        """
         found = self.classes.get(claim.wish.storage_class)
         if claim.volume or found is None or not found.waits or Volume not in self.seen or StorageClass not in self.seen:
             return None
         if found.provisions:
             return Choice(None, sharing) if sharing else None
-        if claim.selected_node is not None or self.find_kept(claim) is not None:
+        if claim.selected_node is not None or self.find_reserved(claim) is not None:
             return None
         pools = self._pools.setdefault(claim.wish.storage_class, {})
         pool = pools.get(claim.wish)
@@ -161,9 +174,9 @@ class Supply:
         return Choice(pool, sharing)
 
     def copy_pools(self) -> tuple[Pool, ...]:
-        """The volumes that claims choose from, as they are now; with what plans go by, and numbers for their names.
+        """Return copies of the pools for a recorded snapshot: volumes have numbers as names, and only what plans use.
 
-        A volume that several pools have has one number in all.
+        A volume in several pools has the same number in each.
         """
         pools = [pool for found in self._pools.values() for pool in found.values()]
         known = {each.name: each for pool in pools for each in pool.volumes}
@@ -174,20 +187,23 @@ class Supply:
         return tuple(replace(pool, volumes=tuple(bare[each.name] for each in pool.volumes)) for pool in pools)
 
     def _list_fitting(self, wish: Wish) -> Iterator[Volume]:
-        """The volumes that any claim with this wish could get."""
+        """Return the volumes that any claim like this could get."""
         volumes = (self.volumes[name] for name in self._volumes_of.get(wish.storage_class, ()))
         return (volume for volume in volumes if volume.may_serve(wish))
 
     def _find_provisioned(self, wish: Wish) -> Terms | None:
         found = self.classes.get(wish.storage_class)
-        if found is None or not self._makes(wish):
+        if found is None or not self._is_provisioned(wish):
             return _NOWHERE
         driver = self.drivers.get(found.provisioner)
         tells = driver is not None and driver.tells_capacity and StorageCapacity in self.seen and wish.request > 0
         return both(found.topologies, self._find_storage(wish) if tells else None)
 
     def _find_storage(self, wish: Wish) -> Terms | None:
-        """The nodes for which enough is left: each volume alone must fit, as for kube-scheduler (hasEnoughCapacity)."""
+        """Return the nodes with enough capacity.
+
+        Each volume is checked alone, as by kube-scheduler (hasEnoughCapacity).
+        """
         keys = self._capacities_of.get(wish.storage_class, ())
         enough = [each for key in keys if (each := self.capacities[key]).limit >= wish.request]
         if any(each.nodes == () for each in enough):
@@ -195,7 +211,7 @@ class Supply:
         return unite((NodeSelectorTerm(each.nodes),) for each in enough if each.nodes is not None)
 
     def find_driver(self, claim: VolumeClaim) -> str:
-        """The CSI driver that attaches the volume of a claim, or will; "" for none, or if that is not known."""
+        """Return the CSI driver of a claim's volume, present or future; "" if there is none or it is unknown."""
         volume = self.volumes.get(claim.volume)
         if volume is not None:
             return volume.driver
@@ -204,11 +220,14 @@ class Supply:
         return MIGRATIONS[name].driver if name in MIGRATIONS else name
 
     def find_default(self) -> str:
-        """The name of the class of claims that name none, "" without one (of several the first)."""
+        """Return the name of the default StorageClass; "" without one. Among several it is the first by name."""
         return min((each.name for each in self.classes.values() if each.is_default), default="")
 
-    def turn_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
-        """Something of a class has changed: the wishes that are met elsewhere now. Others than these nobody has."""
+    def update_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
+        """Discard the cached results of a class. Return the wishes among ``wanted`` for which the nodes have changed.
+
+        ``wanted`` are the wishes of all unbound claims; what is cached for others is dropped.
+        """
         before = self._offers.pop(name, {})
         pools = self._pools.get(name, {})
         for wish in [wish for wish in pools if wish not in wanted]:
@@ -218,19 +237,19 @@ class Supply:
         return {wish for wish, offer in before.items() if wish in wanted and self.find_offer(wish) != offer}
 
     def put_volume(self, volume: Volume) -> Volume | None:
-        """A PersistentVolume came or changed; how it was."""
+        """Add or replace a PersistentVolume. Return the previous one; None if it is new."""
         old = self.drop_volume(volume.name)
         self.volumes[volume.name] = volume
         self._volumes_of.setdefault(volume.storage_class, {})[volume.name] = None
         if volume.claim is not None:
-            self._kept_for.setdefault(volume.claim, {})[volume.name] = None
+            self._reserved_for.setdefault(volume.claim, {})[volume.name] = None
         for wish, pool in self._pools.get(volume.storage_class, {}).items():
             if volume.may_serve(wish):
                 pool.put(volume)
         return old
 
     def drop_volume(self, name: str) -> Volume | None:
-        """A PersistentVolume went; how it was."""
+        """Remove a PersistentVolume. Return it; None if it was unknown."""
         old = self.volumes.pop(name, None)
         if old is not None:
             discard(self._volumes_of, old.storage_class, name)
@@ -238,26 +257,26 @@ class Supply:
                 if old.may_serve(wish):
                     pool.drop(name)
             if old.claim is not None:
-                discard(self._kept_for, old.claim, name)
+                discard(self._reserved_for, old.claim, name)
         return old
 
     def put_capacity(self, capacity: StorageCapacity) -> None:
-        """A CSIStorageCapacity came or changed."""
+        """Add or replace a CSIStorageCapacity."""
         self.drop_capacity(capacity.key)
         self.capacities[capacity.key] = capacity
         self._capacities_of.setdefault(capacity.storage_class, {})[capacity.key] = None
 
     def drop_capacity(self, key: Key) -> None:
-        """A CSIStorageCapacity went."""
+        """Remove a CSIStorageCapacity."""
         old = self.capacities.pop(key, None)
         if old is not None:
             discard(self._capacities_of, old.storage_class, key)
 
 
 class Attachments:
-    """The limits of nodes. ``limited`` are the drivers that have one on some node: others are not counted.
+    """The volume limits of nodes by driver. ``limited`` counts the nodes with a limit per driver; others are unlimited.
 
-    Where a driver is not installed that has to be, its limit is none at all.
+    On a node that lacks a required driver the limit is 0.
     """
 
     def __init__(self) -> None:
@@ -265,10 +284,10 @@ class Attachments:
         self.limited: Counter[str] = Counter()
         self.required: dict[str, None] = {}
         self.are_known = False
-        """Whether all CSINodes are known; else no driver is missing."""
+        """True if all CSINodes are known. Until then no driver counts as missing."""
 
-    def equip(self, node: Node, shared: Mapping[str, int]) -> Node:
-        """The node with what it takes of each driver; ``shared`` are the volumes there that several pods mount."""
+    def add_limits(self, node: Node, shared: Mapping[str, int]) -> Node:
+        """Return the node with its free volumes per driver; ``shared`` counts the attached volumes of several pods."""
         found = self.nodes.get(node.name)
         limits = found.limits if found is not None else {}
         if self.required and self.are_known:
@@ -278,18 +297,18 @@ class Attachments:
         return replace(node, allocatable={**node.allocatable, **amounts}) if amounts else node
 
     def put(self, found: CSINode) -> bool:
-        """A CSINode came or changed; whether a driver has a limit now that had none, or the other way round."""
+        """Add or replace a CSINode. Return whether the set of limited drivers has changed."""
         old = self.nodes.get(found.name)
         self.nodes[found.name] = found
         return self._count(old.limits if old is not None else (), found.limits)
 
     def drop(self, name: str) -> bool:
-        """A CSINode went; the same."""
+        """Remove a CSINode. Return whether the set of limited drivers has changed."""
         old = self.nodes.pop(name, None)
         return self._count(old.limits if old is not None else (), ())
 
     def require(self, driver: str, *, required: bool) -> bool:
-        """Note whether a driver has to be where its volumes go; return whether that is new."""
+        """Note whether a driver must be installed where its volumes are used. Return whether that has changed."""
         if required is (driver in self.required):
             return False
         if required:
@@ -301,7 +320,7 @@ class Attachments:
 
     def _count(self, less: Iterable[str], more: Iterable[str]) -> bool:
         before = set(self.limited)
-        # Their names alone: a limit of none is one, too.
+        # Only the names are counted, because a limit of 0 is a limit, too.
         self.limited.update(iter(more))
         self.limited.subtract(iter(less))
         self.limited = +self.limited
@@ -309,12 +328,12 @@ class Attachments:
 
 
 def at_node(name: str) -> Terms:
-    """The terms of one node."""
+    """Return the terms that match one node."""
     return (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (name,)),)),)
 
 
 def unite(ways: Iterable[Terms | None]) -> Terms | None:
-    """The nodes of any of these, the values of one label joined. None for all nodes, or where it is too much to say."""
+    """Return terms for the nodes that any of these match. None for all nodes, or if there are too many terms."""
     values: dict[str, dict[str, None]] = {}
     others: dict[NodeSelectorTerm, None] = {}
     for terms in ways:

@@ -52,7 +52,7 @@ def counting() -> Iterator[Counter[str]]:
             (Store, "_put_pod", "put anew"),
             (Store, "_offer", "put anew"),
             (MatchingPods, "recount", "put anew"),
-            (inventory, "_takes", "matched"),
+            (inventory, "_is_of_sort", "matched"),
         ):
             stack.enter_context(patch.object(place, name, counted(what, getattr(place, name))))
         yield done

@@ -11,7 +11,7 @@ from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
 from serried.plan.fit import slots
 from serried.rules.all import RULES
-from serried.rules.extended.cluster import Uncounted
+from serried.rules.extended.cluster import ExtendedResources
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
 from tests.support.devices import DeviceClassBuilder, device_class
 from tests.support.memory import read_memory
@@ -143,7 +143,7 @@ def test_what_uses_the_resource_is_forgotten_with_its_pods() -> None:
     assert store.occupancy.used["rich"][GPU] == 2
     store.drop_pod("pod-p")
     show(store, CLASS)
-    left = read_memory(store.rule(Uncounted))
+    left = read_memory(store.rule(ExtendedResources))
     assert not left["pods"]
     assert not left["users"]
     assert "pod-p" not in store.pods

@@ -11,7 +11,7 @@ from serried.plan.capacity import MemberClass, group_classes
 from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
-from serried.rules.volumes.plan import VolumeChoices, chooses
+from serried.rules.volumes.plan import VolumeChoices, concerns
 from tests.support.builders import node, pod
 from tests.support.rules import PLAN_RULES
 from tests.support.volumes import volume
@@ -163,7 +163,7 @@ def test_each_volume_that_is_sorted_is_charged() -> None:
 
 
 def test_others_choose_nothing() -> None:
-    assert not chooses(group_classes([pod("p").value()]))
+    assert not concerns(group_classes([pod("p").value()]))
 
 
 def plan(*choices: tuple[Choice, ...], used: dict[str, dict[str, int]] | None = None) -> Plan | Verdict:
