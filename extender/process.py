@@ -56,7 +56,7 @@ from serried.kube.client import ApiClient
 from serried.kube.election import TIMING, Election
 from serried.kube.events import EventWriter
 from serried.ops.metrics import ExtenderMetrics
-from serried.ops.process import run_process, settle_memory
+from serried.ops.process import freeze_memory, run_process
 from serried.ops.slices import Pace
 from serried.ops.tls import CertificateError, CertificateFiles, ReloadingContext, list_names
 from serried.ops.traces import MissingExtraError, Traces, make_traces
@@ -252,7 +252,7 @@ class Extender:
             await self.feed.synced.wait()
             self._inherit()
             self.core.service.synced = True
-            settle_memory()
+            freeze_memory()
             log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             await self.takeover.run()
 

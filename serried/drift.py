@@ -1,8 +1,8 @@
-"""The Store against the API server now: what is missing in it, what it has too much, and what it has of old.
+"""Compares the Store with the API server (`Comparison`): objects missing, superfluous or outdated in the Store.
 
-Every kind that the feed follows is listed in pages and compared in slices, so that the event loop goes on with its
-work. A watch is always a little behind, so what differs is looked at twice: it is told only if it differs still after a
-while in which the Store has not moved.
+Each watched kind is listed in pages and compared in slices, so that the event loop can do other work. A watch is always
+slightly behind, so differences are checked twice: one is only reported if it persists after a pause in which the Store
+has not changed the object.
 """
 
 import asyncio
@@ -21,76 +21,76 @@ from serried.kube.errors import ApiError
 from serried.kube.wire import JSON, identity, list_params
 
 _OBJECTS_PER_PAGE = 25
-"""Small pages: a page is decoded in one piece, and a node with its images has more than ten kilobytes."""
+"""Small, because a page is decoded at once, and a node with its images has more than ten kilobytes."""
 
 _SLICE_SECONDS = 0.002
-"""The time spent on objects after which other tasks run, for as long again."""
+"""The time spent on objects after which the loop pauses, for as long again."""
 
 _LONGEST_REST_SECONDS = 0.01
-"""A wait for the next page counts as time spent; nobody has to rest as long for it."""
+"""The maximum pause. Waiting for a page counts as time spent, and needs no pause of that length."""
 
 _SETTLE_SECONDS = 1.0
-"""How long a watch may be behind."""
+"""The time that a watch may be behind."""
 
 MAX_NAMED = 100
-"""How many objects of a kind are looked at twice, and named."""
+"""The maximum number of objects of a kind that are checked twice and reported by name."""
 
 
 class Difference(StrEnum):
-    """How the Store can differ from the API server in one object."""
+    """The ways in which an object in the Store can differ from the API server."""
 
     MISSING = "missing"
     EXTRA = "extra"
     STALE = "stale"
 
     MALFORMED = "malformed"
-    """Serried cannot read the object, and keeps the last state of it that it could."""
+    """Serried cannot decode the object, and keeps its last valid state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far the Store is from the API server in one kind."""
+    """The result of a comparison for one kind."""
 
     kind: Kind
 
     listed: int = 0
-    """How many objects the API server has."""
+    """The number of objects at the API server."""
 
     cached: int = 0
-    """How many the Store has."""
+    """The number of objects in the Store."""
 
     named: tuple[tuple[str, Difference], ...] = ()
-    """The objects that differ; ``namespace/name``, or the name alone."""
+    """The differing objects as ``namespace/name``, or as the name alone."""
 
     left_off: int = 0
-    """How many more differed when they were listed."""
+    """The number of further objects that differed at the first check."""
 
     served: bool = True
-    """Whether the API server serves the kind; else there is nothing to compare."""
+    """False if the API server does not serve the kind, so that there is nothing to compare."""
 
     error: str = ""
-    """Why the kind could not be compared."""
+    """The reason why the kind could not be compared; "" if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """An object that differed at the first look."""
+    """An object that differed at the first check."""
 
     identity: Hashable
-    """Under which the Store keeps it."""
+    """The identity under which the Store has it."""
 
     key: Key
     cached: Item | None
 
 
 class _Pace:
-    """Keeps a comparison from taking the event loop for itself: half of the time is for others."""
+    """Limits a comparison to half of the time of the event loop."""
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
 
-    async def keep(self) -> None:
-        """Rest if it is time to."""
+    async def rest_if_due(self) -> None:
+        """Pause if a slice is over."""
         spent = time.perf_counter() - self._begun
         if spent > _SLICE_SECONDS:
             await asyncio.sleep(min(spent, _LONGEST_REST_SECONDS))
@@ -98,7 +98,7 @@ class _Pace:
 
 
 class Comparison:
-    """Compares on request, one kind after the other. ``rest`` waits for so many seconds."""
+    """Compares on request, one kind after another. ``rest`` sleeps."""
 
     def __init__(self, client: ApiClient, feed: Feed, rest: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._client = client
@@ -106,15 +106,15 @@ class Comparison:
         self._rest = rest
 
         self.under_way = False
-        """Whether one is being made: it costs the API server lists, so there is one at a time."""
+        """True during a comparison. Callers make one at a time, because it costs the API server lists."""
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What can be compared: all that the feed follows."""
+        """The kinds that can be compared: those that the feed watches."""
         return self._feed.followed
 
     async def compare(self, kinds: Iterable[Kind]) -> list[Drift]:
-        """The drift of each of these kinds."""
+        """Return the drift of each kind."""
         self.under_way = True
         try:
             return [await self._compare(kind) for kind in kinds]
@@ -140,15 +140,15 @@ class Comparison:
                 cached += 1
                 if key not in listed:
                     suspects.append(_Suspect(key, _find_key(item), item))
-            await pace.keep()
+            await pace.rest_if_due()
         if suspects:
             await self._rest(_SETTLE_SECONDS)
-        named = [(each.key, found) for each in suspects[:MAX_NAMED] if (found := await self._look_again(kind, each))]
+        named = [(each.key, found) for each in suspects[:MAX_NAMED] if (found := await self._check_again(kind, each))]
         names = tuple((_write_key(key), found) for key, found in named)
         return Drift(kind, len(listed), cached, names, max(0, len(suspects) - MAX_NAMED))
 
     async def _list(self, kind: Kind, suspects: list[_Suspect]) -> AsyncGenerator[Hashable, None]:
-        """The identities of all objects that the API server has; those that differ are ``suspects``."""
+        """Yield the identity of each object at the API server, and add those that differ to ``suspects``."""
         channel = self._feed.channels[kind]
         reflector = self._feed.reflectors[kind]
         path = reflector.resource.path(reflector.selection.namespace)
@@ -157,13 +157,13 @@ class Comparison:
             async for page in pages:
                 for obj in page.items:
                     key = channel.identify(obj)
-                    if _judge(channel, obj) is not None:
+                    if _compare_object(channel, obj) is not None:
                         suspects.append(_Suspect(key, Key(*identity(obj)[:2]), channel.held.get(key)))
                     yield key
-                    await pace.keep()
+                    await pace.rest_if_due()
 
-    async def _look_again(self, kind: Kind, suspect: _Suspect) -> Difference | None:
-        """How the object differs still; None if it does not, or the Store has learned of it in the meantime."""
+    async def _check_again(self, kind: Kind, suspect: _Suspect) -> Difference | None:
+        """Return how the object still differs; None if it does not, or if the Store has changed it meanwhile."""
         channel = self._feed.channels[kind]
         reflector = self._feed.reflectors[kind]
         only = f"metadata.name={suspect.key.name}"
@@ -174,12 +174,12 @@ class Comparison:
         if channel.held.get(suspect.identity) is not suspect.cached:
             return None
         if now is not None:
-            return _judge(channel, now)
+            return _compare_object(channel, now)
         return Difference.EXTRA if suspect.cached is not None else None
 
 
-def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
-    """How the Store differs in an object of the API server; None if it does not."""
+def _compare_object(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
+    """Return how the Store differs from an object at the API server; None if it does not."""
     held = channel.held.get(channel.identify(obj))
     if held is not None and held.version and held.version == obj["metadata"].get("resourceVersion"):
         return None
@@ -188,14 +188,14 @@ def _judge(channel: Channel[Any, Any], obj: JSON) -> Difference | None:
         return Difference.MALFORMED
     if held is None:
         return Difference.MISSING
-    # The Store keeps no heartbeats of nodes: with another version an object can still say the same.
+    # The Store omits heartbeats of nodes, so an object with another version can be equal.
     return None if replace(new, version=held.version) == held else Difference.STALE
 
 
 def _find_key(item: Any) -> Key:
     if isinstance(item, Pod):
         return Key(item.namespace, item.name)
-    key = getattr(item, "key", None)  # what is in no namespace has a name only
+    key = getattr(item, "key", None)  # cluster-scoped objects only have a name
     return Key("", item.name) if key is None else Key(key.namespace, key.name)
 
 

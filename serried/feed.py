@@ -1,6 +1,6 @@
-"""Watches into the Store: reflector, decode, put or drop. Both processes run it, each with the kinds that it needs.
+"""Applies watches to the Store (`Feed`): reflector, decode, put or drop. Each process runs it with the kinds it needs.
 
-The sinks are synchronous: when one returns, the Store has the change and the owner knows of it.
+Events are applied synchronously: when the handler returns, the Store is updated and the owner has been called.
 """
 
 import asyncio
@@ -78,17 +78,20 @@ Item: TypeAlias = (
     | ForeignLevels
 )
 OnChange = Callable[[Item | None, Item | None], None]
-"""Called with the object before and after, None where there was or is none; the Store has the change already."""
+"""Called with the object before and after a change; None if it did not, or does not, exist.
+
+The Store is updated before.
+"""
 
 OnMalformed = Callable[[Malformed, Mapping[str, str]], None]
-"""Called with what is wrong, and a reference to the object as Events have it."""
+"""Called with the problem, and an object reference as in Events."""
 
 V = TypeVar("V", bound=Item)
 I = TypeVar("I")  # noqa: E741 - the identity under which the Store keeps a V
 
 
 class Kind(StrEnum):
-    """What can be followed; the value is the resource's plural, with its group where that is not enough."""
+    """The kinds that can be watched. The value is the plural of the resource, with its group where needed."""
 
     NODES = "nodes"
     PODS = "pods"
@@ -115,20 +118,20 @@ class Kind(StrEnum):
     KUEUE_TOPOLOGIES = "topologies.kueue.x-k8s.io"
     GROVE_BINDINGS = "clustertopologybindings.grove.io"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
-    """Those of `ApiLevel.beside`, as the next two."""
+    """The kinds of `ApiLevel.beside`, this one and the next two."""
     WORKLOADS_BESIDE = "workloads.scheduling.serried.dev"
     COMPOSITES_BESIDE = "compositepodgroups.scheduling.serried.dev"
     vars().update({f"pods.{row.plural}": f"pods.{row.plural}" for row in PARENTS.values() if row.followed_pods})
-    # Each is one more selection of pods, for a process that does not follow all of them; no pod may be in two.
+    # Each selects some more pods, for a process that does not watch all pods. No pod may match two selections.
 
 
 PARENT_KINDS = {Kind(row.plural): row.kind for row in PARENTS.values()}
-"""What is followed of parents, with their kind as the API calls it."""
+"""The watched kinds of parents, with their kind in the API."""
 
 SELECTED_PODS = {
     Kind(f"pods.{row.plural}"): Selection(labels=row.followed_pods) for row in PARENTS.values() if row.followed_pods
 }
-"""Which pods the controller follows besides those of Jobs. The extender follows all pods, and needs none of these."""
+"""The pods that the controller watches besides those of Jobs. The extender watches all pods instead."""
 
 ALL_KINDS = tuple(kind for kind in Kind if kind not in SELECTED_PODS)
 
@@ -143,7 +146,7 @@ _FOR_RULES = frozenset(
         *(Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES),
     }
 )
-"""Kinds that rules follow (`serried.cluster.rule.RuleKind`)."""
+"""The kinds watched for rules (`serried.cluster.rule.RuleKind`)."""
 
 OPTIONAL_KINDS = frozenset(
     {
@@ -154,34 +157,34 @@ OPTIONAL_KINDS = frozenset(
         *_KINDS_BESIDE,
     }
 )
-"""Kinds that a cluster need not serve, or need not show to us: Serried works without them."""
+"""The kinds that the cluster may not serve, or not let Serried read: Serried works without them."""
 
 GROUP_KINDS = frozenset({Kind.WORKLOADS, Kind.POD_GROUPS})
-"""What gangs are made of, at the level in use."""
+"""The kinds that define gangs at the API level in use."""
 
 _WATCH_TIMING = WatchTiming()
 
 _OPTIONAL_WATCH_TIMING = WatchTiming(unserved=15.0, absent_after=0.0)
-"""Nothing waits for a kind that need not be there, so it is asked for less often.
+"""The timing for optional kinds. They are retried less often, because nothing waits for them.
 
-Most clusters lack some of these kinds, and no start is to wait until that is certain.
+Most clusters lack some of these kinds, so a start does not wait until their absence is certain.
 """
 
 _QUESTION_SECONDS = 1.0
-"""How long a question waits until what it wants is followed."""
+"""The interval at which kinds wanted for hypothetical pods are started."""
 
 _MAX_PROBLEMS = 1000
-"""How many problems are remembered, so that each is reported once."""
+"""The maximum number of remembered problems, so that each is reported once."""
 
 
 @dataclass(eq=False)
 class Feed:
-    """Keeps ``store`` equal to the cluster for ``kinds``, as long as ``run`` runs.
+    """Keeps ``store`` up to date with the cluster for ``kinds`` while `run` runs.
 
-    Each kind may be narrowed to a selection; an object that leaves it looks like one that was deleted. An optional kind
-    that is not served, or not granted, counts as listed with no objects, and is asked for again. Where the API server
-    does not show us GROUP_KINDS, or the PodGroups of scheduler-plugins, or does not serve a kind that is not
-    optional, the Store's ``obstacles`` say why.
+    A kind may be restricted to a selection; an object that does not match any more counts as deleted. An optional kind
+    that is not served or not permitted counts as listed without objects, and is retried. If GROUP_KINDS or the
+    PodGroups of scheduler-plugins cannot be read, or a kind that is not optional is not served, the Store's
+    ``obstacles`` say why.
     """
 
     client: ApiClient
@@ -194,27 +197,27 @@ class Feed:
     on_malformed: OnMalformed = field(default=lambda _problem, _about: None, kw_only=True)
 
     channels: "Mapping[Kind, Channel[Any, Any]]" = field(init=False)
-    """How objects of each kind get into the Store."""
+    """The functions that apply objects of each kind to the Store."""
 
     reflectors: Mapping[Kind, Reflector] = field(init=False)
 
     synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set after the first lists of all kinds, cleared while one that is not optional is not served."""
+    """Set after the first lists of all kinds; cleared while a kind that is not optional is not served."""
 
     unserved: set[Kind] = field(default_factory=set, init=False)
     """The kinds that the API server does not serve."""
 
     malformed: Counter[Kind] = field(default_factory=Counter, init=False)
-    """How many objects could not be used, each sighting counted. The Store keeps the last usable state of them."""
+    """The number of sightings of unusable objects. The Store keeps their last valid state."""
 
     _cached: Counter[Kind] = field(default_factory=Counter, init=False)
-    """How many objects of each kind are in the Store: two kinds may be in one map of it."""
+    """The number of objects in the Store by kind. Counted here, because a map of the Store may hold two kinds."""
 
     _idle: set[Kind] = field(default_factory=set, init=False)
-    """The kinds that nobody needs yet."""
+    """The kinds that are not watched yet, because no rule needs them."""
 
     _obstacles: dict[Kind, str] = field(default_factory=dict, init=False)
-    """Why GROUP_KINDS are not shown to us, "" for one that is."""
+    """The reason why a kind of GROUP_KINDS cannot be read; "" if it can."""
 
     _problems: set[Malformed] = field(default_factory=set, init=False)
     """The problems that have been reported."""
@@ -246,31 +249,31 @@ class Feed:
 
     @property
     def followed(self) -> tuple[Kind, ...]:
-        """The kinds that are followed by now."""
+        """The kinds that are watched at the moment."""
         return tuple([kind for kind in self.reflectors if kind not in self._idle])
 
     @property
     def blind_since(self) -> float:
-        """Since when a kind is not followed that we cannot do without, on the monotonic clock; infinity for none.
+        """The monotonic time since which a required kind has not been watched; infinity if all are.
 
-        GROUP_KINDS that are not shown to us do not count: the Store's obstacles say so.
+        GROUP_KINDS that may not be read do not count, because the Store's obstacles report them.
         """
         needed = self.reflectors.keys() - self.optional - {kind for kind, what in self._obstacles.items() if what}
         return min((self.reflectors[kind].blind_since_monotonic for kind in needed), default=math.inf)
 
     def show(self, now: float) -> None:
-        """Set the gauges of caches and watches; ``now`` is of the monotonic clock, as the reflectors'."""
+        """Set the gauges of caches and watches; ``now`` is on the monotonic clock, as in the reflectors."""
         for kind, reflector in self.reflectors.items():
             self.client.metrics.cached(kind.value, self._cached[kind])
             if reflector.listed.is_set():
                 self.client.metrics.silent(kind.value, now - reflector.last_event_monotonic)
 
     async def run(self) -> None:
-        """Follow everything until cancelled."""
+        """Watch all kinds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for kind, reflector in self.reflectors.items():
                 tasks.create_task(self._follow(kind, reflector), name=f"watch {kind}")
-            tasks.create_task(self._watch_questions(), name="questions")
+            tasks.create_task(self._poll_wanted(), name="questions")
 
     async def _follow(self, kind: Kind, reflector: Reflector) -> None:
         if kind in self._needed:
@@ -300,25 +303,25 @@ class Feed:
             return
         old = channel.held.get(channel.identify(obj))
         if old is not None and new.version and old.version == new.version:
-            return  # a new list repeats what is known
+            return  # a new list repeats known objects
         channel.put(new)
         self._cached[kind] += old is None
         if self._idle:
-            self._follow_wanted()
+            self._start_wanted()
         self.on_change(old, new)
 
-    def _follow_wanted(self) -> None:
-        """Follow what rules need by now."""
+    def _start_wanted(self) -> None:
+        """Start the watches that rules need now."""
         begun = [kind for kind in self._idle if self._of_rules[kind][0].wanted]
         self._idle.difference_update(begun)
         for kind in begun:
             self._needed[kind].set()
             self._note_state(kind, KindState.LISTING)
 
-    async def _watch_questions(self) -> None:
-        """A question about pods that do not exist wants kinds, too, and brings no event."""
+    async def _poll_wanted(self) -> None:
+        """Start watches that rules need for hypothetical pods, which come without events."""
         while self._idle:
-            self._follow_wanted()
+            self._start_wanted()
             await asyncio.sleep(_QUESTION_SECONDS)
 
     def _note_state(self, kind: Kind, state: KindState, why: str = "") -> None:
@@ -326,7 +329,7 @@ class Feed:
             self.store.note_state(self._of_rules[kind][1].type, state, why)
 
     def _delete(self, kind: Kind, channel: "Channel[Any, Any]", obj: JSON) -> None:
-        # The last state may be missing or malformed: only its identity is read.
+        # The last state may be missing or malformed, so only the identity is read.
         key = channel.identify(obj)
         old = channel.held.get(key)
         if old is not None:
@@ -340,7 +343,7 @@ class Feed:
         self._note_state(kind, KindState.KNOWN)
         if kind in PARENT_KINDS:
             self.store.membership.followed.add(PARENT_KINDS[kind])
-        self._settle(kind)
+        self._mark_listed(kind)
 
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
         what = f"the API server does not let us see {resource} ({resource.version})"
@@ -359,9 +362,9 @@ class Feed:
     def _note_absent(self, kind: Kind) -> None:
         if kind in PARENT_KINDS:
             self.store.membership.followed.discard(PARENT_KINDS[kind])
-        self._settle(kind)
+        self._mark_listed(kind)
 
-    def _settle(self, kind: Kind) -> None:
+    def _mark_listed(self, kind: Kind) -> None:
         self._unlisted.discard(kind)
         if not self._unlisted:
             self.synced.set()
@@ -369,7 +372,7 @@ class Feed:
 
     def _note_unserved(self, kind: Kind, resource: Resource) -> None:
         if kind in self.unserved:
-            return  # reported again after each try
+            return  # reported again after each retry
         self.unserved.add(kind)
         what = f"the API server does not serve {resource} ({resource.version})"
         self._note_obstacle(kind, what)
@@ -379,7 +382,7 @@ class Feed:
             return
         self._unlisted.add(kind)
         self.synced.clear()
-        if kind not in GROUP_KINDS:  # these have an obstacle of their own, which says what it keeps from whom
+        if kind not in GROUP_KINDS:  # GROUP_KINDS have an obstacle of their own with a better reason
             self.store.meet_gap(what)
         log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})
 
@@ -404,28 +407,28 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Channel(Generic[V, I]):
-    """How objects of one kind get into the Store."""
+    """The functions that apply objects of one kind to the Store."""
 
     resource: Resource
 
     decode: Callable[[object], V | Malformed]
 
     identify: Callable[[JSON], I]
-    """Reads the identity under which the Store keeps the object."""
+    """Reads the identity under which the Store has the object."""
 
     held: Mapping[I, V]
-    """The Store's own map of these objects."""
+    """The Store's map of the objects."""
 
     put: Callable[[V], None]
 
     drop: Callable[[I], None]
 
     owns: Callable[[I], bool] = lambda _: True
-    """Whether an object that is held is of this kind: some maps hold more than one."""
+    """Returns whether an object in ``held`` is of this kind, because some maps hold several kinds."""
 
 
 def _list_absent(level: ApiLevel) -> set[Kind]:
-    """The kinds that there are not at a level."""
+    """Return the kinds that do not exist at an API level."""
     absent = set() if level.beside is not None else set(_KINDS_BESIDE)
     if level.inline:
         absent.add(Kind.POD_GROUPS)
@@ -453,7 +456,7 @@ def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
 
 
 def _level_channels(store: Store) -> dict[Kind, Channel[Any, Any]]:
-    """What names labels for levels of the topology."""
+    """Return the channels of kinds that name labels for topology levels."""
     levels = store.levels
     return {
         Kind.TOPOLOGY_LEVELS: Channel(
@@ -484,7 +487,7 @@ def _parent_channel(store: Store, kind: str) -> Channel[Any, Any]:
 
 
 def _group_channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
-    """What gangs are made of, at the level in use and beside it."""
+    """Return the channels of kinds that define gangs, at the API level in use and beside it."""
     pod_group, workload, composite = map(_reader_beside(level), (decode_pod_group, decode_workload, decode_composite))
     used, beside = (level.group, level.version), (FALLBACK.group, FALLBACK.version)
     groups = Layers(_keep_key, store.put_group, store.drop_group)
@@ -510,7 +513,7 @@ def _keep_key(item: Any) -> Any:
 
 
 def _reader_beside(level: ApiLevel) -> Callable[[Callable[[object], Any]], Callable[[object], Any]]:
-    """Makes, of a decoder, one for the objects beside the level in use."""
+    """Return a function that wraps a decoder for objects beside the API level in use."""
     api = level.beside.api_version if level.beside is not None else ""
 
     def mark(decode: Callable[[object], Any]) -> Callable[[object], Any]:

@@ -488,14 +488,14 @@ class Backfill(Feature):
     def _note_placed(self, group: GroupKey) -> None:
         """A gang got its room."""
         if group in self._promises:
-            self._context.metrics.settled(*_judge(self._promises.pop(group), self._context.clock()))
+            self._context.metrics.observe_forecast_error(*_judge(self._promises.pop(group), self._context.clock()))
         self._release(group)
 
     def _withdraw(self, group: GroupKey) -> None:
         """A gang does not wait for room any more, though it got none."""
         if group in self._promises:
             del self._promises[group]
-            self._context.metrics.settled("withdrawn", None)
+            self._context.metrics.observe_forecast_error("withdrawn", None)
         self._release(group)
 
     def _release(self, group: GroupKey) -> None:
@@ -510,7 +510,7 @@ class Backfill(Feature):
         if self._promises.get(group) is None:
             self._promises[group] = forecast.at
             if forecast.at is not None:
-                self._context.metrics.promised(forecast.at - self._context.clock())
+                self._context.metrics.observe_forecast_wait(forecast.at - self._context.clock())
 
     def _has_missed(self) -> bool:
         """Whether a forecast for the head was missed by so much that later ones are no better.

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from serried.ops.server import tell_checks
+from serried.ops.server import render_checks
 from serried.settings import Address
 
 PATIENCE_SECONDS = 0.7
@@ -79,12 +79,12 @@ class Pair:
 
         @routes.get("/livez/filter", response_class=PlainTextResponse)
         async def livez_filter() -> PlainTextResponse:
-            return tell_checks({"filter": await self._filters.ask()})
+            return render_checks({"filter": await self._filters.ask()})
 
         @routes.get("/livez/pair", response_class=PlainTextResponse)
         async def livez_pair() -> PlainTextResponse:
             filters, schedules = await asyncio.gather(self._filters.ask(), self._schedules.ask())
-            return tell_checks({"filter": filters, "scheduler": schedules, "planning": self._plans()})
+            return render_checks({"filter": filters, "scheduler": schedules, "planning": self._plans()})
 
         return routes
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
-from serried.ops.slices import breathe
+from serried.ops.slices import yield_turn
 
 EXAMPLES: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text())
 """An answer of each page, by the path of its route."""
@@ -38,7 +38,7 @@ async def _write_all(views: Iterable[View]) -> bytes:
     parts = []
     for view in views:
         parts.append(view.model_dump_json().encode())
-        await breathe()
+        await yield_turn()
     return b"[%b]" % b",".join(parts)
 
 

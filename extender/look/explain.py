@@ -27,7 +27,7 @@ from serried.api.group import Leaf
 from serried.api.names import GroupKey, write_time
 from serried.cluster.cache import Store
 from serried.cluster.run_times import Trust
-from serried.ops.fork import NoAnswerError, work_out
+from serried.ops.fork import NoAnswerError, answer_in_child
 from serried.ops.slices import one_by_one
 from serried.plan.eviction import Cost, NoVictims, Preemption
 from serried.plan.explain import (
@@ -124,7 +124,7 @@ class Inquiries:
 
         found: Preemption | NoVictims | None = None
         with suppress(NoAnswerError):
-            found = (await work_out(seek, _MAX_SEARCH_SECONDS, core.fork)).found
+            found = (await answer_in_child(seek, _MAX_SEARCH_SECONDS, core.fork)).found
         return DryRunView(message=core.preemptions.explain(state, found), found=view_preemption(found))
 
     async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], None]) -> Finding | None:
@@ -149,7 +149,7 @@ class Inquiries:
             return inquiry.diagnosis, inquiry.advice, True
 
         try:
-            worked = await work_out(inquire, _MAX_SECONDS, self._core.fork, self._stopwatch)
+            worked = await answer_in_child(inquire, _MAX_SECONDS, self._core.fork, self._stopwatch)
         except NoAnswerError:
             return Finding(None, (), complete=False, spent_seconds=0.0, longest_seconds=0.0)
         diagnosis, advice, complete = worked.found

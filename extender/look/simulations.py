@@ -30,7 +30,7 @@ from serried.api.level import ApiLevel
 from serried.api.names import GroupKey, GroupKind, decode_group_key
 from serried.api.verdict import Reason, render
 from serried.cluster.cache import Store
-from serried.ops.fork import NoAnswerError, work_out
+from serried.ops.fork import NoAnswerError, answer_in_child
 from serried.ops.slices import Slices, TooLongError, join
 from serried.ops.steps import Work
 from serried.plan.eviction import Preemption
@@ -363,7 +363,7 @@ class Questions:
             except TooLong:
                 return None
 
-        worked = await work_out(answer, _LIMIT_SECONDS, core.fork, self._stopwatch)
+        worked = await answer_in_child(answer, _LIMIT_SECONDS, core.fork, self._stopwatch)
         said, wanted = worked.found
         for rule, is_wanted in zip(core.store.all_rules, wanted, strict=True):
             if is_wanted:

@@ -1,1 +1,1 @@
-"""What a process needs to be run: logs, metrics, probes, who may read them, and its signals."""
+"""Operation of a process: logs, metrics, probes, authorization of readers, TLS, forked children, start and end."""

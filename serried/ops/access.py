@@ -1,11 +1,11 @@
-"""The guard before metrics and debug: an ASGI application before the one that answers.
+"""Authentication and authorization for metrics and debug pages (`Guard`, an ASGI middleware).
 
-Whoever comes by loopback is in the pod already, where the verbs are: a port-forward, the scheduler beside us. But a web
-page may come through somebody's port-forward: so who calls us by a name other than localhost shows a token. Whoever
-comes over the network comes by TLS and shows a bearer token whose owner may ask for that path. Probes are open.
+Callers by loopback are in the pod, where the verbs are open anyway: a port-forward, or kube-scheduler in the same pod.
+But a web page may use somebody's port-forward, so a request with a Host other than localhost or an address needs a
+token. Callers over the network use TLS and a bearer token of a user who may read the path. Probes are open.
 
-Whose a token is and what they may ask: the API server's word, by TokenReview and SubjectAccessReview, kept a while.
-What is kept is bounded in number and time, and holds no token: tokens are known by a keyed hash of this process alone.
+The API server authenticates and authorizes (TokenReview, SubjectAccessReview). Its answers are cached for a while,
+bounded in number. Tokens are not kept, only their hashes with a key of this process.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.retry import RateLimiter
-from serried.ops.server import Turn, take_none
+from serried.ops.server import Turn, no_turn
 
 log = logging.getLogger(__name__)
 
@@ -39,32 +39,33 @@ _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 _MOST_KEPT = 8192
-"""How many answers are kept."""
+"""The maximum number of cached answers."""
 
 _REVIEWS_A_SECOND = 50.0
 _REVIEWS_AT_ONCE = 200
-"""How often it is asked: whoever invents tokens or paths costs it no more, and others wait behind them."""
+"""The rate limit for reviews, so that callers with invented tokens or paths do not load the API server."""
 
 _REFUSAL_SECONDS = 10.0
-"""How long a refusal counts at most: whoever has just been given a right should not wait long."""
+"""The maximum time for which a refusal is cached, so that newly granted rights work soon."""
 
 _REVIEW_SECONDS = 5.0
-"""How long a review may take."""
+"""The timeout of a review."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose token it is."""
+    """The user of a token."""
 
     name: str
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What the API server says of the user, for its own eyes: name, uid, groups, extra."""
+    """The user as the API server describes it in a TokenReview: username, uid, groups, extra."""
 
 
 class Reviews:
-    """Asks the API server; an answer counts for ``kept_seconds``. ``rest`` sleeps.
+    """A cache of TokenReviews and SubjectAccessReviews.
 
-    Raises ApiError where there is no answer.
+    Answers are valid for ``kept_seconds``. ``rest`` sleeps. Its methods raise ApiError if the API server does not
+    answer.
     """
 
     def __init__(
@@ -75,24 +76,24 @@ class Reviews:
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.kept_seconds = kept_seconds
-        """For how long an answer counts."""
+        """The time for which an answer is valid."""
         self._client = client
         self._salt = secrets.token_bytes(32)
         self._clock = clock
         self._rest = rest
         self._kept: TLRUCache[object, tuple[Any]] = TLRUCache(_MOST_KEPT, self._find_end, clock)
-        """Answers by question; one that is falsy is a refusal."""
+        """Answers by question. A falsy answer is a refusal."""
         self._asking = asyncio.Lock()
-        """Whoever has it asks: one alone does, so that a crowd has one review under way."""
+        """Held by the only caller that sends a review, so that many callers cause one review at a time."""
         self._rate_limiter = RateLimiter(_REVIEWS_A_SECOND, _REVIEWS_AT_ONCE)
 
     async def identify(self, token: str) -> Caller | None:
-        """Whose token it is; None if it is nobody's, or has expired."""
+        """Return the user of a token; None if the token is invalid or expired."""
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         return await self._find(key, lambda: self._review_token(token))
 
     async def allows(self, caller: Caller, verb: str, path: str) -> bool:
-        """Whether the caller may do this; ``verb`` is the method in small letters, as in a role."""
+        """Return whether the caller may do this; ``verb`` is the HTTP method in lower case, as in a role."""
         about = caller.about
         spec = {
             "user": caller.name,
@@ -101,7 +102,7 @@ class Reviews:
             "extra": about.get("extra") or {},
             "nonResourceAttributes": {"path": path, "verb": verb},
         }
-        # Rights may come from any of these: two tokens of one name need not have the same.
+        # All of them may grant rights: two tokens of one user need not have the same.
         question = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
         return await self._find(question, lambda: self._review_access(spec))
 
@@ -111,7 +112,7 @@ class Reviews:
     async def _find(self, question: object, review: Callable[[], Awaitable[T]]) -> T:
         if (kept := self._kept.get(question)) is None:
             async with self._asking:
-                # Those who asked the same a moment ago have their answer by now.
+                # Another caller may have cached the answer meanwhile.
                 if (kept := self._kept.get(question)) is None:
                     if (left := self._rate_limiter.delay(self._clock())) > 0:
                         await self._rest(left)
@@ -139,21 +140,21 @@ class Reviews:
 
 
 OPEN_PATHS = frozenset({"/livez", "/livez/filter", "/livez/pair", "/readyz"})
-"""What anybody may ask: the kubelet has no token for it."""
+"""The paths that need no token, because the kubelet has none."""
 
 TOKEN_HEADER = b"x-serried-token"
-"""Where a token may be, too: the API server takes Authorization off before it passes a request on to a pod."""
+"""An additional header for the token: the API server's proxy removes Authorization before it calls a pod."""
 
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
-"""From where those come who are in this pod."""
+"""The addresses of callers in this pod."""
 
 _PORT = re.compile(r":\d*\Z")
 
 _MOST_READERS = 64
-"""How many may be answered at a time, streams that go on among them: who comes then is told to come back."""
+"""The maximum number of concurrent readers, including streams. Further ones get 503."""
 
 _SECONDS = "serried.seconds"
-"""Where a request's scope says how long the answer to it may take."""
+"""The key in a request's scope for the time within which the answer must end."""
 
 _MAX_PATH = 1000
 _MAX_TOKEN = 16_384
@@ -165,22 +166,25 @@ _HOW = (
 
 
 class TokenDemand(Enum):
-    """Of whom a token is demanded."""
+    """The callers that need a token."""
 
     REMOTE = "remote"
-    """Of those who come over the network."""
+    """Callers over the network."""
 
     ALWAYS = "always"
-    """Of everybody, as others share our loopback where a pod has the network of its node."""
+    """All callers, because pods with the node's network share the loopback with others."""
 
     OFF = "off"
-    """Of nobody."""
+    """No callers."""
 
 
 class Guard:
-    """``app`` for those who may, and for so many of them at a time. A refusal, which is free, takes a ``turn``."""
+    """ASGI middleware that authenticates and authorizes callers, and limits how many are served at once.
 
-    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews, turn: Turn = take_none) -> None:
+    A refusal costs the caller nothing, so each one waits for a ``turn``.
+    """
+
+    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews, turn: Turn = no_turn) -> None:
         self._app = app
         self._demand = demand
         self._reviews = reviews
@@ -188,7 +192,7 @@ class Guard:
         self._readers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
         elif (refusal := await self._find_refusal(scope)) is not None:
@@ -208,7 +212,7 @@ class Guard:
         return _refuse(503, "too many readers are answered, come back later") if crowded else None
 
     async def _refuse(self, scope: Scope) -> Response | None:
-        """The answer to one who may not; None for one who may."""
+        """Return the refusal of a request; None if it is allowed."""
         if scope["scheme"] != "https" and not is_loopback(scope):
             return _refuse(400, "this is plain HTTP, and a token would be seen on its way: ask by https, or " + _HOW)
         if len(scope["path"]) > _MAX_PATH:
@@ -222,7 +226,7 @@ class Guard:
         return await self._review(token, scope)
 
     def _demands(self, scope: Scope) -> bool:
-        """Whether a token has to be shown for it."""
+        """Return whether the request needs a token."""
         if self._demand is not TokenDemand.REMOTE:
             return self._demand is TokenDemand.ALWAYS
         return not (is_loopback(scope) and names_address(scope["headers"]))
@@ -250,7 +254,7 @@ class Guard:
 
 
 def read_token(headers: list[tuple[bytes, bytes]]) -> str:
-    """The bearer token of a request; "" if it has none."""
+    """Return the bearer token of a request; "" if it has none."""
     found = dict(headers)
     scheme, _, token = found.get(b"authorization", b"").decode("latin-1").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -259,9 +263,10 @@ def read_token(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 def names_address(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a request calls us localhost or by an address, or by nothing.
+    """Return whether the Host of a request is localhost, an address, or missing.
 
-    A web page elsewhere can have its own name mean 127.0.0.1 and so read what its visitor may, but no other name.
+    A web page can make its own host name resolve to 127.0.0.1, and read what its visitor may read. It cannot use these
+    names.
     """
     return all(_is_address(value.decode("latin-1")) for name, value in headers if name == b"host")
 
@@ -278,17 +283,17 @@ def _is_address(host: str) -> bool:
 
 
 def read_seconds(scope: Scope) -> float:
-    """For how long the caller of a request may be answered; without end for who needs no token.
+    """Return within how many seconds the answer to a request must end; infinity for callers without a token.
 
-    An answer that takes longer has to end then: the token may have been taken away.
+    A longer answer has to be cut off, because the token may have been revoked.
     """
     return float(scope.get(_SECONDS, math.inf))
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Whether the caller is on this machine, or in this pod; not if nobody knows where it is.
+    """Return whether the caller is on this machine or in this pod; False if its address is unknown.
 
-    Not the whole of 127.0.0.0/8: a sidecar of a mesh comes from 127.0.0.6 for whoever called it over the network.
+    Not all of 127.0.0.0/8 counts: the sidecar of a mesh uses 127.0.0.6 for callers over the network.
     """
     try:
         address = ipaddress.ip_address(find_address(scope))
@@ -298,7 +303,7 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def find_address(scope: Scope) -> str:
-    """From where a caller comes; "" if nobody knows."""
+    """Return the address of a caller; "" if it is unknown."""
     client = scope.get("client")
     return client[0] if client else ""
 

@@ -1,11 +1,11 @@
-"""An answer that takes long, worked out by a forked child while the loop goes on: it sees everything as it was then.
+"""Computes a long answer in a forked child, which sees the state of the moment of the fork (`fork`, `answer_in_child`).
 
     child = fork(lambda: plan_group(snapshot, ask), cpu_seconds=10)
     found = await child.answer                  raises ChildError if the child ends without an answer
 
-The child closes every file of the parent, computes, writes one pickle to a pipe and ends. It never touches the loop,
-writes no log and runs no exit handler. It takes no core from the loop (`nice`) and is the first that the kernel ends
-where memory is short. It ends by itself if the parent has.
+The child closes all files of the parent, computes, writes one pickle to a pipe and ends. It does not use the loop,
+write logs or run exit handlers. It has a lower priority than the loop (`nice`), and the kernel kills it first when
+memory is short. It ends by itself after the parent has ended.
 """
 
 import asyncio
@@ -26,59 +26,58 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 _NICE = 5
-"""How much the child gives way to the parent."""
+"""The niceness of the child, so that the parent's loop has precedence."""
 
 _LOOK_SECONDS = 1.0
-"""How often a child looks whether its parent is still there."""
+"""The interval at which a child checks whether its parent is still there."""
 
 _MOST_FILES = 1 << 20
-"""How many files are closed at the most, where their number has no limit."""
+"""The maximum number of files to close, if their number is unlimited."""
 
 _BYTES_PER_READ = 1 << 18
-"""How much of the answer is read between two turns of the loop."""
+"""The number of bytes of an answer read in one turn of the loop."""
 
 _REAP_SECONDS = 0.005
-"""How often it is looked whether a child that has said all it has to say is gone."""
+"""The interval of checks whether a child has exited after its answer."""
 
 _PATIENCE = 4.0
-"""A page waits this many times the work that its question may be: other processes want to go on, too."""
+"""The wait for a page's answer, as a multiple of its work limit, because other processes need CPU as well."""
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 
 
 class ChildError(Exception):
-    """A child has ended without an answer: how, a phrase."""
+    """Raised when a child has ended without an answer; the message is a phrase about its end."""
 
 
 class WorkError(Exception):
-    """The work has raised an exception: its traceback."""
+    """Raised when the work in the child has raised an exception; the message is its traceback."""
 
 
 class Child(Protocol):
-    """A child at work."""
+    """A running child, as seen by the parent."""
 
     answer: "asyncio.Future[Any]"
-    """What the work has returned. Raises ChildError or WorkError."""
+    """The result of the work. Raises ChildError or WorkError."""
 
     def pause(self) -> None:
-        """Stop the child where it is."""
+        """Stop the child (SIGSTOP)."""
 
     def resume(self) -> None:
-        """Let a child that was stopped go on."""
+        """Continue a stopped child."""
 
     def kill(self) -> None:
-        """End the child: nobody waits for its answer."""
+        """Kill the child, and cancel the answer."""
 
 
 Fork = Callable[[Callable[[], Any], float], Child]
-"""As `fork`."""
+"""The type of `fork`."""
 
 
 def fork(work: Callable[[], Any], cpu_seconds: float = math.inf) -> Child:
-    """Begin with the work in a child, which the kernel ends after so many seconds of CPU. Raise OSError without one.
+    """Run the work in a child. The kernel kills it after ``cpu_seconds`` of CPU. Raises OSError if forking fails.
 
-    To be called in the thread of the running loop, at a moment when nothing is half changed. What the work returns has
-    to be picklable.
+    Call it in the thread of the running loop, when no state is half changed. The result of the work must be picklable.
     """
     loop = asyncio.get_running_loop()
     read, write = os.pipe()
@@ -88,7 +87,7 @@ def fork(work: Callable[[], Any], cpu_seconds: float = math.inf) -> Child:
         try:
             pid = _fork()
             if pid == 0:
-                _be_child(work, write, cpu_seconds, parent)
+                _run_child(work, write, cpu_seconds, parent)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     except OSError:
@@ -101,14 +100,14 @@ def fork(work: Callable[[], Any], cpu_seconds: float = math.inf) -> Child:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Threads wait for names and files; none of their locks is needed by a child that computes. One that is stuck
-        # all the same is ended after its time.
+        # Other threads resolve names and read files. A child that only computes needs none of their locks. If one is
+        # stuck all the same, the CPU limit or the caller ends it.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 class ForkedChild:
-    """The parent's side of a child."""
+    """The parent's side of a child process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, read: int) -> None:
         self.answer: asyncio.Future[Any] = loop.create_future()
@@ -116,44 +115,44 @@ class ForkedChild:
         self.pid = pid
         self._loop = loop
         self._read = read
-        self._said = bytearray()
+        self._received = bytearray()
         self._is_paused = False
         self._is_gone = False
         os.set_blocking(read, False)
-        loop.add_reader(read, self._hear)
+        loop.add_reader(read, self._read_answer)
 
     def pause(self) -> None:
-        """Stop the child where it is."""
+        """Stop the child (SIGSTOP)."""
         if not self._is_paused:
             self._is_paused = True
             self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a child that was stopped go on."""
+        """Continue a stopped child."""
         if self._is_paused:
             self._is_paused = False
             self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the child: nobody waits for its answer."""
+        """Kill the child, and cancel the answer."""
         self.answer.cancel()
         self._signal(signal.SIGKILL)
         if self._read >= 0:
-            self._hang_up()
+            self._close_pipe()
             self._reap()
 
-    def _hear(self) -> None:
+    def _read_answer(self) -> None:
         try:
             heard = os.read(self._read, _BYTES_PER_READ)
         except BlockingIOError:
             return
         if heard:
-            self._said += heard
+            self._received += heard
             return
-        self._hang_up()
+        self._close_pipe()
         self._reap()
 
-    def _hang_up(self) -> None:
+    def _close_pipe(self) -> None:
         self._loop.remove_reader(self._read)
         os.close(self._read)
         self._read = -1
@@ -161,19 +160,19 @@ class ForkedChild:
     def _reap(self) -> None:
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has reaped it
+        except ChildProcessError:  # it was reaped elsewhere
             pid, status = self.pid, 0
         if not pid:
-            # It is ending: what it has mapped is given back first.
+            # It is still exiting, which takes time because its memory is unmapped first.
             self._loop.call_later(_REAP_SECONDS, self._reap)
             return
         self._is_gone = True
         if not self.answer.done():
-            self._settle(os.waitstatus_to_exitcode(status))
+            self._set_answer(os.waitstatus_to_exitcode(status))
 
-    def _settle(self, code: int) -> None:
+    def _set_answer(self, code: int) -> None:
         try:
-            fine, said = pickle.loads(bytes(self._said))  # noqa: S301 - written by our own child
+            fine, said = pickle.loads(bytes(self._received))  # noqa: S301 - written by our own child
         except Exception:  # noqa: BLE001 - whatever a part of an answer looks like
             self.answer.set_exception(ChildError(_describe_end(code)))
             return
@@ -189,7 +188,7 @@ class ForkedChild:
 
 
 def _retrieve(answer: "asyncio.Future[Any]") -> None:
-    """Whoever has stopped waiting need not hear of a failure either."""
+    """Mark the exception as retrieved, because the answer may have no reader any more."""
     if not answer.cancelled():
         answer.exception()
 
@@ -200,13 +199,13 @@ def _describe_end(code: int) -> str:
     return "ran out of memory" if code == errno.ENOMEM else f"ended with exit code {code}"
 
 
-def _be_child(work: Callable[[], Any], write: int, cpu_seconds: float, parent: int) -> None:
-    """Work, answer and end. Never returns."""
+def _run_child(work: Callable[[], Any], write: int, cpu_seconds: float, parent: int) -> None:
+    """Run the work, write the answer and exit. Never returns."""
     code = 1
     try:
         gc.disable()
-        _let_go(write, cpu_seconds, parent)
-        said = pickle.dumps(_do(work), protocol=pickle.HIGHEST_PROTOCOL)
+        _detach(write, cpu_seconds, parent)
+        said = pickle.dumps(_call(work), protocol=pickle.HIGHEST_PROTOCOL)
         rest = memoryview(said)
         while rest:
             rest = rest[os.write(write, rest) :]
@@ -217,7 +216,7 @@ def _be_child(work: Callable[[], Any], write: int, cpu_seconds: float, parent: i
         os._exit(code)
 
 
-def _do(work: Callable[[], Any]) -> tuple[bool, Any]:
+def _call(work: Callable[[], Any]) -> tuple[bool, Any]:
     try:
         return True, work()
     except MemoryError:
@@ -226,15 +225,18 @@ def _do(work: Callable[[], Any]) -> tuple[bool, Any]:
         return False, traceback.format_exc()
 
 
-def _let_go(write: int, cpu_seconds: float, parent: int) -> None:
-    """Leave everything to the parent that is its own: signals, files, and its share of the machine. End with it."""
+def _detach(write: int, cpu_seconds: float, parent: int) -> None:
+    """Release what belongs to the parent: signals, files, and its share of CPU and memory.
+
+    Exit when the parent does.
+    """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, lambda *_: None if os.getppid() == parent else os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    # A connection that the parent closes has to be closed.
+    # An inherited connection would stay open after the parent has closed it.
     os.closerange(0, write)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     os.closerange(write + 1, most if 0 <= most < _MOST_FILES else _MOST_FILES)
@@ -242,7 +244,7 @@ def _let_go(write: int, cpu_seconds: float, parent: int) -> None:
     with suppress(OSError):
         os.nice(_NICE)
     with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one that is ended for its time is no crash
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a child killed by its CPU limit is not a crash
     if cpu_seconds < math.inf:
         seconds = math.ceil(cpu_seconds)
         with suppress(OSError, ValueError):
@@ -255,31 +257,32 @@ T = TypeVar("T")
 
 
 class NoAnswerError(Exception):
-    """A page's question has no answer: why, a phrase."""
+    """Raised when a page's question has no answer; the message is a phrase why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worked(Generic[T]):
-    """What a child has found for a page."""
+class ChildAnswer(Generic[T]):
+    """The answer of a child to a page's question."""
 
     found: T
 
     spent: float
-    """Seconds of its work."""
+    """The seconds of work in the child."""
 
     held: float
-    """For how many seconds the loop was held."""
+    """The seconds for which forking blocked the loop."""
 
 
-async def work_out(
+async def answer_in_child(
     work: Callable[[], T],
     seconds: float,
     start: Fork | None = None,
     stopwatch: Callable[[], float] = time.thread_time,
-) -> Worked[T]:
-    """Have a page's question answered by a child. Raise NoAnswerError after a few times ``seconds``, or without one.
+) -> ChildAnswer[T]:
+    """Compute a page's answer in a child.
 
-    ``work`` has to see to it that it takes no longer than that. ``stopwatch`` measures the work of a thread.
+    Raises NoAnswerError if that fails, or after a multiple of ``seconds``. ``work`` itself has to stay below
+    ``seconds``. ``stopwatch`` measures the CPU time of a thread.
     """
 
     def measure() -> tuple[T, float]:
@@ -301,4 +304,4 @@ async def work_out(
         raise NoAnswerError(f"the process that worked on it {error}") from error
     finally:
         child.kill()
-    return Worked(found, spent, held)
+    return ChildAnswer(found, spent, held)

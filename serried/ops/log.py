@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error, with klog's key names (`pod`, `podGroup`, `node`, `err`).
+"""Structured logs (`configure_logging`): one JSON object per line on stderr, with the keys of klog (`pod`, `err`).
 
 Callers use the standard library: ``log.info("bound", extra={"pod": "ns/name", "node": "n1"})``.
 """
@@ -17,27 +17,27 @@ from serried.api.names import GroupKey
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-OF_STRANGERS = frozenset(
+UNTRUSTED_LOGGERS = frozenset(
     {"serried.ops.tls", "serried.ops.access", "serried.ops.server"} | {"extender.core.http.server", "uvicorn.error"}
 )
-"""Loggers of what anybody who reaches a port can cause, as often as he likes."""
+"""The loggers of messages that any client that reaches a port can cause at any rate."""
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 _MOST_KNOWN = 256
-"""How many messages are remembered; those loggers have far fewer."""
+"""The maximum number of remembered messages; these loggers have far fewer."""
 
 
 def name_group(key: GroupKey) -> dict[str, str]:
-    """The fields of a log record about a group."""
+    """Return the fields of a log record for a group."""
     return {"podGroup": str(key), "kind": key.kind.value}
 
 
 class JsonFormatter(logging.Formatter):
-    """Renders a record as JSON: ts (seconds), level, logger, msg, then the fields of ``extra``."""
+    """Formats a record as JSON: ts (seconds), level, logger, msg, then the fields of ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line without its end; never raises for a field that JSON cannot hold."""
+        """Return one line without its end. Fields that JSON cannot represent become strings."""
         line: dict[str, Any] = {
             "ts": round(record.created, 3),
             "level": record.levelname.lower(),
@@ -50,21 +50,21 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-class Seldom(logging.Filter):
-    """Of warnings that strangers can cause it lets one through for each message in a while, and counts the others.
+class RateLimitFilter(logging.Filter):
+    """Limits the rate of warnings from untrusted loggers: one line per message and 10 seconds.
 
-    The number is in the next line that it lets through, as ``leftOut``. What other loggers say is not touched.
+    The next line has the number of dropped lines as ``leftOut``. Other loggers are not limited.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._said: FIFOCache[object, tuple[float, int]] = FIFOCache(_MOST_KNOWN)
-        """By message: when a line of it was let through, and how many were left out since."""
+        """By message: the time of its last line, and the number of lines dropped since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
-        if record.name not in OF_STRANGERS or record.levelno < logging.WARNING:
+        """Return whether to write the line."""
+        if record.name not in UNTRUSTED_LOGGERS or record.levelno < logging.WARNING:
             return True
         message = record.name, record.msg, record.exc_info and record.exc_info[0]
         now = self._clock()
@@ -79,12 +79,12 @@ class Seldom(logging.Filter):
 
 
 def configure_logging(level: str) -> None:
-    """Send all logs of this process through the JSON formatter; ``level`` is debug, info, warning or error."""
+    """Configure all loggers of this process for JSON; ``level`` is debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    handler.addFilter(Seldom())
+    handler.addFilter(RateLimitFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Below warning it only says which selector the loop uses.
+    # Below warning, asyncio only logs the name of its selector.
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -1,9 +1,9 @@
-"""What the processes count, one class a process. No other module counts with prometheus_client.
+"""The metrics of the processes, one class per process. Only this module uses prometheus_client.
 
-Each method is called at the moment of what it counts, and must not block or raise. Each object has a registry of its
-own, so that several can live in one process: tests, simulations. Label values are enums, resource names and up to
-`MAX_NAMESPACES` namespaces, no other names of objects. `bench.metrics` makes the tables of docs/metrics.md from the
-texts here, in their order.
+Methods are called when the counted event happens, and must not block or raise. Each object has its own registry, so
+several can exist in one process: tests, simulations. Label values are enums, resource names, and up to `MAX_NAMESPACES`
+namespaces, never other object names. `bench.metrics` generates the tables of docs/metrics.md from the texts here, in
+their order.
 """
 
 import platform
@@ -21,33 +21,36 @@ from prometheus_client.process_collector import ProcessCollector
 from serried import __version__
 
 MAX_NAMESPACES = 50
-"""So many namespaces have series of their own. Their label is no `namespace`: the Prometheus operator sets that one."""
+"""The maximum number of namespaces with their own series.
+
+The label is not called `namespace`, because the Prometheus operator sets that label.
+"""
 
 OTHERS = "(other)"
-"""The label of all other namespaces together: no namespace can have this name."""
+"""The label value for all other namespaces together; no namespace can have this name."""
 
 _QUIET_SECONDS = 86_400.0
-"""After this time without anything to count, a namespace gives its series away to one that has none."""
+"""The time without events after which a namespace loses its series to another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRoom:
-    """What reservations hold at one instant."""
+    """The resources held by reservations at one point in time."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
-    """How many reservations there are of each phase."""
+    """The number of reservations by phase."""
 
     bound: int = 0
-    """Slots whose members are bound."""
+    """The number of slots whose members are bound."""
 
     waiting: int = 0
-    """Slots whose members are not bound yet."""
+    """The number of slots whose members are not bound."""
 
     idle: Mapping[str, float] = field(default_factory=dict)
-    """What the waiting ones ask for by resource, in cores, bytes or pieces: held, and used by nobody."""
+    """The requests of the waiting members by resource, in cores, bytes or pieces: reserved, but not used."""
 
     oldest_seconds: float = 0.0
-    """For how long the oldest reservation has waited."""
+    """The age of the oldest reservation that still waits."""
 
 
 _VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -64,13 +67,13 @@ M = TypeVar("M")
 
 
 class _Declared(Generic[M]):
-    """A metric that each object of a class makes in its own registry, and has under the same name."""
+    """The declaration of a metric. Each object of the class creates it in its own registry, under the same name."""
 
     def __init__(self, make: Callable[[CollectorRegistry], M]) -> None:
         self.make = make
 
     def __get__(self, metrics: "Metrics", kind: type["Metrics"]) -> M:
-        """For type checkers: what the object has itself is found before this."""
+        """Declare the type for type checkers. At run time the attribute of the object is found first."""
         raise AttributeError
 
 
@@ -91,7 +94,7 @@ def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -
 
 
 class Metrics:
-    """What both processes count: watches, writes, Events, the process itself."""
+    """The metrics of both processes: watches, writes, Events, the process itself."""
 
     _build = _gauge("serried_build_info", "Always 1. The labels say what runs.", "version", "python")
     _watch_restarts = _counter(
@@ -152,56 +155,56 @@ class Metrics:
         self._build.labels(__version__, platform.python_version()).set(1)
 
     def watch_restarted(self, resource: str, cause: str) -> None:
-        """A watch ended, for one of the causes in `kube.reflector.Cause`."""
+        """Count the end of a watch, for one of the causes in `kube.reflector.Cause`."""
         self._watch_restarts.labels(resource, cause).inc()
 
     def watch_received(self, resource: str, count: int) -> None:
-        """``count`` changes were applied."""
+        """Count ``count`` applied changes."""
         self._watch_events.labels(resource).inc(count)
 
     def malformed(self, resource: str) -> None:
-        """A watched object could not be used (each sighting counts)."""
+        """Count the sighting of an unusable object."""
         self._malformed.labels(resource).inc()
 
     def wrote(self, verb: str, resource: str) -> None:
-        """A write was sent (each attempt counts)."""
+        """Count an attempt to write."""
         self._writes.labels(f"{verb} {resource}").inc()
 
     def failed(self, method: str, status: int) -> None:
-        """The API server has refused a request (each attempt counts); status 0 if no answer came."""
+        """Count a request that the API server refused; status 0 if there was no answer."""
         self._failures.labels(method, status).inc()
 
     def event_dropped(self) -> None:
-        """A core/v1 Event was not written because the queue was full or the server refused it."""
+        """Count a core/v1 Event that was dropped because the queue was full or the API server refused it."""
         self._event_drops.inc()
 
     def cached(self, resource: str, count: int) -> None:
-        """``count`` objects of a resource are in the cache now."""
+        """Set the number of cached objects of a resource."""
         self._cached.labels(resource).set(count)
 
     def silent(self, resource: str, seconds: float) -> None:
-        """The watch of a resource has said nothing for ``seconds`` now, not even a bookmark."""
+        """Set the time since a watch last received anything, including bookmarks."""
         self._silent.labels(resource).set(seconds)
 
     def certificates(self, expiries: Mapping[str, float]) -> None:
-        """When the certificates of each use expire, in seconds since 1970."""
+        """Set the expiry of the certificates of each use, in seconds since 1970."""
         _set_all(self._certificates, (((use,), expiry) for use, expiry in expiries.items()))
 
     def before_render(self, sampler: Callable[[], None]) -> None:
-        """Call ``sampler`` at each scrape, to set gauges from the state.
+        """Call ``sampler`` at each scrape, to set gauges from the present state.
 
         There is one sampler: a second call replaces it.
         """
         self._sample = sampler
 
     def render(self) -> bytes:
-        """The body of ``/metrics``, of type `prometheus_client.CONTENT_TYPE_LATEST`."""
+        """Return the body of ``/metrics``, of type `prometheus_client.CONTENT_TYPE_LATEST`."""
         self._sample()
         return generate_latest(self.registry)
 
 
 class ExtenderMetrics(Metrics):
-    """What the extender counts."""
+    """The metrics of the extender."""
 
     _verb_seconds = _histogram(
         "serried_verb_seconds",
@@ -369,88 +372,91 @@ class ExtenderMetrics(Metrics):
         self._clock = clock
 
         self._namespaces: dict[str, float] = {}
-        """When something was last counted of each namespace that has its own series; the longest ago comes first."""
+        """The time of the last event of each namespace with its own series, the oldest first."""
 
     def verb(self, name: str, seconds: float) -> None:
-        """One call of kube-scheduler was answered."""
+        """Observe the time in which a call of kube-scheduler was answered."""
         self._verb_seconds.labels(name).observe(seconds)
 
     def planned(self, outcome: str, seconds: float) -> None:
-        """A plan was made or refused."""
+        """Count a plan or refusal, and observe its time."""
         self._plans.labels(outcome).inc()
         self._plan_seconds.observe(seconds)
 
     def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - tests look at it
-        """The Bindings of one commit have all been answered."""
+        """Observe the time from the first Binding of a commit to its last answer."""
         self._bursts.observe(seconds)
 
     def bound(self, outcome: str, namespace: str) -> None:
-        """One Binding of a pod in this namespace has this outcome."""
+        """Count the outcome of a Binding."""
         self._bindings.labels(outcome).inc()
         if outcome == "Bound":
             self._namespace_bound.labels(self._label(namespace)).inc()
 
-    def promised(self, wait: float) -> None:
-        """The head of the queue got its first forecast, which is ``wait`` ahead."""
+    def observe_forecast_wait(self, wait: float) -> None:
+        """Observe how far ahead the first forecast of the head of the queue is."""
         self._forecast_wait.observe(wait)
 
-    def settled(self, outcome: str, error: float | None) -> None:
-        """A head's forecast has come out: placed ``error`` later (earlier if negative), None without a forecast."""
+    def observe_forecast_error(self, outcome: str, error: float | None) -> None:
+        """Count the outcome of a head's forecast.
+
+        ``error`` is the actual minus the forecast time of its plan in seconds; None without a forecast.
+        """
         self._forecasts.labels(outcome).inc()
         if error is not None:
             self._forecast_error.observe(error)
 
     def searched(self, outcome: str, seconds: float) -> None:
-        """A search for victims has ended: Found, Fits, Unfinished, or what is in the way."""
+        """Count a search for victims by outcome (Found, Fits, Unfinished, or the obstacle), and observe its time."""
         self._victim_searches.labels(outcome).inc()
         self._victim_search_seconds.observe(seconds)
 
     def preemption_ended(self, outcome: str) -> None:
-        """A preemption has ended: Cleared, Withdrawn, or the reason why it was given up."""
+        """Count the end of a preemption: Cleared, Withdrawn, or the reason why it was given up."""
         self._preemptions.labels(outcome).inc()
 
     def evicted(self, kind: str, namespace: str) -> None:
-        """A victim of this namespace was evicted: Group if its whole group is, Member of a group, or Plain."""
+        """Count an evicted pod: Group if its whole group is evicted, Member of a group, or Plain."""
         self._victims.labels(kind).inc()
         self._namespace_victims.labels(self._label(namespace)).inc()
 
     def head(self, seconds: float) -> None:
-        """The head's forecast is ``seconds`` ahead now; not a number without one."""
+        """Set the seconds until the forecast of the head of the queue; NaN without one."""
         self._head.set(seconds)
 
     def repaired(self, outcome: str, seconds: float) -> None:
-        """A kept slot was filled, or given up, ``seconds`` after its member had ended."""
+        """Count a reserved slot that was filled or given up, ``seconds`` after its member had ended."""
         self._repairs.labels(outcome).inc()
         if outcome != "Lost":
             self._repair_seconds.observe(seconds)
 
     def vacancies(self, count: int) -> None:
-        """``count`` slots are kept now."""
+        """Set the number of slots kept for replacements."""
         self._vacancies.set(count)
 
     def held(self, by: str, count: int) -> None:
-        """``count`` pods are held now by filter or gate."""
+        """Set the number of pods that are held, ``by`` filter or gate."""
         self._held.labels(by).set(count)
 
     def unmarked(self, count: int) -> None:
-        """``count`` members that wait for a node lack the markers now."""
+        """Set the number of waiting members without the markers."""
         self._unmarked.set(count)
 
     def groups(self, state: str, count: int) -> None:
-        """``count`` groups are in this state now."""
+        """Set the number of groups in a state."""
         self._groups.labels(state).set(count)
 
     def waited(self, reason: str, seconds: float) -> None:
-        """A group has another reason now, after it had this one for ``seconds``."""
+        """Observe for how many seconds a group had a reason, once it has another one."""
         self._reason_seconds.labels(reason).observe(seconds)
 
     def started(self, seconds: float, namespace: str) -> None:
-        """A group's quorum is bound, ``seconds`` after the group was first seen, or had lost its quorum."""
+        """Observe a group's time until its quorum was bound, since it was first seen or had lost its quorum."""
         self._start_seconds.observe(seconds)
         self._namespace_starts.labels(self._label(namespace)).observe(seconds)
 
     def waiting(self, seconds: Mapping[str, Sequence[float]]) -> None:
-        """For how long each gang that waits now has waited, by namespace."""
+        """Set the waits of all waiting gangs, by namespace."""
         gangs: Count[str] = Count()
         longest: dict[str, float] = {}
         for namespace, waits in seconds.items():
@@ -461,7 +467,7 @@ class ExtenderMetrics(Metrics):
         _set_all(self._longest_wait, (((label,), wait) for label, wait in longest.items()))
 
     def _label(self, namespace: str) -> str:
-        """Under which name this namespace is counted: its own, if it has a place among the few."""
+        """Return the label value for a namespace: its name if it has, or gets, its own series."""
         now = self._clock()
         if namespace not in self._namespaces and len(self._namespaces) >= MAX_NAMESPACES:
             quiet, since = next(iter(self._namespaces.items()))
@@ -476,32 +482,32 @@ class ExtenderMetrics(Metrics):
         return namespace
 
     def active(self, count: int) -> None:
-        """1 while this process may plan and bind, else 0."""
+        """Set whether this process plans and binds: 1 or 0."""
         self._active.set(count)
 
     def partial(self, count: int) -> None:
-        """``count`` gangs have bound members now, and fewer than minCount."""
+        """Set the number of gangs with bound members, but fewer than minCount."""
         self._partial.set(count)
 
     def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """How many gangs there are now, by API level and by the kind of their owner."""
+        """Set the numbers of gangs by API level and kind of owner."""
         _set_all(self._gangs, counts.items())
 
     def reservations(self, held: HeldRoom) -> None:
-        """The room that reservations hold now."""
+        """Set the resources that reservations hold."""
         _set_all(self._reservations, (((phase,), count) for phase, count in held.phases.items()))
         _set_all(self._reserved_slots, [(("bound",), held.bound), (("waiting",), held.waiting)])
         _set_all(self._reserved_idle, (((resource,), amount) for resource, amount in held.idle.items()))
         self._oldest_reservation.set(held.oldest_seconds)
 
     def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
-        """How many members like those planned last the cluster has room for, and one domain of each key at most."""
+        """Set how many members like those planned last fit in the cluster, and for each key in its best domain."""
         self._free_slots.set(free)
         _set_all(self._largest_gang, (((key,), slots) for key, slots in largest.items()))
 
 
 class ControllerMetrics(Metrics):
-    """What the controller counts."""
+    """The metrics of the controller."""
 
     _syncs = _counter(
         "serried_job_syncs",
@@ -534,30 +540,30 @@ class ControllerMetrics(Metrics):
     )
 
     def synced(self, result: str, seconds: float) -> None:
-        """One look at a Job ended: success, retry (the API server refused) or error (a defect of ours)."""
+        """Count a sync of a Job: success, retry (the API server refused) or error (a defect of Serried)."""
         self._syncs.labels(result).inc()
         self._sync_seconds.observe(seconds)
 
     def created(self, result: str, seconds: float) -> None:
-        """The API server has answered the create of a gang Job's Workload."""
+        """Count the answer to the create of a gang Job's Workload, and observe its time."""
         self._creations.labels(result).inc()
         self._creation_seconds.observe(seconds)
 
     def created_group(self, result: str) -> None:
-        """The API server has answered the create of a PodGroup: success or error."""
+        """Count the answer to the create of a PodGroup: success or error."""
         self._groups_made.labels(result).inc()
 
     def active(self, count: int) -> None:
-        """1 for the controller that works, 0 for one that stands by."""
+        """Set whether this controller leads: 1 or 0."""
         self._active.set(count)
 
     def queued(self, length: int) -> None:
-        """``length`` Jobs wait now."""
+        """Set the length of the queue."""
         self._queue.set(length)
 
 
 def _set_all(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
-    """Let the gauge have these values by labels, and no others."""
+    """Set the gauge to these values by labels, and remove all others."""
     gauge.clear()
     for labels, value in values:
         gauge.labels(*labels).set(value)

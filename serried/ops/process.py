@@ -1,10 +1,10 @@
-"""How a process of ours lives: credentials, discovery, the work, the listeners, a signal, the end.
+"""The life of a Serried process (`run_process`): credentials, discovery, work, listeners, signals, end.
 
-The work is built for the API that the cluster serves. When that changes, it is ended like by a signal and built anew:
-everything that must survive is in the API, but for what whoever builds it hands over.
+The work is built for the API level that the cluster serves. When that changes, the work is ended as by a signal, and
+built again: all state that must survive is in the API, or is passed on by the builder.
 
-The operations listener is open from the first moment: ``/livez`` must not depend on the API server, or an outage of it
-would make the kubelet restart a process that no restart can help.
+The operations listener is open from the start: ``/livez`` must not depend on the API server, because in an outage the
+kubelet would restart processes that a restart cannot help.
 """
 
 import asyncio
@@ -37,42 +37,42 @@ from serried.settings import Address, CommonSettings
 log = logging.getLogger(__name__)
 
 _DISCOVERY = Backoff(first=2.0, cap=2.0)
-"""The pauses, all alike, until the API server says which API it serves."""
+"""The constant pause between attempts to discover the served API."""
 
 _SECONDS_BETWEEN_DISCOVERIES = 30.0
-"""How often it is asked again. Another answer must come twice in a row before it counts.
+"""The interval of further discoveries. A change must be found twice in a row before it counts.
 
-While a control plane is being upgraded, one of its API servers may serve what the next one does not.
+While a control plane is upgraded, its API servers may serve different APIs.
 """
 
 
 class Work(Protocol):
-    """What a process does once it knows its cluster."""
+    """The work of a process for one API level, such as that of the extender."""
 
     async def run(self) -> None:
-        """Work, with listeners of its own if it has some, until cancelled; nothing of it goes on after that."""
+        """Work until cancelled, with listeners of its own if any. Nothing of it continues after that."""
 
     def readiness(self) -> Mapping[str, bool]:
-        """The conditions of ``/readyz``."""
+        """Return the conditions of ``/readyz``."""
 
     def routes(self) -> Sequence[APIRouter]:
-        """What it adds to the operations listener."""
+        """Return the routes that it adds to the operations listener."""
 
     def note_refused(self, level: ApiLevel) -> None:
-        """The API that it works with is the same, but other versions beside it cannot be used, or for other reasons."""
+        """Note that the API in use is the same, but the versions that cannot be used, or the reasons, have changed."""
 
 
 Build = Callable[[ApiClient, ApiLevel], Work]
-"""Makes the work for the API that the cluster serves; that for another API has ended by then."""
+"""Creates the work for an API level. The work for the previous level has ended before."""
 
 
 def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metrics, build: Build) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. ``name`` is that of the process: extender, controller."""
+    """Run until SIGTERM or SIGINT. Return the exit code. ``name`` is extender or controller."""
     configure_logging(settings.log_level)
-    allow_open_files()
+    raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Process(name, settings, metrics).live(ops, build))
+            return runner.run(Process(name, settings, metrics).run(ops, build))
     except CredentialsError as error:
         log.error("no access to a cluster", extra={"err": str(error)})
         return 1
@@ -81,28 +81,31 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metr
         return 1
 
 
-def secure_operations(settings: CommonSettings, ops: Address) -> ssl.SSLContext | None:
-    """What the operations listener speaks TLS with; None where nobody needs it. Raises CertificateError."""
+def make_operations_tls(settings: CommonSettings, ops: Address) -> ssl.SSLContext | None:
+    """Return the TLS context of the operations listener; None if it listens on loopback only.
+
+    Raises CertificateError.
+    """
     if settings.tls_cert_file is not None:
         return ReloadingContext(CertificateFiles(settings.tls_cert_file, settings.tls_private_key_file or ""))
     return None if ops.is_loopback else make_self_signed()
 
 
-def settle_memory() -> None:
-    """Exempt what is in memory now from garbage collection; to be called when the caches are filled.
+def freeze_memory() -> None:
+    """Exempt all present objects from garbage collection. Call it when the caches are filled.
 
-    The caches stay, and a full collection that walked them would be a pause in which nothing is answered.
+    The caches live long, and a full collection of them would be a pause without any answers.
     """
-    gc.unfreeze()  # what was exempted at an earlier API level
+    gc.unfreeze()  # objects that were exempted at an earlier API level
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
-def allow_open_files() -> None:
-    """Let this process have as many open files as it may: each member that waits at its bind call is a connection.
+def raise_file_limit() -> None:
+    """Raise the limit of open files to its maximum, because each member that waits at bind needs a connection.
 
-    Many container runtimes leave it at 1,024, for programs of long ago that cannot have more.
+    Many container runtimes set 1,024, for old programs that cannot handle more.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -110,24 +113,24 @@ def allow_open_files() -> None:
 
 
 class Process:
-    """A process of ours: its operations listener, and the work that goes on behind it."""
+    """A running process: its operations listener, and the work behind it."""
 
     def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
-        # FastAPI's own pages load their scripts from elsewhere, and these could read all that is shown here.
+        # FastAPI's own pages load scripts from other sites, which could read everything that is shown here.
         self.app = FastAPI(title=f"Serried {name}", version=__version__, docs_url=None, redoc_url=None)
-        """What the operations listener serves."""
+        """The application of the operations listener."""
         self._name = name
         self._settings = settings
         self._metrics = metrics
         self._pace = Pace()
         self._stop = asyncio.Event()
         self._work: Work | None = None
-        """None until discovery has found an API."""
+        """The present work; None until discovery has found an API."""
         self.app.include_router(ops_routes(self.readiness, metrics.render))
         self._own_routes = len(self.app.router.routes)
 
-    async def live(self, ops: Address, build: Build) -> int:
-        """Work until a signal comes or a part ends; returns the exit code."""
+    async def run(self, ops: Address, build: Build) -> int:
+        """Work until a signal, or until a part ends. Return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         credentials = load_credentials(self._settings.kubeconfig)
@@ -137,7 +140,7 @@ class Process:
             server = make_server(
                 Paced(guard, self._pace, OPEN_PATHS),
                 *ops,
-                tls=secure_operations(self._settings, ops),
+                tls=make_operations_tls(self._settings, ops),
                 turn=self._pace.admit,
             )
             tasks = [
@@ -149,7 +152,7 @@ class Process:
             return await self._end(tasks, server)
 
     async def work_on(self, client: ApiClient, build: Build) -> None:
-        """Build the work for the API that the cluster serves, and anew when that changes, until it ends."""
+        """Build and run the work for the served API, again after each change of that, until the work ends."""
         discovery = Discovery(client, self._settings.api)
         level = await self._discover(discovery)
         while True:
@@ -175,9 +178,9 @@ class Process:
         await self._work.run()
 
     async def _await_change(self, discovery: Discovery, level: ApiLevel) -> ApiLevel:
-        """The API level that the cluster has turned to; does not return if a level is forced.
+        """Return the new API level when the cluster serves another one. Never returns if a level is configured.
 
-        What has changed in the versions that cannot be used is no reason to begin anew: the work is told.
+        Changes in the versions that cannot be used do not end the work; it is notified of them.
         """
         before = level
         while True:
@@ -189,7 +192,7 @@ class Process:
             except ApiError as error:
                 log.info("cannot ask which API the cluster serves", extra={"err": str(error)})
                 continue
-            if _say_same(found, before) and not _say_same(found, level):
+            if _are_same(found, before) and not _are_same(found, level):
                 if found != level:
                     return found
                 level = found
@@ -221,10 +224,10 @@ class Process:
         return 1
 
     def readiness(self) -> Mapping[str, bool]:
-        """The conditions of ``/readyz``, also while there is no work yet."""
+        """Return the conditions of ``/readyz``, also before there is work."""
         return {"started": False} if self._work is None else self._work.readiness()
 
 
-def _say_same(one: ApiLevel, other: ApiLevel) -> bool:
-    """Whether two answers of discovery are alike, also in what they refuse."""
+def _are_same(one: ApiLevel, other: ApiLevel) -> bool:
+    """Return whether two results of discovery are equal, including the refused versions."""
     return one == other and one.refused == other.refused

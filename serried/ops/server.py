@@ -1,14 +1,14 @@
-"""The server for operations of both processes: uvicorn on a port that anybody in the cluster may reach.
+"""The HTTP server for operations (`make_server`): uvicorn, on a port that all clients in the cluster may reach.
 
-Plain HTTP and TLS come to one port, and the listeners of the verbs by TLS take in their callers in the same way:
-silence, halves of handshakes, thousands of them at once. Whoever opens many takes no handshake from others: each
-address has its bound, waits behind itself alone, and of too many the first to go is one of the address that has most.
-It is the oldest one: behind one address there may be many, as a node's probes and what its pods send, and who means it
-is done soon.
+One port accepts plain HTTP and TLS. `Intake` accepts connections, also for the TLS listeners of the verbs. It limits
+the number of connections that are not established yet, in all and per address: a client that opens many, silent ones or
+with half a handshake, must not block others. Handshakes of one address wait for each other. Above a limit the oldest
+connection of the address with the most is closed. It is the oldest because one address may stand for many clients, such
+as all pods of a node, and serious ones are established soon.
 
-Then a connection is uvicorn's, with two bounds that uvicorn lacks. Its own limit of concurrency would refuse probes,
-too: here of too many connections the one that was of use longest ago ends. And uvicorn waits for ever for the rest of a
-request, and for whoever does not read the answer.
+An established connection is handled by uvicorn, with two limits that it lacks (`_Connection`). uvicorn's limit of
+concurrency would reject probes; here the connection that has been idle longest is closed. And uvicorn would wait for
+ever for the rest of a request, and for clients that do not read the answer.
 """
 
 import asyncio
@@ -33,86 +33,86 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 log = logging.getLogger(__name__)
 
 _FIRST_BYTE_SECONDS = 20.0
-"""How long a new connection may say nothing: browsers open some ahead."""
+"""The timeout for the first byte of a connection. It is long because browsers open spare connections."""
 
 _HANDSHAKE_SECONDS = 10.0
 
 _WAITING_SECONDS = 10.0
-"""How long a connection may wait for its handshake: Go's clients have given up by then."""
+"""The maximum wait before a handshake. Go's clients give up after this time."""
 
 _HANDSHAKES_OF_ONE = 32
-"""How many handshakes of one address may be under way: each holds far more memory than a connection that waits."""
+"""The maximum number of concurrent handshakes per address: each needs far more memory than a waiting connection."""
 
 MOST_FROM_ONE = 128
-"""How many connections of one address may be on their way in at a port for operations."""
+"""The maximum number of unestablished connections per address at a port for operations."""
 
 _MOST_AT_ONCE = 1024
-"""How many connections may be on their way in at a port for operations."""
+"""The maximum number of unestablished connections at a port for operations."""
 
 _MOST = 256
-"""How many connections there may be; probes, scrapers and people need far fewer."""
+"""The maximum number of established connections. Probes, scrapers and people need far fewer."""
 
 _PATIENCE_SECONDS = 20.0
-"""How long a client may take to send a request that it has begun, or to read what buffers do not hold."""
+"""The timeout for a client to send the rest of a request, or to read what exceeds the buffers."""
 
 _MOST_BEHIND = 16
-"""How many requests in a row may have come before the answer to the one before; clients that wait have none."""
+"""The maximum number of consecutive pipelined requests. Clients that wait for answers send none."""
 
 _PAUSE_SECONDS = 0.1
-"""The rest after an error such as a lack of file descriptors."""
+"""The pause after an error such as a lack of file descriptors."""
 
 _TLS_BEGIN = b"\x16"
-"""With what every connection by TLS begins, and no request by HTTP."""
+"""The first byte of every TLS connection, and of no HTTP request."""
 
 Turn = Callable[[], Awaitable[None]]
-"""Returns when there is time for a handshake, which is work that anybody can ask for."""
+"""Waits until a handshake may start. Handshakes are expensive, and any client can cause them."""
 
 Make = Callable[[], asyncio.Protocol]
-"""Makes the protocol of a connection; of those that are in, it is for the protocols to bound the number."""
+"""Creates the protocol of an established connection; the protocols limit the number of these."""
 
 Choose = Callable[[bytes], ssl.SSLContext | None]
-"""By what TLS a connection goes on that begins with this byte; None for plain HTTP."""
+"""Returns the TLS context for a connection by its first byte; None for plain HTTP."""
 
 
-def tell_apart(tls: ssl.SSLContext | None) -> Choose:
-    """Plain HTTP and TLS on one port; without ``tls`` it is plain HTTP only.
+def choose_by_first_byte(tls: ssl.SSLContext | None) -> Choose:
+    """Return the chooser for plain HTTP and TLS on one port; without ``tls`` for plain HTTP only.
 
-    The kubelet's probes and a port-forward come by plain HTTP, tokens by TLS; who may use which is for others to say.
+    Probes of the kubelet and port-forwards use plain HTTP, tokens need TLS. `Guard` decides who may use which.
     """
     return lambda first: tls if first == _TLS_BEGIN else None
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many connections may be on their way in."""
+    """Limits for the number of unestablished connections. Above a limit the oldest connection is closed."""
 
     from_one: int
-    """How many of one address; of more the oldest goes."""
+    """The maximum per address."""
 
     at_once: int
-    """How many in all; of more the oldest goes, of the address that has most."""
+    """The maximum in all. The closed connection is one of the address that has most."""
 
 
 OPERATIONS = Bounds(MOST_FROM_ONE, _MOST_AT_ONCE)
 
 
-async def take_none() -> None:
-    """The turn where nobody has to wait."""
+async def no_turn() -> None:
+    """Return at once: a `Turn` without waiting."""
 
 
 class _Address:
-    """What comes from one address."""
+    """The unestablished connections of one address."""
 
     def __init__(self) -> None:
         self.entering: dict[asyncio.Task[None], None] = {}
-        """What takes in its connections, first the oldest."""
+        """The tasks of its connections, the oldest first."""
         self.next = asyncio.Lock()
-        """Whoever has it waits for a turn. One alone does, so one address gets its turn after the other."""
+        """Held by the only connection that waits for a turn, so that addresses get turns one after the other."""
         self.handshakes = asyncio.Semaphore(_HANDSHAKES_OF_ONE)
 
 
 class Intake:
-    """Takes in what comes to ``listener`` until it is closed."""
+    """Accepts the connections of ``listener`` until it is closed."""
 
     def __init__(self, listener: socket.socket, make: Make, choose: Choose, turn: Turn, *, bounds: Bounds) -> None:
         self._turn = turn
@@ -122,21 +122,21 @@ class Intake:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._addresses: defaultdict[str, _Address] = defaultdict(_Address)
-        """Those from which a connection is on its way in."""
+        """The addresses with unestablished connections."""
         self._entering = 0
-        """How many connections are on their way in."""
+        """The number of unestablished connections."""
         listener.settimeout(0)
         self._accepting = self._loop.create_task(self._accept(listener), name="intake: connections")
 
     def close(self) -> None:
-        """Take nothing more in."""
+        """Stop accepting connections, and close those that are not established."""
         for task in (self._accepting, *self._list_tasks()):
             task.cancel()
         for listener in self.sockets:
             listener.close()
 
     async def wait_closed(self) -> None:
-        """Return when nobody is being taken in any more."""
+        """Wait until all tasks have ended."""
         await asyncio.gather(self._accepting, *self._list_tasks(), return_exceptions=True)
 
     def _list_tasks(self) -> list[asyncio.Task[None]]:
@@ -150,11 +150,11 @@ class Intake:
                 log.warning("a connection cannot be accepted", extra={"err": str(error)})
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            self._let_enter(connection, address[0])
-            # Many may stand in line: what else the loop has to do comes between any two.
+            self._start_task(connection, address[0])
+            # Other work of the loop may run between two connections of a long backlog.
             await asyncio.sleep(0)
 
-    def _let_enter(self, connection: socket.socket, name: str) -> None:
+    def _start_task(self, connection: socket.socket, name: str) -> None:
         address = self._addresses[name]
 
         def end(task: asyncio.Task[None]) -> None:
@@ -181,7 +181,7 @@ class Intake:
     async def _take_in(self, connection: socket.socket, address: _Address) -> None:
         try:
             connection.settimeout(0)
-            tls = self._choose(await self._hear(connection))
+            tls = self._choose(await self._read_first_byte(connection))
             if tls is None:
                 await self._loop.connect_accepted_socket(self._make, connection)
             else:
@@ -201,8 +201,8 @@ class Intake:
                 self._make, connection, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
             )
 
-    async def _hear(self, connection: socket.socket) -> bytes:
-        """The first byte, which stays there to be read; raises OSError if none comes."""
+    async def _read_first_byte(self, connection: socket.socket) -> bytes:
+        """Return the first byte, which remains to be read. Raises OSError if none comes."""
         heard = asyncio.Event()
         self._loop.add_reader(connection.fileno(), heard.set)
         try:
@@ -217,28 +217,29 @@ class Intake:
 
 
 class _Connection(H11Protocol):
-    """One connection.
+    """An established connection.
 
-    Of too many the one that was of use longest ago ends: first of those that wait for no answer. h11 bounds a request's
-    head, and takes the next request when the one before is answered.
+    Above the limit the connection that has been idle longest is closed, first among those without a pending answer. h11
+    limits the head of a request, and reads the next request after the answer.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         self._late: asyncio.TimerHandle | None = None
-        """Runs while we wait for the client."""
+        """The timer that runs while the client has to send or read; None at other times."""
 
         self._since = self.loop.time()
-        """When the connection was of use last, in loop seconds."""
+        """The loop time at which data last arrived."""
 
         self._behind = 0
-        """How many requests in a row have come before the answer to the one before."""
+        """The number of consecutive requests that arrived before the previous answer."""
 
-        super().connection_made(cast("asyncio.Transport", _Patient(transport)))
+        super().connection_made(cast("asyncio.Transport", _WriteGuard(transport)))
         self._watch_client()
         if len(self.connections) > _MOST:
             others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
             oldest = min(others, key=_find_rank)
-            self.connections.discard(oldest)  # it ends later in this turn of the loop, in which more may come
+            # its removal happens later in this turn of the loop, in which more may arrive
+            self.connections.discard(oldest)
             oldest.give_up("there are too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -248,7 +249,7 @@ class _Connection(H11Protocol):
             self._late.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():  # it was told so, and its parser understands nothing more
+        if not self.transport.is_closing():  # it is closing, and its parser reads nothing more
             self._since = self.loop.time()
             super().data_received(data)
 
@@ -257,7 +258,7 @@ class _Connection(H11Protocol):
         self._watch_client()
 
     def _watch_client(self) -> None:
-        """Give the client a time for what it has begun, and none for a rest between two requests."""
+        """Start the timer while a request is incomplete or the answer is not read, and stop it otherwise."""
         cycle: RequestResponseCycle | None = self.cycle
         begun = self.conn.their_state is h11.IDLE and (cycle is None or self.conn.trailing_data[0])
         waiting = begun or self.conn.their_state is h11.SEND_BODY or self.flow.write_paused
@@ -269,7 +270,7 @@ class _Connection(H11Protocol):
             self._late = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, unless an answer has begun; nothing else is answered any more."""
+        """Answer 400 to what is not HTTP, unless an answer has begun. No further request is answered."""
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -294,21 +295,21 @@ class _Connection(H11Protocol):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Which of two gives way: the lower."""
+        """The sort key for closing: the connection with the lowest is closed first."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete, self._since
 
     def give_up(self, why: str) -> None:
-        """End at once."""
+        """Close the connection at once."""
         log.warning("a connection is given up", extra={"why": why})
         self.transport.abort()
 
 
-class _Patient:
-    """A transport that drops what is written after its end.
+class _WriteGuard:
+    """A transport that ignores writes after it was closed.
 
-    uvicorn learns with the loop's next turn that the client has hung up. uvloop raises until then, and that would be
-    logged as a failure of ours.
+    uvicorn only learns in the next turn of the loop that the client has closed. Until then uvloop raises, which would
+    be logged as an error of Serried.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -329,16 +330,19 @@ def _find_rank(connection: _Connection) -> tuple[bool, float]:
 Readiness = Callable[[], Mapping[str, bool]]
 
 _BACKLOG = 4096
-"""How many connections may wait to be accepted."""
+"""The maximum number of connections that wait to be accepted."""
 
 KEEP_ALIVE_SECONDS = 120
-"""How long idle connections stay open: longer than the 90 s of Go's clients, whose request would be lost otherwise."""
+"""The time for which idle connections stay open.
+
+Go's clients close them after 90 s; closing first would lose requests.
+"""
 
 
 def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
-    """``/livez``, ``/readyz`` (with each condition of ``readiness`` by name) and ``/metrics``.
+    """Return the routes ``/livez``, ``/readyz`` (each condition of ``readiness`` by name) and ``/metrics``.
 
-    Liveness only shows that the event loop turns: a restart helps against nothing else.
+    Liveness only proves that the event loop runs, because a restart helps against nothing else.
     """
     routes = APIRouter()
 
@@ -348,7 +352,7 @@ def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
 
     @routes.get("/readyz", response_class=PlainTextResponse)
     async def readyz() -> PlainTextResponse:
-        return tell_checks(readiness())
+        return render_checks(readiness())
 
     @routes.get("/metrics")
     async def metrics() -> Response:
@@ -357,28 +361,28 @@ def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
     return routes
 
 
-def tell_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
-    """The answer to a probe: 200 if all of its checks pass, and each of them by name."""
+def render_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
+    """Return the answer to a probe: each check by name, with status 200 if all pass, else 503."""
     lines = [f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'not ready'}\n" for name, passed in checks.items()]
     return PlainTextResponse("".join(lines) or "ok\n", 200 if all(checks.values()) else 503)
 
 
 class Server(uvicorn.Server):
-    """uvicorn beside other work: signals belong to the process, which sets ``should_exit``."""
+    """A uvicorn server without signal handlers: the process handles signals and sets ``should_exit``."""
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, turn: Turn) -> None:
         super().__init__(config)
         self._turn = turn
         self._tls = tls
-        """For those who come by TLS; None if nobody can."""
+        """The context for TLS connections; None if TLS is not offered."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, on ``sockets`` or else on the address. Raises OSError if that is taken."""
+        """Listen on ``sockets``, or else on the configured address. Raises OSError if it is taken."""
         await self.lifespan.startup()
         listeners = sockets or listen_at(self.config.host, self.config.port)
         for listener in listeners:
             log.info("listening", extra={"host": self.config.host, "port": listener.getsockname()[1]})
-        choose = tell_apart(self._tls)
+        choose = choose_by_first_byte(self._tls)
         self.servers = [Intake(each, self._make, choose, self._turn, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
         self.started = True
 
@@ -387,12 +391,15 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Install no signal handlers."""
         yield
 
 
 def listen_at(host: str, port: int) -> list[socket.socket]:
-    """Sockets on each address of ``host``; "" and "::" are every address. Raises OSError if the port is taken."""
+    """Return sockets for each address of ``host``; "" and "::" are all addresses.
+
+    Raises OSError if the port is taken.
+    """
     if host in {"", "::"}:
         return [listen_everywhere(port)]
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -400,9 +407,9 @@ def listen_at(host: str, port: int) -> list[socket.socket]:
 
 
 def listen_everywhere(port: int) -> socket.socket:
-    """A socket on every address of this machine: IPv6 and IPv4, or IPv4 alone where there is no IPv6.
+    """Return a socket for all addresses: IPv6 and IPv4, or IPv4 alone if there is no IPv6.
 
-    One socket for both, so that ``port`` 0 is one port. Raises OSError if the port is taken.
+    One socket serves both, so that ``port`` 0 is one port. Raises OSError if the port is taken.
     """
     if socket.has_dualstack_ipv6():
         try:
@@ -414,15 +421,15 @@ def listen_everywhere(port: int) -> socket.socket:
 
 
 def make_server(
-    app: ASGIApp, host: str, port: int, patience: int = 5, tls: ssl.SSLContext | None = None, turn: Turn = take_none
+    app: ASGIApp, host: str, port: int, patience: int = 5, tls: ssl.SSLContext | None = None, turn: Turn = no_turn
 ) -> Server:
-    """A server for the running loop: `serve` it, and set ``should_exit`` to end it.
+    """Return a server for the running loop. Call `serve`, and set ``should_exit`` to end it.
 
-    Open requests get ``patience`` seconds then. A ``host`` of "" is every address, IPv4 and IPv6. With ``tls`` it
-    understands TLS as well as plain HTTP; each handshake waits for its ``turn``.
+    Open requests then get ``patience`` seconds. A ``host`` of "" is all addresses, IPv4 and IPv6. With ``tls`` it
+    accepts TLS besides plain HTTP, and each handshake waits for its ``turn``.
     """
     options: dict[str, Any] = {"ws": "none", "lifespan": "off", "access_log": False, "log_config": None}
-    # kube-scheduler reads none of these headers, and each would take time in its scheduling cycle.
+    # kube-scheduler ignores these headers, and each would cost time in its scheduling cycle.
     options |= {"proxy_headers": False, "server_header": False, "date_header": False}
     options |= {"timeout_keep_alive": KEEP_ALIVE_SECONDS, "timeout_graceful_shutdown": patience}
     return Server(uvicorn.Config(app, host, port, http=_Connection, backlog=_BACKLOG, **options), tls, turn)

@@ -1,9 +1,8 @@
-"""Work for a route that would hold the loop: done in slices, between which filter is served.
+"""Limits the share of the event loop that readers of pages and metrics get, so that filter is served in between.
 
-The share of the event loop that readers get: one piece of work at a time, and as long a rest after each.
-
-The loop is filter's. Readers of pages and metrics come to it by the dozen, so they take turns: a page that is much work
-breathes on its way, which gives the turn to the next reader and the loop to filter.
+Readers take turns: one piece of work at a time, with a pause of the same length after each (`Pace`). A page with much
+work calls `yield_turn` in its loops, which lets the next reader and filter run. `Slices` does the work of
+`serried.ops.steps`.
 """
 
 import asyncio
@@ -19,11 +18,11 @@ from serried.kube.retry import RateLimiter
 from serried.ops.steps import Work
 
 PIECE_SECONDS = 0.002
-"""How long a reader holds the loop before it breathes."""
+"""The time for which a reader may block the loop before `yield_turn` waits."""
 
 _PROBES_A_SECOND = 50.0
 _PROBES_AT_ONCE = 100
-"""How many probes are answered without a wait; kubelet and scheduler send a few."""
+"""The number of probes answered without a wait; the kubelet and kube-scheduler send a few."""
 
 _ITEMS_BEFORE_BREATH = 100
 
@@ -34,39 +33,39 @@ Clock = Callable[[], float]
 
 
 class Pace:
-    """Turns in the order in which they are asked for; ``rest`` sleeps."""
+    """The schedule of turns, in the order of requests; ``rest`` sleeps."""
 
     def __init__(self, clock: Clock = time.perf_counter, rest: Rest = asyncio.sleep) -> None:
         self.clock = clock
         self._rest = rest
         self._free = 0.0
-        """From when on the next turn may begin."""
+        """The time at which the next turn may start."""
         self._next = asyncio.Lock()
-        """Whoever has it is next."""
+        """Held by the reader that is next."""
 
     async def turn(self) -> None:
-        """Return when the next piece may be done; it begins at once, and the one after it when it has been charged."""
+        """Wait for a turn. It starts at once; the next turn can start after `charge`."""
         async with self._next:
             while (left := self._free - self.clock()) > 0:
                 await self._rest(left)
 
     async def admit(self) -> None:
-        """A turn for what the loop does by itself, a handshake of TLS, or at once: charged as a whole piece."""
+        """Wait for a turn of fixed length, for work that the loop does itself or at once, such as a TLS handshake."""
         await self.turn()
         self.charge(PIECE_SECONDS)
 
     async def pause(self, seconds: float) -> None:
-        """Leave the loop to others for so long, then wait for a turn."""
+        """Sleep, then wait for a turn."""
         await self._rest(seconds)
         await self.turn()
 
     def charge(self, seconds: float) -> None:
-        """A reader has held the loop for so long: it gets as long a rest."""
+        """Add a pause as long as the time for which a reader has blocked the loop."""
         self._free = max(self._free, self.clock()) + seconds
 
 
 class _Reader:
-    """One request, and since when it holds the loop."""
+    """One request, with the time since which it blocks the loop."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
@@ -80,39 +79,39 @@ class _Reader:
         self.pace.charge(now - self._since)
         self._since = now
 
-    async def breathe(self) -> None:
+    async def yield_turn(self) -> None:
         if self.pace.clock() - self._since > PIECE_SECONDS:
             self.give()
             await self.pace.turn()
 
 
 _reader: ContextVar[_Reader | None] = ContextVar("reader", default=None)
-"""Who is being answered."""
+"""The request that is being answered in this context."""
 
 
-async def breathe() -> None:
-    """Let the others have their turn if this reader has held the loop for long enough; in loops of routes."""
+async def yield_turn() -> None:
+    """Wait for a turn if this reader has blocked the loop for long enough. Call it in loops of routes."""
     reader = _reader.get()
     if reader is not None:
-        await reader.breathe()
+        await reader.yield_turn()
 
 
 async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items that there are now, with breaths between them: later ones may be gone when they come."""
+    """Yield the present items, waiting for turns in between. Items may have been removed when they are yielded."""
     for number, item in enumerate(list(items), 1):
         yield item
         if number % _ITEMS_BEFORE_BREATH == 0:
-            await breathe()
+            await yield_turn()
 
 
 async def rest(seconds: float) -> None:
-    """Leave the loop to others for at least so long."""
+    """Sleep for at least ``seconds``, then wait for a turn."""
     reader = _reader.get()
     await (asyncio.sleep(seconds) if reader is None else reader.pace.pause(seconds))
 
 
 class Paced:
-    """``app`` with its readers at this pace; what is asked at ``open_paths`` waits only if it is asked very often."""
+    """ASGI middleware that answers requests at a pace; those for ``open_paths`` only wait if they are very frequent."""
 
     def __init__(self, app: ASGIApp, pace: Pace, open_paths: frozenset[str]) -> None:
         self._app = app
@@ -121,7 +120,7 @@ class Paced:
         self._probes = RateLimiter(_PROBES_A_SECOND, _PROBES_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         if scope["type"] != "http" or scope["path"] in self._open_paths:
             if self._probes.delay(self._pace.clock()) > 0:
                 await self._pace.admit()
@@ -140,7 +139,7 @@ class Paced:
 
 @coroutine
 def _time_steps(work: Coroutine[Any, Any, None], reader: _Reader) -> Generator[Any, Any, None]:
-    """Do ``work``; the reader is charged for what it does, and not for what it waits."""
+    """Run a coroutine. The reader is charged for its steps, not for its waits."""
     step: Callable[[Any], Any] = work.send
     said: Any = None
     while True:
@@ -160,15 +159,18 @@ def _time_steps(work: Coroutine[Any, Any, None], reader: _Reader) -> Generator[A
 
 
 _SLICE_SECONDS = 0.002
-"""The length of a slice; the loop has as long for itself after each."""
+"""The length of a slice; the pause after it is as long."""
 
 
 class TooLongError(Exception):
-    """The work took more time than it may take."""
+    """Raised when the work has taken more than its limit."""
 
 
 class Slices:
-    """Does work of `serried.ops.steps`. ``longest`` is that of the last work in seconds, ``spent`` all of them."""
+    """Runs work of `serried.ops.steps` in slices with pauses.
+
+    ``longest`` is the longest slice of the last work in seconds, ``spent`` the sum of all.
+    """
 
     def __init__(
         self,
@@ -181,7 +183,7 @@ class Slices:
         self._rest = rest
 
     async def finish(self, work: Work[T], limit: float) -> T:
-        """The result. Raises TooLongError after ``limit`` seconds of work."""
+        """Return the result of the work. Raises TooLongError after ``limit`` seconds of work."""
         self.longest = 0.0
         self.spent = 0.0
         while True:
@@ -207,7 +209,7 @@ class Slices:
 
 
 def join(chunks: Iterable[bytes], size: int) -> Work[list[bytes]]:
-    """The same bytes in pieces of at least so many, in steps."""
+    """Join the chunks into larger ones of at least ``size`` bytes, in steps."""
     found: list[bytes] = []
     open_ = bytearray()
     for chunk in chunks:

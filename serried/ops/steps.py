@@ -1,6 +1,6 @@
-"""Work that is done in steps, so that the loop may serve filter between two of them. Here is no clock.
+"""Long work split into steps by generators, so that the loop can serve filter in between. Does not use a clock.
 
-For pages and for the order of the queue. Plans are no such work: what takes long of them is made in a forked child.
+It is for pages and for the order of the queue. Long plans are computed by forked children instead.
 """
 
 import heapq
@@ -12,14 +12,14 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _ITEMS_PER_STEP = 500
-"""How many items are sorted in one step."""
+"""The number of items sorted in one step."""
 
 Work = Generator[None, None, Result]
-"""Work that says after each step that it is not done, and returns its result."""
+"""Work that yields after each step, and returns its result at the end."""
 
 
 def finish(work: Work[Result]) -> Result:
-    """Do all steps at once."""
+    """Run all steps at once. Return the result."""
     while True:
         try:
             next(work)
@@ -29,7 +29,7 @@ def finish(work: Work[Result]) -> Result:
 
 
 def sort_in_steps(items: Iterable[Item], key: Callable[[Item], Any]) -> Work[list[Item]]:
-    """As ``sorted``, in steps."""
+    """Return the items sorted by ``key``, in steps."""
     rest = iter(items)
     runs: list[list[Item]] = []
     while run := list(islice(rest, _ITEMS_PER_STEP)):

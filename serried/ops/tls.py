@@ -1,7 +1,7 @@
-"""TLS for listeners, with files that may be replaced while it serves: mounted Secrets, files of cert-manager.
+"""TLS for listeners (`ReloadingContext`), with files that may be replaced at any time: mounted Secrets, cert-manager.
 
-Every new connection is made with the files as they are then; who keeps one can see that the files are others now.
-Files that do not go together, as while they are being written, change nothing: what was read before serves on.
+Each new connection uses the files in their present state. While files do not fit together, as in the middle of an
+update, the previous ones stay in use.
 """
 
 import logging
@@ -23,71 +23,71 @@ from weakref import WeakSet
 log = logging.getLogger(__name__)
 
 _SELF_SIGNED_DAYS = 3650
-"""A process that runs longer than its certificate would shut everybody out."""
+"""Long, because a process that outlives its certificate would reject all clients."""
 
 
 class Use(StrEnum):
-    """What a listener has certificates for."""
+    """The purposes of certificates at a listener."""
 
     SERVING = "serving"
-    """It shows them to callers."""
+    """The server certificate."""
 
     CLIENT_CA = "client_ca"
-    """Callers must have one that is signed by one of these."""
+    """The authorities that must have signed a client's certificate."""
 
 
 class CertificateError(Exception):
-    """Files of which no TLS can be made; the message is a sentence that names them."""
+    """Raised for files that TLS cannot use. The message is a sentence that names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where a listener's certificate is, in PEM."""
+    """The PEM files of a listener."""
 
     certificate: str
-    """With the intermediate ones."""
+    """The certificate, followed by intermediate ones."""
 
     key: str
 
     client_ca: str = ""
-    """Whose certificates clients must have; "" if they need none."""
+    """The authorities for client certificates; "" if clients need none."""
 
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """Return the names of all files."""
         return tuple(name for name in (self.certificate, self.key, self.client_ca) if name)
 
 
 class ReloadingContext(ssl.SSLContext):
-    """A context for listeners that follows its files. Raises CertificateError if they are of no use at the start.
+    """A context for listeners that follows changes of its files. Raises CertificateError if they are unusable at first.
 
-    Each state of the files has a context of its own, whole: one whose parts were exchanged could for a moment have the
-    new certificate with the old key, and would let those resume who came by the old authority.
+    Each state of the files has a complete context of its own. Exchanging parts of one context could combine the new
+    certificate with the old key for a moment, and would let clients of the old authority resume sessions.
     """
 
     def __new__(cls, files: CertificateFiles) -> "ReloadingContext":  # noqa: ARG004 - __init__ takes them
-        """A context that is never used itself: it hands out those of the files."""
+        """Create a context that is not used itself: it delegates to the context of the files."""
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
-        self._seen = _look(files)
+        self._seen = _stat_files(files)
         """The state of the files that was tried last."""
         self.current = make_context(files)
-        """The context of connections that are made now: another one whenever the files are others."""
+        """The context for new connections; replaced when the files change."""
 
         self.expiries = _read_expiries(files)
-        """When the certificates in use expire, in seconds since 1970; those that cannot be read are left out."""
+        """The expiry of the certificates in use, in seconds since 1970; unreadable ones are left out."""
 
         _IN_USE.add(self)
 
     def wrap_bio(self, *args: Any, **how: Any) -> ssl.SSLObject:
-        """What the event loop calls for each new connection."""
+        """Create the TLS object of a new connection; called by the event loop."""
         self.follow()
         return self.current.wrap_bio(*args, **how)
 
     def follow(self) -> None:
-        """Look whether the files have changed, and use them from now on if they can be."""
-        seen = _look(self._files)
+        """Use the files from now on if they have changed and are valid."""
+        seen = _stat_files(self._files)
         if seen == self._seen:
             return
         self._seen = seen
@@ -103,13 +103,13 @@ class ReloadingContext(ssl.SSLContext):
 
 
 _IN_USE: WeakSet[ReloadingContext] = WeakSet()
-"""Those of this process: metrics and pages tell of all of them, whoever listens."""
+"""The contexts of all listeners of this process, for metrics and pages."""
 
 
 def list_expiries() -> dict[Use, float]:
-    """When the certificates expire with which this process listens, in seconds since 1970; of each use the first.
+    """Return by use when the first certificate of this process's listeners expires, in seconds since 1970.
 
-    They are those of the files as these are now. One that a process has signed itself is not among them.
+    The files are checked for changes first. Self-signed certificates are not included.
     """
     found: defaultdict[Use, float] = defaultdict(lambda: math.inf)
     for context in _IN_USE:
@@ -120,7 +120,7 @@ def list_expiries() -> dict[Use, float]:
 
 
 def make_context(files: CertificateFiles) -> ssl.SSLContext:
-    """A context of the files as they are now; raises CertificateError."""
+    """Return a context for the present state of the files. Raises CertificateError."""
     context = _make_empty()
     try:
         context.load_cert_chain(files.certificate, files.key)
@@ -136,15 +136,18 @@ def make_context(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def make_self_signed() -> ssl.SSLContext:
-    """A context with a certificate of its own making, which nobody can check: it only keeps listeners out."""
+    """Return a context with a new self-signed certificate.
+
+    It protects against eavesdropping only: clients cannot verify it.
+    """
     context = _make_empty()
-    with _lay_down(_sign_own()) as path:
+    with _write_temporary(_create_self_signed()) as path:
         context.load_cert_chain(path)
     return context
 
 
-class _Telling(ssl.SSLObject):
-    """A connection that tells why a client was refused: the event loop does not."""
+class _LoggingSSLObject(ssl.SSLObject):
+    """A connection that logs why a client was rejected, which the event loop does not."""
 
     def do_handshake(self) -> None:
         try:
@@ -158,9 +161,9 @@ class _Telling(ssl.SSLObject):
 
 def _make_empty() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.sslobject_class = _Telling
+    context.sslobject_class = _LoggingSSLObject
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Whoever resumes a session shows no certificate again.
+    # A client that resumes a session would not show its certificate again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_alpn_protocols(["http/1.1"])
@@ -168,14 +171,14 @@ def _make_empty() -> ssl.SSLContext:
 
 
 def list_names(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """The names in a client's certificate: its common names, and those that it has beside."""
+    """Return the names in a client's certificate: common names and alternative names."""
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     common = {value for kind, value in subject if kind == "commonName"}
     return frozenset(common | {value for _, value in certificate.get("subjectAltName", ())})
 
 
-def _look(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
-    """What changes whenever a file does, also if a link before it is turned."""
+def _stat_files(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
+    """Return a value that changes whenever a file changes, also by a symbolic link."""
     return tuple(_stat(name) for name in files.names())
 
 
@@ -188,9 +191,10 @@ def _stat(name: str) -> tuple[int, ...]:
 
 
 def _read_expiries(files: CertificateFiles) -> dict[Use, float]:
-    """When the certificates in these files are of no use any more.
+    """Return by use when the certificates in these files expire.
 
-    Callers need each of a chain. Of several authorities one is enough, as while the next one takes over.
+    A chain is valid until its first certificate expires. Authorities are valid until the last one expires, because
+    during a rotation one is enough.
     """
     found: dict[Use, float] = {}
     if chain := _list_expiries_in(files.certificate):
@@ -201,20 +205,20 @@ def _read_expiries(files: CertificateFiles) -> dict[Use, float]:
 
 
 def _list_expiries_in(name: str) -> list[float]:
-    # A part of the time of a start, which only those need who have certificates.
+    # Imported here: it is slow, and only needed by processes with certificate files.
     from cryptography import x509  # noqa: PLC0415
 
     try:
         certificates = x509.load_pem_x509_certificates(Path(name).read_bytes())
     except (OSError, ValueError, x509.InvalidVersion) as error:
-        log.warning("nobody will be told when these certificates expire", extra={"file": name, "why": str(error)})
+        log.warning("the expiry of these certificates cannot be read", extra={"file": name, "why": str(error)})
         return []
     return [certificate.not_valid_after_utc.timestamp() for certificate in certificates]
 
 
-def _sign_own() -> bytes:
-    """A key and a certificate for it, in PEM."""
-    # A third of the time of a start, which only those need who come over the network.
+def _create_self_signed() -> bytes:
+    """Return a new key and a self-signed certificate, in PEM."""
+    # Imported here: it takes a third of the start time, and is only needed for listeners on the network.
     from cryptography import x509  # noqa: PLC0415
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
@@ -240,8 +244,8 @@ def _sign_own() -> bytes:
 
 
 @contextmanager
-def _lay_down(content: bytes) -> Iterator[str]:
-    """A path under which the bytes are for a moment: in memory where that can be, for the file system is read-only."""
+def _write_temporary(content: bytes) -> Iterator[str]:
+    """Yield a path with the content: in memory if possible, because the file system may be read-only."""
     if not hasattr(os, "memfd_create"):
         with NamedTemporaryFile() as file:
             Path(file.name).write_bytes(content)

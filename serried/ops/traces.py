@@ -1,7 +1,7 @@
-"""Traces of gangs for OpenTelemetry, sent over OTLP/HTTP. No other module uses opentelemetry, which is an extra.
+"""Traces of gangs for OpenTelemetry, sent over OTLP/HTTP. Only this module uses opentelemetry, an optional extra.
 
-A trace is one way of a gang from the first sight of it, or from the loss of its quorum, to its bound quorum: a root
-span, and below it one span for each thing that it waited for.
+A trace covers the time from the first sight of a gang, or the loss of its quorum, to its bound quorum: a root span,
+with a child span for each thing that the gang waited for.
 """
 
 import atexit
@@ -26,15 +26,15 @@ _NAMES = {
     "committed": "bind",
     "givenUp": "wait for another plan",
 }
-"""What a gang does after a milestone (`extender.core.timeline`)."""
+"""The span names by the milestone that begins the span (`extender.core.timeline`)."""
 
 
 class MissingExtraError(Exception):
-    """Traces are asked for, and their libraries are not installed."""
+    """Raised when traces are configured, and their libraries are not installed."""
 
 
 class Span(NamedTuple):
-    """What a gang did from one time to another, in seconds since 1970."""
+    """The time in which a gang waited for one thing; in seconds since 1970."""
 
     name: str
     start: float
@@ -42,15 +42,15 @@ class Span(NamedTuple):
 
 
 def list_spans(milestones: Sequence[tuple[str, float]]) -> Iterator[Span]:
-    """The spans between milestones, the oldest first; ``milestones`` are words with their times."""
+    """Yield the spans between milestones, given as (name, time) in the order of time."""
     for (word, start), (_, end) in pairwise(milestones):
         yield Span(_NAMES.get(word, word), start, end)
 
 
 class Traces:
-    """Sends one trace for each gang that has started; a thread of its own does the sending.
+    """Sends a trace for each started gang, in a thread of the library.
 
-    Where nobody takes them, traces are dropped, and the library's log says so.
+    If the collector does not accept them, traces are dropped, which the library logs.
     """
 
     def __init__(self, provider: "TracerProvider") -> None:
@@ -58,7 +58,7 @@ class Traces:
         self._tracer = provider.get_tracer("serried")
 
     def send(self, name: str, attributes: Mapping[str, str], milestones: Sequence[tuple[str, float]]) -> None:
-        """A gang has got from the first of these milestones to the last one. Does not wait for anybody."""
+        """Queue the trace of a gang. Does not block."""
         from opentelemetry import trace  # noqa: PLC0415 - an extra
 
         start, end = milestones[0][1], milestones[-1][1]
@@ -70,12 +70,12 @@ class Traces:
         root.end(int(end * _NANOS))
 
     def flush(self) -> None:
-        """Send what has not been sent; waits for it."""
+        """Send all queued traces, and wait for it."""
         self._provider.force_flush()
 
 
 def make_traces(endpoint: str) -> Traces:
-    """Traces that go to ``endpoint``, for example ``http://collector:4318/v1/traces``. Raises MissingExtraError."""
+    """Return a sender to ``endpoint``, like ``http://collector:4318/v1/traces``. Raises MissingExtraError."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra

@@ -97,10 +97,10 @@ class RecordingMetrics(ExtenderMetrics):
     def started(self, seconds: float, namespace: str) -> None:
         self.starts.append(seconds)
 
-    def promised(self, wait: float) -> None:
+    def observe_forecast_wait(self, wait: float) -> None:
         self.promises.append(wait)
 
-    def settled(self, outcome: str, error: float | None) -> None:
+    def observe_forecast_error(self, outcome: str, error: float | None) -> None:
         self.settlements.append((outcome, error))
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from serried.ops import fork as module
-from serried.ops.fork import ChildError, ForkedChild, NoAnswerError, WorkError, fork, work_out
+from serried.ops.fork import ChildError, ForkedChild, NoAnswerError, WorkError, answer_in_child, fork
 
 
 def start(work: Callable[[], Any], cpu_seconds: float = 10.0) -> ForkedChild:
@@ -226,22 +226,22 @@ async def _begin_and_stay(write: int) -> None:
 
 class TestAPagesQuestion:
     async def test_is_answered_with_the_work_that_it_was(self) -> None:
-        worked = await work_out(lambda: sum(range(1_000_000)), 5.0)
+        worked = await answer_in_child(lambda: sum(range(1_000_000)), 5.0)
         assert worked.found == sum(range(1_000_000))
         assert worked.spent > 0.001
 
     async def test_has_no_answer_where_no_process_can_be_had(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "fork", refuse)
         with pytest.raises(NoAnswerError, match="no process could be started for it: Resource temporarily"):
-            await work_out(hang, 5.0)
+            await answer_in_child(hang, 5.0)
 
     async def test_has_none_if_the_child_dies(self) -> None:
         with pytest.raises(NoAnswerError, match="the process that worked on it was ended by SIGKILL"):
-            await work_out(lambda: os.kill(os.getpid(), signal.SIGKILL), 5.0)
+            await answer_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL), 5.0)
 
     async def test_waits_for_no_child_that_hangs(self) -> None:
         with pytest.raises(NoAnswerError, match="no answer after 0 s"):
-            await work_out(hang, 0.05)
+            await answer_in_child(hang, 0.05)
 
     async def test_is_forgotten_with_whoever_has_asked(self) -> None:
         begun: list[ForkedChild] = []
@@ -250,7 +250,7 @@ class TestAPagesQuestion:
             begun.append(start(work, seconds))
             return begun[-1]
 
-        asking = asyncio.create_task(work_out(hang, 5.0, note))
+        asking = asyncio.create_task(answer_in_child(hang, 5.0, note))
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)

@@ -5,8 +5,8 @@ import sys
 _PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
-from serried.ops.process import allow_open_files
-allow_open_files()
+from serried.ops.process import raise_file_limit
+raise_file_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 

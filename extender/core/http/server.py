@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 import httptools
 import orjson
 
-from serried.ops.server import Bounds, Intake, Turn, listen_at, take_none
+from serried.ops.server import Bounds, Intake, Turn, listen_at, no_turn
 from serried.ops.tls import ReloadingContext
 
 _MOST = 32_768
@@ -198,7 +198,7 @@ class Listener:
     """Sockets over one set of routes; plain HTTP without ``security``. Each handshake waits for its ``turn``."""
 
     def __init__(
-        self, routes: Routes, peers: Peers | None = None, security: Security | None = None, turn: Turn = take_none
+        self, routes: Routes, peers: Peers | None = None, security: Security | None = None, turn: Turn = no_turn
     ) -> None:
         self._routes = routes
         self._security = security

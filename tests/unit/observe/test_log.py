@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from serried.api.names import GroupKey, GroupKind
-from serried.ops.log import OF_STRANGERS, JsonFormatter, Seldom, configure_logging, name_group
+from serried.ops.log import UNTRUSTED_LOGGERS, JsonFormatter, RateLimitFilter, configure_logging, name_group
 from tests.support.clock import Clock
 
 
@@ -47,7 +47,7 @@ class Lines(logging.Handler):
         super().__init__()
         self.written: list[dict[str, object]] = []
         self.setFormatter(JsonFormatter())
-        self.addFilter(Seldom(clock))
+        self.addFilter(RateLimitFilter(clock))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.written.append(orjson.loads(self.format(record)))
@@ -100,7 +100,7 @@ def test_what_strangers_cannot_cause_is_written_each_time(lines: Lines) -> None:
     assert len(lines.written) == 20
 
 
-@pytest.mark.parametrize("name", sorted(OF_STRANGERS - {"uvicorn.error"}))
+@pytest.mark.parametrize("name", sorted(UNTRUSTED_LOGGERS - {"uvicorn.error"}))
 def test_the_loggers_of_what_strangers_cause_are_there(name: str) -> None:
     assert isinstance(import_module(name).log, logging.Logger)
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from serried.ops.slices import Pace, Paced, breathe, rest
+from serried.ops.slices import Pace, Paced, rest, yield_turn
 from tests.support.clock import Clock
 
 OPEN = frozenset({"/livez"})
@@ -49,7 +49,7 @@ class House:
         for piece in range(3):
             self.work(0.003)
             self.done.append(f"{name}{piece}")
-            await breathe()
+            await yield_turn()
         return name
 
     async def _sliced(self) -> str:
@@ -112,7 +112,7 @@ async def test_an_error_of_a_page_is_its_own(house: House) -> None:
 
 
 async def test_outside_of_a_request_nobody_waits() -> None:
-    await breathe()
+    await yield_turn()
     await rest(0)
 
 

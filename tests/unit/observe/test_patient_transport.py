@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from serried.ops.server import _Patient
+from serried.ops.server import _WriteGuard
 
 
 class Transport:
@@ -33,12 +33,12 @@ def transport() -> Transport:
 
 
 def test_everything_is_written_until_then(transport: Transport) -> None:
-    _Patient(cast("asyncio.Transport", transport)).write(b"whole")
+    _WriteGuard(cast("asyncio.Transport", transport)).write(b"whole")
     assert transport.written == b"whole"
 
 
 def test_what_comes_later_is_dropped(transport: Transport) -> None:
-    patient = _Patient(cast("asyncio.Transport", transport))
+    patient = _WriteGuard(cast("asyncio.Transport", transport))
     patient.abort()
     patient.write(b"late")
     assert (patient.is_closing(), transport.written) == (True, b"")
