@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.machine import describe_machine, measure_noise
 from serried.api.device import DeviceClass, ResourceClaim, ResourceSlice
-from serried.api.neighbours import Namespace, decode_namespace
+from serried.api.interpod import Namespace, decode_namespace
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim

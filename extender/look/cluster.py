@@ -53,7 +53,7 @@ from serried.ops.steps import Work, finish
 from serried.plan.forecast import Forecast
 from serried.plan.request import Waiting
 from serried.rules.all import RULES
-from serried.rules.neighbours.cluster import MatchingPods
+from serried.rules.interpod.cluster import MatchingPods
 from serried.rules.volumes.cluster import Volumes
 
 _OPTIONS = TypeAdapter(Options)

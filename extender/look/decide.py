@@ -21,8 +21,8 @@ from extender.look.snapshot import Capture
 from extender.options import PreemptionMode
 from extender.wiring import Core
 from serried.api.group import Leaf, PodGroup, list_leaves
+from serried.api.interpod import HOSTNAME
 from serried.api.names import GroupKey
-from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import resolve_priority

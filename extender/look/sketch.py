@@ -15,8 +15,8 @@ from extender.features.status.reports import Said
 from extender.look.views import count_placed, find_domain, find_since, name_state, say
 from extender.wiring import Core
 from serried.api.group import PodGroup
+from serried.api.interpod import HOSTNAME
 from serried.api.names import GroupKey
-from serried.api.neighbours import HOSTNAME
 from serried.api.node import Node
 from serried.api.resources import Resources, add
 from serried.plan.request import Turn

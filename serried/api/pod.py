@@ -4,7 +4,7 @@ Equal shapes are one shared object, and the raw pod is not kept. The spec of pod
 cached (`_read_spec_cached`).
 
 Host ports become amounts of pseudo resources of which every node has the same (``resources.SHARES``), by the rules of
-NodePorts (HostPortInfo.CheckConflict). So do rules about other pods where possible (``serried.api.neighbours``). So
+NodePorts (HostPortInfo.CheckConflict). So do rules about other pods where possible (``serried.api.interpod``). So
 code that counts resources also keeps conflicting pods apart.
 
 The reasons why kube-scheduler found no node are parsed from the pod's condition PodScheduled, the text of a FitError
@@ -22,6 +22,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from serried.api.device import ClaimRef, read_claim_refs, read_unclaimed
+from serried.api.interpod import APART, SHARING, InterPodRules, read_interpod_rules
 from serried.api.kinds import PARENTS
 from serried.api.level import ResizeRule
 from serried.api.names import (
@@ -55,7 +56,6 @@ from serried.api.names import (
     read_uid,
     read_version,
 )
-from serried.api.neighbours import APART, SHARING, Neighbours, read_neighbours
 from serried.api.parent import Place, read_place
 from serried.api.priority import PreemptionPolicy, read_preemption
 from serried.api.resources import (
@@ -85,14 +85,14 @@ _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def read_conflicts(pod: Raw, neighbours: Neighbours | None = None) -> dict[str, int]:
+def read_conflicts(pod: Raw, interpod: InterPodRules | None = None) -> dict[str, int]:
     """Return the amounts that represent the pod's host ports and anti-affinity terms; empty for most pods.
 
-    ``neighbours`` are the pod's rules about other pods, None if it has none.
+    ``interpod`` are the pod's rules about other pods, None if it has none.
     """
     asked = _read_ports(read_map(pod, "spec"))
-    if neighbours is not None:
-        asked.update(each.amount for each in neighbours.apart)
+    if interpod is not None:
+        asked.update(each.amount for each in interpod.apart)
     return asked
 
 
@@ -160,8 +160,8 @@ class Shape:
 
     tolerations: tuple[Toleration, ...] = ()
 
-    neighbours: Neighbours | None = None
-    """The pod's rules about other pods; None for most pods."""
+    neighbours: InterPodRules | None = None
+    """The pod's rules about other pods; None for most pods. Snapshots have the field under this name."""
 
     volumes: tuple[Choice, ...] = ()
     """The volume claims that are bound when the pod is scheduled (WaitForFirstConsumer), and so limit its nodes."""
@@ -515,7 +515,7 @@ def is_for_room(objection: str, shape: Shape) -> bool:
     return any(pattern.fullmatch(reason) for reason in reasons for pattern in removable)
 
 
-def lacks_neighbours(objection: str) -> bool:
+def lacks_matching_pods(objection: str) -> bool:
     """Return whether some nodes were rejected because the pod's required affinity finds no pod there."""
     return any(_LACKS_AFFINITY.fullmatch(reason) for reason in objection.split(", "))
 
@@ -560,8 +560,8 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
     """Return the shape of a raw pod. Pods with equal shapes usually share one object (an LRU cache)."""
     spec = read_map(pod, "spec")
     requests = pod_requests(pod, rule)
-    neighbours = read_neighbours(pod)
-    others = read_conflicts(pod, neighbours)
+    interpod = read_interpod_rules(pod)
+    others = read_conflicts(pod, interpod)
     if claims := read_device_claims(spec):
         others = {**others, **{PROVIDED + claim: count for claim, count in Counter(claims).items()}}
     terms = _read_affinity(spec)
@@ -572,7 +572,7 @@ def decode_shape(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> Shape:
         tuple(sorted(read_labels(spec, "nodeSelector").items())),
         terms,
         tuple([_read_toleration(raw) for raw in read_objects(spec, "tolerations")]),
-        neighbours,
+        interpod,
     )
 
 
@@ -631,7 +631,7 @@ def _read_spec(spec: Raw) -> _Spec:
         "device_claims": read_device_claims(spec),
         "affinity": read_affinity(spec),
     }
-    return _Spec(None if read_neighbours(alone) else decode_shape(alone), rest)
+    return _Spec(None if read_interpod_rules(alone) else decode_shape(alone), rest)
 
 
 _MAX_CACHED_ENTRIES = 64
@@ -649,9 +649,9 @@ def _shared_shape(
     node_selector: tuple[tuple[str, str], ...],
     node_terms: Terms | None,
     tolerations: tuple[Toleration, ...],
-    neighbours: Neighbours | None,
+    interpod: InterPodRules | None,
 ) -> Shape:
-    return Shape(requests, node_selector, node_terms, tolerations, neighbours)
+    return Shape(requests, node_selector, node_terms, tolerations, interpod)
 
 
 @lru_cache(maxsize=4096)

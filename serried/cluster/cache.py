@@ -426,7 +426,7 @@ class Store:
             return
         for rule in self._list_concerned(bound[-1]):
             reached = [set(rule.list_reached(each.shape)) for each in bound]
-            self.occupancy.note_neighbours(reached[0] ^ reached[1] if stays else set().union(*reached))
+            self.occupancy.note_reached(reached[0] ^ reached[1] if stays else set().union(*reached))
 
     # --- rules -------------------------------------------------------------------------------------------------
 
@@ -554,7 +554,7 @@ class Store:
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)
             self._join(pod)
-        self.occupancy.note_neighbours(news.reached)
+        self.occupancy.note_reached(news.reached)
         if news.members:
             self.occupancy.note_room_anywhere()
             for uid in news.members:

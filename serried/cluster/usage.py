@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from enum import IntEnum
 
+from serried.api.interpod import count_absent, find_reached
 from serried.api.names import GroupKey
-from serried.api.neighbours import count_absent, find_reached
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, subtract
@@ -58,7 +58,7 @@ class FreedNodes:
 
     def __init__(self) -> None:
         self._before: dict[str, Resources | None] | None = {}
-        self._neighbours: set[str] = set()
+        self._reached: set[str] = set()
 
     def add(self, node: str, before: Resources | None = None) -> None:
         """Add a node on which resources were freed. ``before`` is the usage until then; it is copied."""
@@ -71,13 +71,13 @@ class FreedNodes:
         if len(self._before) > _MAX_FREED_NODES:
             self._before = None
 
-    def add_neighbours(self, names: Iterable[str]) -> None:
-        """Add names (`serried.api.neighbours.list_concerns`): any node may be suitable now for pods they concern."""
-        self._neighbours.update(names)
+    def add_reached(self, names: Iterable[str]) -> None:
+        """Add names (`serried.api.interpod.list_concerns`): any node may be suitable now for pods they concern."""
+        self._reached.update(names)
 
-    def take_neighbours(self) -> Collection[str]:
-        """Return the names added by `add_neighbours` since the last call, and clear them."""
-        taken, self._neighbours = self._neighbours, set()
+    def take_reached(self) -> Collection[str]:
+        """Return the names added by `add_reached` since the last call, and clear them."""
+        taken, self._reached = self._reached, set()
         return taken
 
     def add_all(self) -> None:
@@ -187,12 +187,12 @@ class Occupancy:
         self.freed += 1
         self.freed_nodes.add(node)
 
-    def note_neighbours(self, names: Iterable[str]) -> None:
+    def note_reached(self, names: Iterable[str]) -> None:
         """Record that a pod came or left that also decides about other nodes; ``names`` are those of `find_reached`."""
         reached = frozenset(names)
         if reached:
             self.freed += 1
-            self.freed_nodes.add_neighbours(reached)
+            self.freed_nodes.add_reached(reached)
 
     def note_room_anywhere(self) -> None:
         """Record that an obstacle other than usage has gone, so that any node may be suitable now."""
@@ -215,7 +215,7 @@ class Occupancy:
             # This includes reservations of a gang whose plan is dropped, of which no watch event tells.
             if reached := find_reached(before[1]):
                 stays = find_reached(after[1]) if after and after[0] == before[0] else ()
-                self.note_neighbours(reached.difference(stays))
+                self.note_reached(reached.difference(stays))
         if after:
             self._count(after, +1)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from serried.api.neighbours import HOSTNAME
+from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources, count_slots

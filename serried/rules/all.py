@@ -4,8 +4,8 @@ from serried.cluster.rule import RuleType
 from serried.rules.devices.cluster import DeviceClaims
 from serried.rules.extended.cluster import ExtendedResources
 from serried.rules.features.cluster import DeclaredFeatures
-from serried.rules.neighbours.cluster import MatchingPods
-from serried.rules.neighbours.plan import NEIGHBOURS
+from serried.rules.interpod.cluster import MatchingPods
+from serried.rules.interpod.plan import INTERPOD
 from serried.rules.volumes.cluster import Volumes
 from serried.rules.volumes.plan import VOLUMES
 
@@ -14,6 +14,6 @@ RULES = (
     RuleType(DeclaredFeatures),
     RuleType(Volumes, VOLUMES),
     RuleType(DeviceClaims),
-    RuleType(MatchingPods, NEIGHBOURS),
+    RuleType(MatchingPods, INTERPOD),
 )
 """The rules in the order in which they are applied: each gets the pod as changed by the rules before it."""

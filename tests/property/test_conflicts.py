@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.api.neighbours import read_neighbours
+from serried.api.interpod import read_interpod_rules
 from serried.api.pod import read_conflicts
 from serried.api.resources import capacity, total
 from tests.support.builders import PodBuilder, pod
@@ -27,7 +27,7 @@ def clash(left: Port, right: Port) -> bool:
 
 def fit_together(*builders: PodBuilder) -> bool:
     raws = [each.raw() for each in builders]
-    asked = total(read_conflicts(raw, read_neighbours(raw)) for raw in raws)
+    asked = total(read_conflicts(raw, read_interpod_rules(raw)) for raw in raws)
     return all(amount <= capacity({}, name) for name, amount in asked.items())
 
 

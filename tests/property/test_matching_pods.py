@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.api.neighbours import COUNTS, Matching, Namespace
+from serried.api.interpod import COUNTS, Matching, Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.rules.all import RULES
-from serried.rules.neighbours.cluster import MatchingPods
+from serried.rules.interpod.cluster import MatchingPods
 from tests.support.builders import PodBuilder, pod
 from tests.support.rules import little_at_a_time, settle
 

@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from serried.api.neighbours import Namespace
+from serried.api.interpod import Namespace
 from serried.api.node import decode_node
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan

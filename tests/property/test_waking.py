@@ -82,7 +82,7 @@ def test_a_gang_is_planned_by_the_change_after_which_it_fits(theme: Theme, rando
 
 EXPECTED = {
     Theme.PLAIN: {"put node", "put pod", "drop pod"},
-    Theme.NEIGHBOURS: {"put node", "put pod", "drop pod", "drop node", "put namespace"},
+    Theme.INTERPOD: {"put node", "put pod", "drop pod", "drop node", "put namespace"},
     Theme.VOLUMES: {"put volume", "put volume claim", "put storage class"},
     Theme.DEVICES: {"put slice", "put device class", "put device claim"},
     Theme.EXTENDED: {"put node", "drop pod"},

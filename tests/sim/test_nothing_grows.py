@@ -16,7 +16,7 @@ import pytest
 from controller import process
 from extender.core import timeline
 from extender.options import BackfillMode, Disrupted, Method, PlainRule
-from serried.api.neighbours import Namespace
+from serried.api.interpod import Namespace
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster import priorities
 from serried.cluster.cache import Store
@@ -25,7 +25,7 @@ from serried.kube.events import EventWriter
 from serried.kube.wire import JOBS, PODS
 from serried.plan import capacity
 from serried.rules.all import RULES
-from serried.rules.neighbours import cluster as neighbours
+from serried.rules.interpod import cluster as interpod
 from tests.property.test_evictions import draw_owner
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import RACK, node, pod, pod_group
@@ -52,7 +52,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "_MAX_GROUPS", 1)
     monkeypatch.setattr(priorities, "_MAX_CHANGED", 1)
     monkeypatch.setattr(capacity, "_MIN_NAMES_KEPT", 1)
-    monkeypatch.setattr(neighbours, "_MAX_IDLE", 1)
+    monkeypatch.setattr(interpod, "_MAX_IDLE", 1)
     monkeypatch.setattr(process, "EventWriter", partial(EventWriter, pause=0.0))
 
 
@@ -220,4 +220,4 @@ def live_through_a_season(store: Store, name: str) -> None:
     store.dirty.take_orphans()
     for freed in (store.occupancy.freed_nodes, store.nominations.withdrawn_nodes):
         freed.take()
-        freed.take_neighbours()
+        freed.take_reached()

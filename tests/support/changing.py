@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from serried.api.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from serried.api.interpod import Namespace, decode_namespace
 from serried.api.names import Key
-from serried.api.neighbours import Namespace, decode_namespace
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
@@ -43,7 +43,7 @@ class Theme(StrEnum):
     """What keeps the gang from nodes, beside room."""
 
     PLAIN = "room, taints and labels"
-    NEIGHBOURS = "affinity, anti-affinity and spread"
+    INTERPOD = "affinity, anti-affinity and spread"
     VOLUMES = "volumes"
     DEVICES = "devices"
     EXTENDED = "extended resources"
@@ -143,7 +143,7 @@ class World:
             made = made.tolerating("dedicated", value="", effect="NoSchedule")
         return made.host_port(self.random.choice([8080, 8081])) if self._chance(0.4) else made
 
-    def _want_neighbours(self, made: PodBuilder, _: int) -> PodBuilder:
+    def _want_interpod(self, made: PodBuilder, _: int) -> PodBuilder:
         for _turn in range(self.random.randint(0, 2)):
             made = self._add_term(made)
         if self._chance(0.5):
@@ -179,7 +179,7 @@ class World:
 
     _WANTS: Mapping[Theme, Callable[["World", PodBuilder, int], PodBuilder]] = {
         Theme.PLAIN: _want_plain,
-        Theme.NEIGHBOURS: _want_neighbours,
+        Theme.INTERPOD: _want_interpod,
         Theme.VOLUMES: _want_volumes,
         Theme.DEVICES: _want_devices,
         Theme.EXTENDED: _want_extended,
@@ -196,7 +196,7 @@ class World:
 
     def _node(self, name: str) -> NodeBuilder:
         # Where the story is about a rule, room hardly ever decides.
-        cpus = [1, 2, 3] if self.theme in {Theme.PLAIN, Theme.NEIGHBOURS} else [1, 8, 8, 8]
+        cpus = [1, 2, 3] if self.theme in {Theme.PLAIN, Theme.INTERPOD} else [1, 8, 8, 8]
         made = node(name).cpu(self.random.choice(cpus)).pods(self.random.choice([2, 4, 8])).label(HOSTNAME, name)
         made = made.rack(self.random.choice(["r1", "r2"])) if self._chance(0.85) else made
         made = made.label(ZONE, self.random.choice("abc")) if self._chance(0.85) else made
@@ -223,7 +223,7 @@ class World:
             made = made.namespace(OTHER)
         if self.theme is Theme.PLAIN and self._chance(0.5):
             made = made.host_port(self.random.choice([8080, 8081]))
-        if self.theme is Theme.NEIGHBOURS and self._chance(0.5):
+        if self.theme is Theme.INTERPOD and self._chance(0.5):
             # The same rules as members have: it may be of another gang of their kind.
             rule = self.random.choice([made.apart, made.apart, made.spread, made.beside])
             made = rule({"app": self.random.choice("ab")}, self.random.choice(_KEYS))
@@ -359,7 +359,7 @@ _SHARES = {"volume claim": 0.9, "storage class": 0.8, "device claim": 0.9, "devi
 
 _THEMES: Mapping[Theme, tuple[str, ...]] = {
     Theme.PLAIN: (),
-    Theme.NEIGHBOURS: ("namespace",),
+    Theme.INTERPOD: ("namespace",),
     Theme.VOLUMES: ("volume", "volume claim", "storage class", "storage capacity", "CSI driver", "CSI node"),
     Theme.DEVICES: ("slice", "device class", "device claim", "device taint rule"),
     Theme.EXTENDED: ("device class",),

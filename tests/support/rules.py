@@ -8,7 +8,7 @@ import serried.rules.devices.cluster
 import serried.rules.devices.inventory
 import serried.rules.extended.cluster
 import serried.rules.features.cluster
-import serried.rules.neighbours.cluster
+import serried.rules.interpod.cluster
 import serried.rules.volumes.cluster
 from serried.cluster import cache
 from serried.cluster.cache import Store
@@ -21,7 +21,7 @@ _ROOMS = (
     serried.rules.devices.cluster,
     serried.rules.extended.cluster,
     serried.rules.features.cluster,
-    serried.rules.neighbours.cluster,
+    serried.rules.interpod.cluster,
     serried.rules.volumes.cluster,
 )
 

@@ -16,7 +16,7 @@ from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.cycle_member import MemberStage
 from extender.core.scheduling.effects import Context
 from extender.options import NominationPolicy
-from serried.api.pod import HELD_GATE, Pod, lacks_neighbours
+from serried.api.pod import HELD_GATE, Pod, lacks_matching_pods
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
@@ -216,7 +216,7 @@ class Nominator:
         if member.filtered_at is None and (aside or not cycle.seats.any_node):
             never = self._policy is NominationPolicy.NEVER
             await (self._annotate(pod) if never else self._nominate(cycle, pod, slot.node))
-            if not never and lacks_neighbours(pod.objection):
+            if not never and lacks_matching_pods(pod.objection):
                 await self._annotate(pod)  # it was refused for want of a mate: a nomination does not wake it
         if pod.held_by_gate and not cycle.over:
             # After the answer: the scheduler's watch is in order, so it sees the nomination before the gate goes.
@@ -301,7 +301,7 @@ class Nominator:
         # only has to be new.
         note = {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}
         body: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": note}}
-        if lacks_neighbours(pod.objection):
+        if lacks_matching_pods(pod.objection):
             # Of its updates that of a label alone wakes a pod that InterPodAffinity has rejected (EventsToRegister).
             body["metadata"]["labels"] = note
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)

@@ -12,7 +12,7 @@ from extender.core.scheduling.effects import Context
 from extender.core.scheduling.reassignments import Reassignments
 from extender.core.scheduling.request import describe_refused
 from serried.api.group import find_path
-from serried.api.pod import Pod, is_by_node, is_partly_checked, lacks_neighbours
+from serried.api.pod import Pod, is_by_node, is_partly_checked, lacks_matching_pods
 from serried.api.selectors import selects
 from serried.api.verdict import Mark, Verdict
 
@@ -145,7 +145,7 @@ class Offers:
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
         """For how many seconds nothing must have happened before what was said of a member counts."""
-        if pod.affinity and lacks_neighbours(pod.objection):
+        if pod.affinity and lacks_matching_pods(pod.objection):
             mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
             if any(selects(term, mate.labels) for mate in mates for term in pod.affinity):
                 return _FOLLOW_SECONDS

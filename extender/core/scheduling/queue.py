@@ -210,9 +210,9 @@ class Queue:
             self.order.note_levels()
 
     def _take_freed(self) -> set[GroupKey]:
-        freed, neighbours = self._occupancy.freed_nodes.take(), self._occupancy.freed_nodes.take_neighbours()
+        freed, reached = self._occupancy.freed_nodes.take(), self._occupancy.freed_nodes.take_reached()
         withdrawn = self._nominations.withdrawn_nodes.take()
-        return self.unschedulable.wake(freed, withdrawn, neighbours)
+        return self.unschedulable.wake(freed, withdrawn, reached)
 
     def rouse(self, group: GroupKey) -> None:
         """Have a gang planned again that waits for room."""

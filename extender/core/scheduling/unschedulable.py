@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from serried.api.interpod import list_concerns
 from serried.api.names import GroupKey
-from serried.api.neighbours import list_concerns
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
@@ -167,7 +167,7 @@ class QueueingHint:
     """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
 
     concerns: frozenset[str] = frozenset()
-    """Which pods could help by where they are (`serried.api.neighbours.list_concerns`)."""
+    """Which pods could help by where they are (`serried.api.interpod.list_concerns`)."""
 
 
 @dataclass(slots=True)
@@ -254,17 +254,17 @@ class UnschedulableGroups:
         """Whether any group of another namespace waits for room."""
         return len(self._hints) > self._waiting[namespace]
 
-    def wake(self, freed: Freed | None, withdrawn: Freed | None, neighbours: Collection[str] = ()) -> set[GroupKey]:
+    def wake(self, freed: Freed | None, withdrawn: Freed | None, reached: Collection[str] = ()) -> set[GroupKey]:
         """The groups that room on these nodes could help; they leave. None is room anywhere.
 
-        ``withdrawn`` are nodes that pods were nominated to. ``neighbours`` says whom pods concern that came or left
-        (`serried.api.neighbours.find_reached`): for these there may be room anywhere.
+        ``withdrawn`` are nodes that pods were nominated to. ``reached`` says whom pods concern that came or left
+        (`serried.api.interpod.find_reached`): for these there may be room anywhere.
         """
         woken: set[GroupKey] = set()
         for hint, waiters in self._by_hint.items():
             if hint.namespace:
-                woken |= self._help_namespace(hint, waiters, None if neighbours else freed, withdrawn)
-            elif not hint.concerns.isdisjoint(neighbours):
+                woken |= self._help_namespace(hint, waiters, None if reached else freed, withdrawn)
+            elif not hint.concerns.isdisjoint(reached):
                 woken |= self._help(hint, waiters, None)
             else:
                 woken |= self._help(hint, waiters, withdrawn) - waiters.put_aside

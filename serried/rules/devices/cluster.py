@@ -32,8 +32,8 @@ from serried.api.device import (
     decode_resource_claim,
     decode_resource_slice,
 )
+from serried.api.interpod import Beside, InterPodRules, share_claim
 from serried.api.names import Key, is_label_value
-from serried.api.neighbours import Beside, Neighbours, share_claim
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, is_for_room
 from serried.api.resources import PROVIDED
@@ -588,7 +588,7 @@ TOLERATES_ALL = (Toleration("", "Exists", "", ""),)
 @lru_cache(maxsize=1024)
 def _add_affinity(shape: Shape, affinity: Beside) -> Shape:
     requests = tuple(sorted((*shape.requests, (affinity.matching.amount, 1))))
-    return replace(shape, requests=requests, neighbours=replace(shape.neighbours or Neighbours(), beside=affinity))
+    return replace(shape, requests=requests, neighbours=replace(shape.neighbours or InterPodRules(), beside=affinity))
 
 
 _Counted = tuple[tuple[str, int], ...]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from serried.api.neighbours import HOSTNAME
+from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.resources import ATTACHED, CHOSEN, capacity
 from serried.api.selectors import Terms

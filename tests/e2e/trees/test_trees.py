@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.promises.test_neighbours import apart, beside
+from tests.e2e.promises.test_interpod import apart, beside
 from tests.e2e.trees.stage import WHOLE_NODE, ZONE, TreeStage
 from tests.support.cluster_stage import RACK, eventually, names
 

@@ -1,7 +1,7 @@
 """Which nodes kube-scheduler finds for random pods in random small clusters, and which ones the planner would take.
 
 Each cluster comes from a number, its seed. A difference is shown with the whole cluster, so that it can be tried by
-hand. The rules that the planner is held to in `tests/property/test_neighbours.py` are asked the same.
+hand. The rules that the planner is held to in `tests/property/test_interpod.py` are asked the same.
 """
 
 from collections.abc import Iterator, Sequence

@@ -15,8 +15,8 @@ from serried.api.device import (
     decode_resource_claim,
     decode_resource_slice,
 )
+from serried.api.interpod import Namespace
 from serried.api.names import GroupKey
-from serried.api.neighbours import Namespace
 from serried.api.node import decode_node
 from serried.api.pod import Pod, decode_pod
 from serried.api.verdict import Verdict

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from serried.api.device import DeviceTaintRule
+from serried.api.interpod import HOSTNAME, InterPodRules, share_claim
 from serried.api.names import GroupKey
-from serried.api.neighbours import HOSTNAME, Neighbours, share_claim
 from serried.api.pod import Pod
 from serried.api.resources import DEVICES
 from serried.api.verdict import Verdict
@@ -310,7 +310,7 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
         mates = share_claim("default", "mine")
         assert first.neighbours is not None
         assert first.neighbours.beside == mates
-        assert second.neighbours == Neighbours(replace(mates, follows=True))
+        assert second.neighbours == InterPodRules(replace(mates, follows=True))
         assert dict(second.requests)[mates.matching.amount] == 1
         assert (slots(first, store.nodes["n1"], None), slots(second, store.nodes["n2"], None)) == (1, 64)
         store.put_object(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())

@@ -14,7 +14,7 @@ from serried.cluster.cache import Store
 from serried.cluster.rule import AT_ONCE
 from serried.rules.all import RULES
 from serried.rules.devices import inventory
-from serried.rules.neighbours.cluster import MatchingPods
+from serried.rules.interpod.cluster import MatchingPods
 from tests.support.builders import pod
 from tests.support.rules import settle
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serried.api.neighbours import read_neighbours
+from serried.api.interpod import read_interpod_rules
 from serried.api.pod import read_conflicts
 from serried.api.resources import SHARES
 from tests.support.builders import PodBuilder, pod
@@ -112,7 +112,7 @@ def test_anti_affinity(builder: PodBuilder, names: list[str]) -> None:
 
 def conflicts_of(builder: PodBuilder) -> dict[str, int]:
     raw = builder.raw()
-    return read_conflicts(raw, read_neighbours(raw))
+    return read_conflicts(raw, read_interpod_rules(raw))
 
 
 EXPRESSIONS: list[tuple[str, list[str], bool]] = [

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from serried.api.neighbours import HOSTNAME
+from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.plan.capacity import Capacity, Fork

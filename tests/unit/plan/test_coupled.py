@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from serried.api.neighbours import Namespace
+from serried.api.interpod import Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState

@@ -36,7 +36,7 @@ def lose(world: Harness, change: Step) -> None:
     """The change comes, and nobody is woken by it."""
     change(world)
     world.store.occupancy.freed_nodes.take()
-    world.store.occupancy.freed_nodes.take_neighbours()
+    world.store.occupancy.freed_nodes.take_reached()
     world.store.dirty.take_groups()
 
 

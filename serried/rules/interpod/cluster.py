@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from serried.api.device import NOTHING, Coming
-from serried.api.neighbours import (
+from serried.api.interpod import (
     APART,
     COUNTS,
     SHARING,

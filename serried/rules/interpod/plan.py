@@ -1,8 +1,8 @@
-"""The planner's part of the rules about other pods: affinity, anti-affinity and topology spread (`Neighbours`).
+"""The planner's part of the rules about other pods: affinity, anti-affinity and topology spread (`InterPodPlanRule`).
 
 The rules are those of kube-scheduler 1.37, which places one pod after another (interpodaffinity/filtering.go:
 satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity; podtopologyspread/filtering.go: Filter).
-The pods on a node are known by their amounts in its usage (`serried.api.neighbours`). So a plan that removes pods from
+The pods on a node are known by their amounts in its usage (`serried.api.interpod`). So a plan that removes pods from
 the usage removes their effect on rules as well.
 
 What does not depend on members becomes a set of closed nodes per class. Only if members affect each other their order
@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serried.api import neighbours
-from serried.api.neighbours import ABSENT, APART, COUNTS, UNSEEN, Beside, Spread, read_apart
+from serried.api.interpod import ABSENT, APART, COUNTS, UNSEEN, Beside, InterPodRules, Spread, read_apart
 from serried.api.node import Node
 from serried.api.resources import Resources
 from serried.plan.capacity import MemberClass
@@ -23,7 +22,7 @@ from serried.plan.request import Snapshot
 from serried.plan.rule import PlanRule, PlanRuleType
 
 _NOTHING: Resources = {}
-_NO_RULES = neighbours.Neighbours()
+_NO_RULES = InterPodRules()
 
 
 class Count:
@@ -126,7 +125,7 @@ class _Wave:
     places: set[_Place] = field(default_factory=set)
 
 
-class Neighbours(PlanRule):
+class InterPodPlanRule(PlanRule):
     """The rules of a gang's classes in one plan."""
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
@@ -412,7 +411,7 @@ def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
     return any(rule.amount == amount for kind in classes for rule in (kind.shape.neighbours or _NO_RULES).matchings)
 
 
-NEIGHBOURS = PlanRuleType("neighbours", (COUNTS,), concerns, Neighbours, decides)
+INTERPOD = PlanRuleType("neighbours", (COUNTS,), concerns, InterPodPlanRule, decides)
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A pod's rules about other pods (`Neighbours`): required affinity and anti-affinity, and topology spread.
+"""A pod's rules about other pods (`InterPodRules`): required affinity and anti-affinity, and topology spread.
 
 Only hard rules are read; preferred terms and ScheduleAnyway are left to kube-scheduler. Source: kube-scheduler 1.37,
 pkg/scheduler/framework/types.go (getAffinityTerms), plugins interpodaffinity and podtopologyspread.
@@ -195,7 +195,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class InterPodRules:
     """The hard rules of a pod about other pods."""
 
     beside: Beside | None = None
@@ -247,13 +247,13 @@ def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
     return frozenset(reached)
 
 
-def list_concerns(requests: Iterable[tuple[str, int]], neighbours: Neighbours | None) -> Iterator[str]:
+def list_concerns(requests: Iterable[tuple[str, int]], rules: InterPodRules | None) -> Iterator[str]:
     """Yield the names (as in `find_reached`) of what concerns a waiting pod.
 
     These are the pods that count for its rules, and the pods for whose rules it counts.
     """
-    if neighbours is not None:
-        yield from (each.amount for each in neighbours.matchings)
+    if rules is not None:
+        yield from (each.amount for each in rules.matchings)
     asked = {name for name, _ in requests}
     for name in asked:
         if name.startswith(SHARING):
@@ -271,7 +271,7 @@ def read_apart(name: str) -> tuple[str, str]:
     return (key, matching) if at else (HOSTNAME, key)
 
 
-def read_neighbours(pod: Raw) -> Neighbours | None:
+def read_interpod_rules(pod: Raw) -> InterPodRules | None:
     """Return the hard rules of a raw pod about other pods; None for most pods."""
     spec = read_map(pod, "spec")
     affinity = read_map(spec, "affinity")
@@ -282,7 +282,7 @@ def read_neighbours(pod: Raw) -> Neighbours | None:
     namespace, labels = read_text(metadata, "namespace"), read_labels(metadata, "labels")
     beside = read_objects(read_map(affinity, "podAffinity"), _TERMS)
     apart = read_objects(read_map(affinity, "podAntiAffinity"), _TERMS)
-    found = Neighbours(
+    found = InterPodRules(
         _read_beside(beside, namespace, labels) if beside else None,
         tuple(dict.fromkeys(_read_apart(term, namespace, labels) for term in apart if _has_selector(term))),
         tuple([_read_spread(each, namespace, labels) for each in constraints]),
@@ -290,7 +290,7 @@ def read_neighbours(pod: Raw) -> Neighbours | None:
     return found if found != _NO_RULES else None
 
 
-_NO_RULES = Neighbours()
+_NO_RULES = InterPodRules()
 
 
 def _read_list(spec: Raw, name: str) -> Iterable[Raw]:

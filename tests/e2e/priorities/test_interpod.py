@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.priorities.stage import PriorityStage
 from tests.e2e.promises.test_apart import listening
-from tests.e2e.promises.test_neighbours import apart, beside, spread
+from tests.e2e.promises.test_interpod import apart, beside, spread
 from tests.support.cluster_stage import RACK, names, pod_spec
 
 pytestmark = pytest.mark.e2e
