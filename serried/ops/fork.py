@@ -173,7 +173,7 @@ class ForkedChild:
     def _set_answer(self, code: int) -> None:
         try:
             fine, said = pickle.loads(bytes(self._received))  # noqa: S301 - written by our own child
-        except Exception:  # noqa: BLE001 - whatever a part of an answer looks like
+        except Exception:  # noqa: BLE001 - a truncated pickle can raise anything
             self.answer.set_exception(ChildError(_describe_end(code)))
             return
         if fine:
@@ -221,7 +221,7 @@ def _call(work: Callable[[], Any]) -> tuple[bool, Any]:
         return True, work()
     except MemoryError:
         raise
-    except BaseException:  # noqa: BLE001 - the parent hears of it, whatever it is
+    except BaseException:  # noqa: BLE001 - the parent gets the traceback
         return False, traceback.format_exc()
 
 
@@ -249,7 +249,7 @@ def _detach(write: int, cpu_seconds: float, parent: int) -> None:
         seconds = math.ceil(cpu_seconds)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - no more than this
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - a single write
         score.write("1000")
 
 

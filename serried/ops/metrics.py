@@ -383,7 +383,7 @@ class ExtenderMetrics(Metrics):
         self._plans.labels(outcome).inc()
         self._plan_seconds.observe(seconds)
 
-    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - tests look at it
+    def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - tests read it
         """Observe the time from the first Binding of a commit to its last answer."""
         self._bursts.observe(seconds)
 
@@ -475,9 +475,9 @@ class ExtenderMetrics(Metrics):
                 return OTHERS
             del self._namespaces[quiet]
             for metric in (self._namespace_starts, self._namespace_bound, self._namespace_victims):
-                with suppress(KeyError):  # older releases of prometheus_client raise it where there is no series
+                with suppress(KeyError):  # older releases of prometheus_client raise it without a series
                     metric.remove(quiet)
-        self._namespaces.pop(namespace, None)  # the latest comes last
+        self._namespaces.pop(namespace, None)  # the latest is last
         self._namespaces[namespace] = now
         return namespace
 

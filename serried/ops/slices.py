@@ -153,7 +153,7 @@ def _time_steps(work: Coroutine[Any, Any, None], reader: _Reader) -> Generator[A
         try:
             said = yield waited_for
             step = work.send
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the work's
+        except BaseException as error:  # noqa: BLE001 - it is passed on to the coroutine
             said = error
             step = work.throw
 

@@ -97,7 +97,7 @@ class Table:
     def sum_by(self, key: LevelKey, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
         """Return the slots by domain. ``domains_by_node`` has the domain of each node that has all labels of the key.
 
-        Domains without slots may be missing. The mapping is live: `put` updates it.
+        Domains without slots may be missing. The mapping is live: `set_slots` updates it.
         """
         kept = self._sums.get(key)
         if kept is not None and kept[0] is domains_by_node:
@@ -112,7 +112,7 @@ class Table:
         self._sums[key] = domains_by_node, sums
         return sums
 
-    def put(self, name: str, free: int) -> None:
+    def set_slots(self, name: str, free: int) -> None:
         """Set the number of slots of a node."""
         more = free - self.by_node.get(name, 0)
         if not more:
@@ -226,7 +226,7 @@ class Capacity:
         for name in names:
             limit.spend(table.weight)
             node = self._nodes.get(name)
-            table.put(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
+            table.set_slots(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
 
     def measure_latest_shape(self) -> tuple[int, Mapping[str, int]]:
         """Return the total slots of the last used shape, and by label key the slots of the domain that has most.

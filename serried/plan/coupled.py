@@ -170,7 +170,7 @@ class Coupled:
     def price(self, kind: MemberClass, cell: int) -> Cost:
         """Return the price of a cell, the lowest is tried first: fewest pods that rules count, then most members."""
         name, here = self._cells[cell][0], self._here[cell]
-        return self._rules.crowd(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
+        return self._rules.crowding(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
 
     # --- all ways ----------------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class _Queue:
 
 def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
     """Return moves for the members in a valid order: as many as are found, at least the quorum if possible."""
-    assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    assert trial.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
     coupled = Coupled(trial, placement, trial.rules)
     coupled.find_cells()
     need, wanted = max(trial.ask.need, 1), len(trial.ask.members)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-_UNITS_PER_LOOK = 100
+_UNITS_PER_CHECK = 100
 """The number of units between two reads of the stopwatch: some tenths of a millisecond."""
 
 
@@ -31,7 +31,7 @@ class Limit:
     seconds the planner stops improving its result.
     """
 
-    __slots__ = ("_bound", "_content_at", "_end", "_is_content", "_next_look", "_stopwatch", "spent")
+    __slots__ = ("_bound", "_content_at", "_end", "_is_content", "_next_check", "_stopwatch", "spent")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Limit:
         self._content_at = begun + content_after
         self._bound = math.inf
         self._is_content = False
-        self._next_look: float = math.inf if stopwatch is None else _UNITS_PER_LOOK
+        self._next_check: float = math.inf if stopwatch is None else _UNITS_PER_CHECK
 
     @property
     def content(self) -> bool:
@@ -58,8 +58,8 @@ class Limit:
     def spend(self, units: int = 1) -> None:
         """Report work, before or after it is done. Raises TooLong if the time is over."""
         self.spent += units
-        if self.spent >= self._next_look:
-            self._look()
+        if self.spent >= self._next_check:
+            self._check()
 
     def attempt(
         self, work: Callable[[], Result], units: float = math.inf, *, until_content: bool = False
@@ -68,25 +68,25 @@ class Limit:
 
         With ``until_content`` also None if the limit becomes `content` meanwhile.
         """
-        bound, is_content, next_look = self._bound, self._is_content, self._next_look
+        bound, is_content, next_look = self._bound, self._is_content, self._next_check
         self._bound = min(bound, self.spent + units)
         self._is_content = is_content or until_content
-        self._next_look = min(next_look, self._bound)
+        self._next_check = min(next_look, self._bound)
         try:
-            self._look()
+            self._check()
             return work()
         except _Abandoned:
             return None
         finally:
             self._bound, self._is_content = bound, is_content
-            self._next_look = math.inf if math.isinf(next_look) and math.isinf(bound) else self.spent
+            self._next_check = math.inf if math.isinf(next_look) and math.isinf(bound) else self.spent
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.spent >= self._bound or (self._is_content and self.content):
             raise _Abandoned
         if self._stopwatch is not None:
             if self._stopwatch() > self._end:
                 raise TooLong
-            self._next_look = min(self._bound, self.spent + _UNITS_PER_LOOK)
+            self._next_check = min(self._bound, self.spent + _UNITS_PER_CHECK)
         else:
-            self._next_look = self._bound
+            self._next_check = self._bound

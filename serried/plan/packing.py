@@ -628,7 +628,7 @@ def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping
 
     Among nodes that are interchangeable for the rules, neighbours in rank get nodes close to each other.
     """
-    assert trial.rules is not None  # noqa: S101 - narrows for the type checker: asked for by who has them
+    assert trial.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
     order, keys = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))], trial.rules.list_keys()
     moves = place_coupled(trial, placement, order)
     shut: dict[str, set[str]] = {}

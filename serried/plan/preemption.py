@@ -612,7 +612,7 @@ class _Search:
                 rest = sorted(domain for domain in self._cluster.domains if domain not in known)
                 more = self._cluster.list_last_candidates(rest, priority)
             elif self._limit.content:
-                continue  # one plan has to do, so it is made where it is most likely to hold
+                continue  # one plan is made, after all removals, when it is most likely to succeed
             else:
                 fresh = [domain for domain in changed if domain not in known]
                 more = self._cluster.list_candidates(fresh, priority)

@@ -235,7 +235,7 @@ class SlotRemoval:
     def plan(self, ask: PlanRequest) -> Plan:
         """Return the gang's plan in the present state."""
         answer = plan_group(self.snapshot(), ask)
-        assert isinstance(answer, Plan), answer  # noqa: S101 - of members of one shape, slots are all there is to know
+        assert isinstance(answer, Plan), answer  # noqa: S101 - for members of one shape slots decide
         return answer
 
     def snapshot(self) -> Snapshot:
@@ -311,7 +311,7 @@ class PlanRemoval(SlotRemoval):
             return
         for pod in (pod for unit in units for pod in unit.pods):
             if pod.node in self.removal.nodes and self._decides(pod.shape):
-                rules.note(dict(pod.shape.requests), pod.node, pods)
+                rules.add_pods(dict(pod.shape.requests), pod.node, pods)
 
     def restore_fitting(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
         """Restore items as the base class does, but in growing bunches to save plans."""
@@ -347,7 +347,7 @@ class PlanRemoval(SlotRemoval):
         """Return the gang's plan in the present state; without one, the last plan of the quorum."""
         answer = self._ask_planner(lambda: plan_group(self.snapshot(), ask, self._capacity))
         found = answer if isinstance(answer, Plan) else self._quorum_nodes.plan
-        assert found is not None  # noqa: S101 - without a plan nothing has come back, and it is found again
+        assert found is not None  # noqa: S101 - nothing is restored before a plan was found
         return found
 
     def _try(self, units: Sequence[Unit]) -> bool:
@@ -546,7 +546,7 @@ def _order_units(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str
     sizes: dict[int, float] = {}
     for unit in units:
         below.subtract([pod.node for pod in unit.pods])
-        shape = unit.pods[0].shape  # shared by many
+        shape = unit.pods[0].shape  # many units share one
         if id(shape) not in sizes:
             sizes[id(shape)] = relative_size(shape, removal.request)
         if len(unit.pods) == 1:

@@ -63,10 +63,10 @@ class PlanRule(ABC):
     def describe(self) -> str:
         """Return a phrase for messages about the nodes that the rule excludes; "" if there are none."""
 
-    def note(self, amounts: Resources, name: str, pods: int) -> None:  # noqa: B027 - most rules need not know
+    def add_pods(self, amounts: Resources, name: str, pods: int) -> None:  # noqa: B027 - most rules do not count other pods
         """Add pods that are no members, with these amounts, to a node; a negative number removes them."""
 
-    def crowd(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
+    def crowding(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
         """Return how crowded a node is for a class. Nodes with lower values are tried first."""
         return 0
 
@@ -76,7 +76,7 @@ class PlanRule(ABC):
 
     # --- waves: members that kube-scheduler may bring in any order (docs/contributing/scheduling.md) ------------------
 
-    def begin_wave(self) -> None:  # noqa: B027 - a rule may have nothing to remember
+    def begin_wave(self) -> None:  # noqa: B027 - most rules have no state for it
         """Begin a wave: later members may be tried in any order, after all members that are placed so far."""
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
@@ -157,7 +157,7 @@ class GangRules:
 
     def admits(self, kind: MemberClass, name: str) -> bool:
         """Return whether all rules admit the next member, as `PlanRule.admits`."""
-        for each in self._rules:  # noqa: SIM110 - asked for each member and cell: a generator costs a third more
+        for each in self._rules:  # noqa: SIM110 - a generator would take a third longer, for each member and cell
             if not each.admits(kind, name):
                 return False
         return True
@@ -167,10 +167,10 @@ class GangRules:
         for each in self._rules:
             each.place(kind, name, pods)
 
-    def note(self, amounts: Resources, name: str, pods: int) -> None:
-        """Add pods that are no members in all rules, as `PlanRule.note`."""
+    def add_pods(self, amounts: Resources, name: str, pods: int) -> None:
+        """Add pods that are no members in all rules, as `PlanRule.add_pods`."""
         for each in self._rules:
-            each.note(amounts, name, pods)
+            each.add_pods(amounts, name, pods)
 
     def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> bool:
         """Return whether members can be placed on these nodes in this order. Afterwards none of them is placed."""
@@ -215,9 +215,9 @@ class GangRules:
             each.join_wave(kind, name)
         return True
 
-    def crowd(self, kind: MemberClass, name: str) -> int:
-        """Return the sum over all rules, as `PlanRule.crowd`."""
-        return sum(each.crowd(kind, name) for each in self._rules)
+    def crowding(self, kind: MemberClass, name: str) -> int:
+        """Return the sum over all rules, as `PlanRule.crowding`."""
+        return sum(each.crowding(kind, name) for each in self._rules)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
         """Return the first rule's key, as `PlanRule.find_first_key`; None if no rule has one."""

@@ -146,7 +146,7 @@ def knows_what_is_true(store: Store, ask: PlanRequest) -> bool:
     return True
 
 
-@patch("serried.plan.limit._UNITS_PER_LOOK", 1)
+@patch("serried.plan.limit._UNITS_PER_CHECK", 1)
 @given(store=stores(), ask=asks() | trees(), changes=CHANGES, looks=st.integers(0, 60))
 def test_a_plan_that_is_ended_leaves_nothing_behind_that_is_not_true(
     store: Store, ask: PlanRequest, changes: list[Change], looks: int
@@ -163,7 +163,7 @@ def test_a_plan_that_is_ended_leaves_nothing_behind_that_is_not_true(
     assert plan_group(now, ask, anew) == plan_group(store.snapshots.take(0, []), ask, store.capacity)
 
 
-@patch("serried.plan.limit._UNITS_PER_LOOK", 1)
+@patch("serried.plan.limit._UNITS_PER_CHECK", 1)
 @given(store=stores(), ask=asks(), looks=st.integers(0, 60), times=st.lists(st.none() | st.integers(1, 9), max_size=4))
 def test_nor_does_a_forecast(store: Store, ask: PlanRequest, looks: int, times: list[int | None]) -> None:
     pods = [found for found in store.pods.values() if found.bound]
@@ -176,7 +176,7 @@ def test_nor_does_a_forecast(store: Store, ask: PlanRequest, looks: int, times: 
     )
 
 
-@patch("serried.plan.limit._UNITS_PER_LOOK", 1)
+@patch("serried.plan.limit._UNITS_PER_CHECK", 1)
 @given(
     source=st.randoms(use_true_random=False),
     features=st.sampled_from([Features(), MIXED, BINDING]),

@@ -211,7 +211,7 @@ def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> boo
 def plan_until(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
     """What is planned when any answer will do after so many looks at the stopwatch."""
     hurried = replace(field.snapshot, limit=Limit(partial(next, count()), content_after=steps))
-    with patch("serried.plan.limit._UNITS_PER_LOOK", 1):
+    with patch("serried.plan.limit._UNITS_PER_CHECK", 1):
         return plan_victims(hurried, ask, HIGH, field.units, field.allowances)
 
 

@@ -122,7 +122,7 @@ class Demand:
     sorts: list[Sort] = field(default_factory=list)
     """The sorts in use for it, to be released by `Amounts.register`."""
 
-    def note(self, uncountable: str) -> bool:
+    def add_uncountable(self, uncountable: str) -> bool:
         """Record a phrase about what cannot be counted, if it is not empty. Return whether it is not."""
         self.uncountable = self.uncountable or uncountable
         return bool(uncountable)

@@ -134,7 +134,7 @@ class DeviceClaims(Rule):
                 self.inventory.release(sort)
             demand = self._resolve(pod, coming)
         if demand.kit or demand.every or demand.present:  # nodes only have amounts that existing pods request
-            demand.note("what its claims ask for is more than numbers of devices")
+            demand.add_uncountable("what its claims ask for is more than numbers of devices")
             demand.kit, demand.every, demand.present = None, [], []
         self._amounts.register(demand, 1)
         shown = self._apply_amounts(pod, demand, None)
@@ -385,9 +385,11 @@ class DeviceClaims(Rule):
             self._add_resources(demand, pod)
         if _is_searched(demand):
             demand.kit = Kit(tuple(demand.parts), any(sort.searched and sort.limited for sort in demand.sorts))
-            demand.note("there are too many ways to choose devices" if demand.kit in self._amounts.endless else "")
+            demand.add_uncountable(
+                "there are too many ways to choose devices" if demand.kit in self._amounts.endless else ""
+            )
         for sort in demand.sorts:
-            demand.note(sort.uncertain)
+            demand.add_uncountable(sort.uncertain)
             failure = self.inventory.find_failure(sort, partial(admits, pod.shape)) if not demand.obstacle else None
             if failure is not None:
                 said, node = failure
@@ -400,7 +402,7 @@ class DeviceClaims(Rule):
         if claim is None and ref.template:
             spec = coming.templates.get(key._replace(name=ref.template))
             if spec is None:
-                demand.note(f"no claim is made yet from ResourceClaimTemplate {ref.template}")
+                demand.add_uncountable(f"no claim is made yet from ResourceClaimTemplate {ref.template}")
                 return
             claim = ResourceClaim(key._replace(name=f"from template {ref.template}"), "", spec)
         if claim is None or claim.deleting:
@@ -413,7 +415,7 @@ class DeviceClaims(Rule):
             if claim.terms is not None:
                 demand.terms.append(claim.terms)
         elif not claim.allocated and key in coming.shared:
-            demand.note(f"several of them name ResourceClaim {ref.claim}")
+            demand.add_uncountable(f"several of them name ResourceClaim {ref.claim}")
         elif not claim.allocated and len(self._users.get(key, ())) > 1:
             self._add_shared(demand, pod, claim, self._pods[self._leaders[key]])
             demand.counted[origin] += not demand.uncountable
@@ -430,11 +432,11 @@ class DeviceClaims(Rule):
         self._add_spec(demand if leads else rest, claim)
         demand.sorts += rest.sorts
         demand.obstacle = demand.obstacle or rest.obstacle
-        demand.note(rest.uncountable)
+        demand.add_uncountable(rest.uncountable)
         if pod.shape.neighbours is not None and pod.shape.neighbours.beside is not None:
-            demand.note("pods that share a claim have affinity to others, too")
+            demand.add_uncountable("pods that share a claim have affinity to others, too")
         elif demand.shared_claim not in {None, claim.key}:
-            demand.note("pods share several claims")
+            demand.add_uncountable("pods share several claims")
         else:
             demand.shared_claim = claim.key
             demand.follows = not leads and _are_alike(self._pods.get(pod.uid, pod), leader)
@@ -442,7 +444,7 @@ class DeviceClaims(Rule):
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
         """Add the requests of a claim. Return whether all of them are counted."""
         spec = claim.spec
-        if demand.note(spec.beyond and f"a claim asks for {spec.beyond}"):
+        if demand.add_uncountable(spec.beyond and f"a claim asks for {spec.beyond}"):
             return False
         demand.open = demand.open or not claim.allocated
         requests = [(request.name, self._add_request(demand, claim, request)) for request in spec.requests]
@@ -494,7 +496,9 @@ class DeviceClaims(Rule):
                 continue
             classes = [found for found in self._classes.values() if resource in found.provides]
             if len(classes) != 1:
-                demand.note("several DeviceClasses name a resource" if classes else "nobody provides a resource")
+                demand.add_uncountable(
+                    "several DeviceClasses name a resource" if classes else "nobody provides a resource"
+                )
                 continue
             try:
                 sort = self.inventory.acquire(Wish(classes[0].name, classes[0].selectors, (), ()))

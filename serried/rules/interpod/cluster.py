@@ -104,7 +104,7 @@ class MatchingPods(Rule):
         self._uncounted: dict[str, int] = {}
         """The UIDs of the pods that wait for that, in order, with their marks."""
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - labels are those that the rules before have left
+    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
         """Return the pod with the amounts of what it counts for, and remember what its own rules need."""
         self._update_need(pod)
         if self._repelling and pod.pending and pod.linked:

@@ -335,9 +335,9 @@ class InterPodPlanRule(PlanRule):
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
         """Add members of a class to a node. A negative number removes them."""
-        self.note(kind.request, name, pods)
+        self.add_pods(kind.request, name, pods)
 
-    def note(self, amounts: Resources, name: str, pods: int) -> None:
+    def add_pods(self, amounts: Resources, name: str, pods: int) -> None:
         """Add pods with these amounts to a node, members or not. A negative number removes them."""
         node = self._snapshot.nodes[name]
         for count in self._counts.values():
@@ -382,7 +382,7 @@ class InterPodPlanRule(PlanRule):
             said.update((rule, None) for rule in _describe_own(kind))
         return ", ".join(said)
 
-    def crowd(self, kind: MemberClass, name: str) -> int:
+    def crowding(self, kind: MemberClass, name: str) -> int:
         """Return the number of pods in a node's domains of the spread constraints; the lowest is tried first."""
         labels = self._snapshot.nodes[name].labels
         return sum(each.by_domain.get(labels.get(each.key, ""), 0) for each in self._rules[kind].spread)

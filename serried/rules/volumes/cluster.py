@@ -88,7 +88,7 @@ class Volumes(Rule):
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers is what the rules before have left
+    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - the result of the rules before is remembered
         """Return the pod with the restrictions by its claims, and remember it."""
         if not pod.claims:
             return pod
@@ -373,7 +373,7 @@ class Volumes(Rule):
 
     # --- what there is for them ---------------------------------------------------------------------------------
 
-    def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - it says it in its own words
+    def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - its obstacles have phrases of their own
         """Note whether all objects of a kind are known. Unknown kinds do not restrict anything."""
         (self._listing.add if state is KindState.LISTING and kind in _LAZY else self._listing.discard)(kind)
         if self.reading is not bool(self._listing):
