@@ -48,7 +48,7 @@ _UNPACKED_PER_UNIT = 20
 """The number of imported counts that are read in the time in which one node is counted."""
 
 _MAX_WEIGHT = 200
-"""The maximum weight (`fit.weigh`) of exported shapes. Heavier ones are large to send, so they are counted again."""
+"""The maximum weight (`fit.weigh`) of exported shapes. Heavier ones are counted again instead."""
 
 _NOTHING: Resources = {}
 

@@ -322,7 +322,7 @@ class _AdviceSearch:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def label(self) -> Advice | None:
-        """Return the topology key if no node has it, and the gang would fit in the cluster as one domain."""
+        """Return the advice to label nodes, if no node has the topology key and the gang would fit in one domain."""
         ask, key = self._ask, self._ask.topology_key
         if key is None or ask.parts or ask.pinned or any(key in node.labels for node in self._snapshot.nodes.values()):
             return None
@@ -330,7 +330,7 @@ class _AdviceSearch:
         return Advice(Change.LABEL, plan, name=key) if plan is not None else None
 
     def uncordon(self) -> Advice | None:
-        """Return the cordoned nodes that are needed, as few as a few tries find."""
+        """Return the advice to uncordon nodes, as few as a few tries find; None if that does not help."""
         closed = {}
         for name, node in self._snapshot.nodes.items():
             self._snapshot.limit.spend()
@@ -355,7 +355,7 @@ class _AdviceSearch:
     # --- what the gang asks for --------------------------------------------------------------------------------
 
     def shrink(self) -> Advice | None:
-        """Return the resource of which the requests have to shrink by the smallest part."""
+        """Return the advice for the resource whose requests have to shrink the least; None if none helps."""
         best: tuple[float, Advice] | None = None
         for resource in _list_resources(self._ask.members):
             advice = self._shrink(resource)
@@ -383,7 +383,7 @@ class _AdviceSearch:
         return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
 
     def widen(self) -> Advice | None:
-        """Return the next wider level that holds the gang, or in a tree each group that requires the narrower one."""
+        """Return the advice to require the next wider level instead of a required one; None if none helps."""
         for key in _list_keys(self._ask):
             for wider in self._find_wider(key):
                 wider_domains = {
@@ -397,7 +397,7 @@ class _AdviceSearch:
         return None
 
     def prefer(self) -> Advice | None:
-        """Return the required key that would have to be a preferred one."""
+        """Return the advice to prefer a required key instead; None if that does not help."""
         for key in _list_keys(self._ask):
             plan = self._plan(_prefer(self._ask, key))
             if plan is not None:
@@ -405,7 +405,7 @@ class _AdviceSearch:
         return None
 
     def lower_quorum(self) -> Advice | None:
-        """Return the number of members that the best domain holds."""
+        """Return the advice to require only as many members as the best domain holds; None without one."""
         ask = self._ask
         if ask.parts or ask.need < 2:
             return None
@@ -439,14 +439,17 @@ class _AdviceSearch:
     # --- others ------------------------------------------------------------------------------------------------
 
     def release(self) -> Advice | None:
-        """Return whether the gang fits on nodes that are kept from it."""
+        """Return the advice to release the nodes that are kept from the gang; None if that does not help."""
         if not self._ask.closed:
             return None
         plan = self._plan(_without_closed(self._ask))
         return Advice(Change.RELEASE, plan) if plan is not None else None
 
     def move_residents(self, residents: Iterable[Resident], ended: list[Advice]) -> list[Advice]:
-        """Return the smallest gang that could move. The smallest gang whose end would help is added to ``ended``."""
+        """Return the advice to move the smallest gang for which that works; [] without one.
+
+        The advice to end the smallest gang whose end helps is added to ``ended``.
+        """
         helpful = self._find_helpful(residents)
         for resident in helpful[:_MAX_RESIDENTS]:
             left = self._usage_without(resident)

@@ -30,7 +30,7 @@ class HurdleKind(StrEnum):
 
     BESIDE = "podAffinity"
     APART = "podAntiAffinity"
-    """An anti-affinity term of the member, or of a pod on the node's side."""
+    """An anti-affinity term of the member, or of a pod in the node's domain."""
 
     SPREAD = "topologySpread"
 

@@ -26,7 +26,7 @@ class Candidate:
     """The number of members that get a node."""
 
     room: int
-    """The number of members that would fit if there were more; the same as ``placed`` if members differ."""
+    """The number of members that would fit if there were more; ``placed`` if shapes or exclusions differ."""
 
     slack: int
     """The number of slots that stay free, summed over the classes."""
