@@ -177,7 +177,7 @@ class TestWithoutTheRecords:
     async def test_what_an_earlier_term_was_looking_for_is_not_found_by_the_next(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+        monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
         world = Harness(stopwatch=Ticking())
         fill(world).look()
         assert world.groups.states[GANG].cycle is None

@@ -83,7 +83,7 @@ def end_by_themselves(world: Harness) -> None:
 async def test_who_would_break_it_by_now_looks_again(
     change: Callable[[Harness], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
     world = ask(fill(Harness(stopwatch=Ticking())), GANG)
     while GANG not in world.groups.states or world.groups.states[GANG].memory.find(Search) is None:
         world.look()

@@ -34,7 +34,7 @@ SMALL = GroupKey("default", "h")
 
 @pytest.fixture(autouse=True)
 def look_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 8)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 8)
 
 
 class Stopwatch:
@@ -331,7 +331,7 @@ async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_i
 async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
     world = racks(Harness(fork=fork, stopwatch=ticking()), cpus=2, size=8)
     full = {name: pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)}
     world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).look()
@@ -349,7 +349,7 @@ async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when
 async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_others_that_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
     world = racks(Harness(fork=fork, stopwatch=ticking(), backfill=BackfillMode.OFF), cpus=1, size=8)
     world.add(*[pod(f"x{name}").cpu(1).on(name) for name in sorted(world.store.nodes)])
     world.add(pod_group("h").gang(3), *[each.in_group("h") for each in members(3, first=100)])

@@ -24,7 +24,7 @@ class SlowWatch:
 async def test_two_gangs_that_keep_off_each_other_s_rack_are_planned_in_two(
     monkeypatch: pytest.MonkeyPatch, *, forked: bool
 ) -> None:
-    monkeypatch.setattr("serried.plan.limit._UNITS_PER_LOOK", 1)
+    monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
     world = Harness(stopwatch=SlowWatch()) if forked else Harness()
     world.add(*(node(f"r{rack}n{index}").cpu(8).rack(f"r{rack}") for rack in (0, 1) for index in range(8)))
     for mine, other in (("ga", "gb"), ("gb", "ga")):
