@@ -306,11 +306,11 @@ class Asking(Feature):
         if first is None:
             return plan
         closed = self.closed_to(waiting, request)
-        answer = self._queue.plan_beside(request.avoiding(closed))
+        answer = self._queue.plan_beside(request.closing(closed))
         if isinstance(answer, Plan):
             return answer
         self._behind.add(waiting.group)
-        self._queue.put_back(waiting.group, request.avoiding(closed), answer)
+        self._queue.put_back(waiting.group, request.closing(closed), answer)
         return Verdict(Reason.BEHIND_HEAD, need=request.need or len(request.members), key=str(first))
 
     def _find_first(self, waiting: Waiting, names: Iterable[str]) -> GroupKey | None:
