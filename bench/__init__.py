@@ -1,1 +1,1 @@
-"""Measurements: each module prints JSON, none is shipped."""
+"""Measurements of Serried, and generators of pages in docs. Each runs as `python -m bench.NAME`; none is shipped."""

@@ -1,7 +1,8 @@
-"""How long it takes to say why a gang does not fit, and what would make it fit, and how long that holds the loop.
+"""Measure how long the extender takes to explain why a gang does not fit, and which changes would make it fit.
 
-It is what `/debug/groups/NAMESPACE/NAME` does on request (`extender/look/explain.py`), over a Store in memory. Times
-are those of the processor, so that other work on the machine does not count.
+This work is done for each request of `/debug/groups/NAMESPACE/NAME` (`extender/look/explain.py`), in slices between
+which the event loop serves other calls. Measured are the whole work and the longest slice, over a Store in memory.
+Times are processor time, so that other work on the machine does not count.
 
 python -m bench.advice           JSON to bench/results/, a table to standard output; milliseconds
 """
@@ -31,19 +32,23 @@ _NODES = 5_000
 _GANGS = 1_000
 _MEMBERS = 6
 WANTED_LONGEST = 20.0
-"""As long as a plan may run straight through that a cycle cannot do without (`planning_tasks.URGENT_SECONDS`)."""
+"""The longest slice that is allowed, in milliseconds: as long as an urgent plan may block the event loop
+(`planning_tasks.URGENT_SECONDS`)."""
 
 GANG = GroupKey("default", "g")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A gang that does not fit: so many members, each of these sizes in turn."""
+    """A gang that does not fit."""
 
     name: str
     members: int
     cpus: Sequence[int]
+    """The CPU requests of the members, in cores; members take them in turn."""
+
     anywhere: bool = False
+    """True if the gang has no topology constraint, False if all members need one rack."""
 
 
 CASES = (
@@ -54,7 +59,10 @@ CASES = (
 
 
 def build_cluster() -> list[Builder]:
-    """Nodes of 32 CPUs in racks of 50, nearly each with a pod of 20 of a gang; every 400th node is cordoned."""
+    """Return 5,000 nodes of 32 CPUs in racks of 50, of which every 400th is cordoned.
+
+    Nearly each node runs a member of another gang, with a request of 20 CPUs.
+    """
     cluster: list[Builder] = []
     for place in range(_NODES):
         built = node(f"n{place:04}").cpu(32).memory("128Gi").rack(f"r{place // 50:03}")
@@ -70,7 +78,7 @@ def build_cluster() -> list[Builder]:
 
 
 def build_gang(case: Case) -> list[Builder]:
-    """The gang that is asked about."""
+    """Return the PodGroup and the pods of the gang that is explained."""
     group = pod_group("g").gang(case.members)
     sizes = [case.cpus[place % len(case.cpus)] for place in range(case.members)]
     pods = [pod(f"g{i}").cpu(size).scheduler(SCHEDULER).in_group("g") for i, size in enumerate(sizes)]
@@ -78,7 +86,7 @@ def build_gang(case: Case) -> list[Builder]:
 
 
 async def measure(case: Case) -> dict[str, Any]:
-    """Medians of some runs."""
+    """Return the medians of `_ROUNDS` runs in milliseconds, and the changes that the advice found."""
     world = Harness(stopwatch=time.thread_time)
     world.add(*build_cluster(), *build_gang(case))
     for _ in range(5):
@@ -87,8 +95,8 @@ async def measure(case: Case) -> dict[str, Any]:
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     inquiries = Inquiries(world.core, time.thread_time)
-    domains = [await _ask(inquiries.diagnose) for _ in range(_ROUNDS)]
-    advice = [await _ask(inquiries.advise) for _ in range(_ROUNDS)]
+    domains = [await _require_finding(inquiries.diagnose) for _ in range(_ROUNDS)]
+    advice = [await _require_finding(inquiries.advise) for _ in range(_ROUNDS)]
     gc.unfreeze()
     await world.close()
     return {
@@ -101,15 +109,16 @@ async def measure(case: Case) -> dict[str, Any]:
     }
 
 
-async def _ask(ask: Callable[[GroupKey], Any]) -> Finding:
-    found: Finding | None = await ask(GANG)
+async def _require_finding(inquire: Callable[[GroupKey], Any]) -> Finding:
+    """Return what an inquiry finds about the gang. Raise RuntimeError if the gang fits: then nothing was measured."""
+    found: Finding | None = await inquire(GANG)
     if found is None:
         raise RuntimeError("the gang fits")
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every case; the exit code is 1 if a slice is over its bound."""
+    """Measure every case and write the result. Return 1 if a slice was longer than `WANTED_LONGEST`, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.advice", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

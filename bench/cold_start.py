@@ -1,9 +1,9 @@
-"""How long an extender takes to start in a large cluster, who waits for it meanwhile, and how much memory it needs.
+"""Measure the start of an extender in a large cluster: its time, its memory, and how long pods wait meanwhile.
 
-Pods run on all nodes, bound past every scheduler. The extender is killed, a gang is created, and the extender is
-started again. From then on plain pods are created, one after the other, until all has been listed: they must not wait
-for the lists, and no member of the gang may be bound before their end. JSON goes to `bench/results/`, the table to
-standard output.
+Pods run on all nodes; they are created with a node name, so no scheduler binds them. The extender is killed, a gang is
+created, and the extender is started again. From then on plain pods are created one after the other, until the extender
+has listed all objects. Plain pods must not wait for the lists, and no member of the gang may be bound before the lists
+are complete. JSON goes to `bench/results/`, the table to standard output.
 
     python -m bench.cold_start            5,000 nodes with 50,000 pods, 3 starts
     python -m bench.cold_start --quick    50 nodes with 500 pods, 1 start
@@ -44,55 +44,60 @@ RESULTS = Path(__file__).with_name("results")
 PER_NODE = 10
 GANG_SIZE = 10
 _SCHEDULER = "serried"
-_PLAIN_EACH = 0.25
-"""The pause between two plain pods, in seconds."""
+_PLAIN_INTERVAL = 0.25
+"""Seconds between two plain pods."""
 
-_POLL = 0.02
-_LOOK = 5.0
+_POLL_INTERVAL = 0.02
+"""Seconds between two checks of the extender or of the pods."""
+
+_QUIET_INTERVAL = 5.0
+"""Seconds between two counts of the API server's writes, while the pods of the cluster begin to run."""
+
 _QUIET_WRITES = 50
-"""So many writes in `_LOOK` seconds are those of a cluster in which nothing happens: Leases and the like."""
+"""Writes in `_QUIET_INTERVAL` below which the cluster counts as idle; Leases are renewed at all times."""
 
 _LATE_SECONDS = 5.0
-"""A plain pod that comes while the lists are read may not wait for longer: its own tries take less than a second."""
+"""The longest time in seconds that a plain pod may wait if it is created during the lists. Scheduling one takes less
+than a second."""
 
 _BACKOFF_SECONDS = 10.0
-"""For how long kube-scheduler lets a pod rest at the most that it tried while no extender was there."""
+"""The longest backoff in seconds of kube-scheduler, for a pod that it tried while no extender was running."""
 
-_LONGEST_FILL = 900.0
-_LONGEST_START = 300.0
+_FILL_TIMEOUT = 900.0
+_START_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start; times in seconds since the process was started."""
+    """The figures of one start of the extender. Times are seconds since the process was started."""
 
     answers: float
-    """Until it answers at all."""
+    """The time of the first answer on `/livez`."""
 
     listed: float
-    """Until all is listed: it is ready."""
+    """The time at which `/readyz` answered: all objects are listed."""
 
     gang_bound: float
-    """Until the gang that waited for it is bound, whole."""
+    """The time at which the last member of the waiting gang was bound."""
 
     early: int
-    """How many of its members were bound before all was listed."""
+    """Number of the gang's members that were bound before all objects were listed."""
 
     plain: int
-    """How many plain pods came between the first answer and the end of the lists."""
+    """Number of plain pods created between the first answer and the end of the lists."""
 
     plain_slowest: float
-    """The longest that one of those waited for its Binding."""
+    """The longest wait of these plain pods for their Binding, in seconds."""
 
     tried_slowest: float
-    """The longest that one that came before the first answer waited from that answer on."""
+    """The longest wait of plain pods that were created before the first answer, in seconds from that answer on."""
 
     peak_mib: float
-    """The most memory that the process held until then."""
+    """Peak resident memory of the process until the gang was bound, in MiB."""
 
 
 class Bench:
-    """The starts in one cluster."""
+    """Fills one cluster with pods, and measures starts of its extender."""
 
     def __init__(self, cluster: Cluster, client: ApiClient, report: Report) -> None:
         self._cluster = cluster
@@ -100,18 +105,24 @@ class Bench:
         self._report = report
 
     async def fill(self, nodes: int) -> None:
-        """Let pods run on all nodes, and return when nothing happens any more. Raises StuckError."""
+        """Create ten pods for each node, and return once they run and the API server is idle.
+
+        Raise StuckError if that takes longer than `_FILL_TIMEOUT`.
+        """
         load = Load("runs", _SCHEDULER, plain=nodes * PER_NODE)
         hosts = (node_name(index % nodes) for index in count())
-        pods = (_place(pod, host) for (_, pod), host in zip(pod_objects(load), hosts, strict=False))
+        pods = (_with_node(pod, host) for (_, pod), host in zip(pod_objects(load), hosts, strict=False))
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(self._create_all(pods))
         self._report(f"{load.pods} pods are created")
-        await self._await_rest()
+        await self._await_quiet()
 
     async def measure(self, number: int) -> Start:
-        """Kill the extender, start it, and look at what happens."""
+        """Kill the extender, create a gang, start the extender, and return the figures of this start.
+
+        Raise StuckError if the start takes longer than `_START_TIMEOUT`.
+        """
         run = f"start{number}"
         load = Load(run, _SCHEDULER, gangs=(Gang("gang", GANG_SIZE),))
         watch = Watch(GANG_SIZE, time.monotonic)
@@ -121,9 +132,9 @@ class Bench:
             await reflector.listed.wait()
             self._cluster.kill("extender", signal.SIGKILL)
             await self._create_gang(load, watch)
-            return await asyncio.wait_for(self._start(run, watch), _LONGEST_START)
+            return await asyncio.wait_for(self._start(run, watch), _START_TIMEOUT)
         except TimeoutError:
-            raise StuckError(f"the start is not over after {_LONGEST_START:.0f} s") from None
+            raise StuckError(f"the start is not over after {_START_TIMEOUT:.0f} s") from None
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -131,15 +142,15 @@ class Bench:
     async def _start(self, run: str, watch: Watch) -> Start:
         process = self._cluster.start("extender")
         begun = time.monotonic()
-        coming = asyncio.create_task(self._keep_coming(run, watch))
+        creating = asyncio.create_task(self._create_plain_pods(run, watch))
         try:
             answered = await _await_answer(f"{self._cluster.ops_url}/livez")
             listed = await _await_answer(f"{self._cluster.ops_url}/readyz")
         finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-        while not all(life.bound for life in watch.lives):  # noqa: ASYNC110 - it is seen from outside
-            await asyncio.sleep(_POLL)
+            creating.cancel()
+            await asyncio.gather(creating, return_exceptions=True)
+        while not all(life.bound for life in watch.lives):  # noqa: ASYNC110 - the pods belong to another process
+            await asyncio.sleep(_POLL_INTERVAL)
         members = [life.bound or 0.0 for life in watch.lives if life.gang]
         came = [life for life in watch.lives if not life.gang and life.created <= listed]
         plain = [life for life in came if life.created >= answered]
@@ -147,22 +158,22 @@ class Bench:
             answers=round(answered - begun, 2),
             listed=round(listed - begun, 2),
             gang_bound=round(max(members) - begun, 2),
-            early=sum(bound < listed - 2 * _POLL for bound in members),
+            early=sum(bound < listed - 2 * _POLL_INTERVAL for bound in members),
             plain=len(plain),
             plain_slowest=_find_slowest(plain, answered),
             tried_slowest=_find_slowest([life for life in came if life.created < answered], answered),
             peak_mib=round(_read_peak(process.pid), 1),
         )
 
-    async def _keep_coming(self, run: str, watch: Watch) -> None:
-        """Plain pods, one after the other, each with a name of its own."""
+    async def _create_plain_pods(self, run: str, watch: Watch) -> None:
+        """Create plain pods one after the other, until cancelled."""
         load = Load(run, _SCHEDULER, plain=1)
         for number in count():
             _, pod = next(pod_objects(load))
             pod["metadata"]["name"] = f"{run}-late-{number:04d}"
             watch.created(pod["metadata"]["name"], "")
             await self._client.create(PODS, NAMESPACE, pod)
-            await asyncio.sleep(_PLAIN_EACH)
+            await asyncio.sleep(_PLAIN_INTERVAL)
 
     async def _create_gang(self, load: Load, watch: Watch) -> None:
         for _, group in leading_objects(load):
@@ -175,31 +186,31 @@ class Bench:
         for pod in pods:
             await self._client.create(PODS, NAMESPACE, pod)
 
-    async def _await_rest(self) -> None:
-        deadline = time.monotonic() + _LONGEST_FILL
+    async def _await_quiet(self) -> None:
+        deadline = time.monotonic() + _FILL_TIMEOUT
         before = (await read_writes(self._client)).total()
         while time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_QUIET_INTERVAL)
             now = (await read_writes(self._client)).total()
             if now - before < _QUIET_WRITES:
                 return
             before = now
-        raise StuckError(f"the pods do not run after {_LONGEST_FILL:.0f} s")
+        raise StuckError(f"the pods do not run after {_FILL_TIMEOUT:.0f} s")
 
 
-def _place(pod: JSON, node: str) -> JSON:
+def _with_node(pod: JSON, node: str) -> JSON:
     return pod | {"spec": pod["spec"] | {"nodeName": node}}
 
 
 async def _await_answer(url: str) -> float:
-    """When it answers with 200, in seconds of the monotonic clock."""
-    while not await asyncio.to_thread(answers, url):  # noqa: ASYNC110 - it is seen from outside
-        await asyncio.sleep(_POLL)
+    """Wait until the URL answers with status 200, and return that time in seconds of the monotonic clock."""
+    while not await asyncio.to_thread(answers, url):  # noqa: ASYNC110 - the extender is another process
+        await asyncio.sleep(_POLL_INTERVAL)
     return time.monotonic()
 
 
 def _find_slowest(lives: Iterable[Life], answered: float) -> float:
-    """The longest that one waited of the time in which it could be answered, in seconds."""
+    """Return the longest wait of a pod in seconds, counted from ``answered`` on if the pod was created before."""
     waits = ((life.bound or math.inf) - max(life.created, answered) for life in lives)
     return round(max(waits, default=0.0), 3)
 
@@ -210,7 +221,7 @@ def _read_peak(pid: int) -> float:
 
 
 def find_defects(starts: Sequence[Start]) -> list[str]:
-    """What must not be, a sentence each."""
+    """Return one sentence for each promise that a start broke."""
     early = [f"{each.early} members were bound before all was listed" for each in starts if each.early]
     none = ["no plain pod came while the lists were read" for each in starts if not each.plain]
     slow = [f"a plain pod waited {each.plain_slowest:.1f} s" for each in starts if each.plain_slowest > _LATE_SECONDS]
@@ -223,14 +234,14 @@ def find_defects(starts: Sequence[Start]) -> list[str]:
 
 
 def summarize(starts: Sequence[Start]) -> dict[str, Any]:
-    """The median and the largest of each number."""
+    """Return median and maximum of each figure."""
     rows = [asdict(start) for start in starts]
     return {name: {"median": median(row[name] for row in rows), "max": max(row[name] for row in rows)}
             for name in rows[0]}  # fmt: skip
 
 
 def render_table(starts: Sequence[Start]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table with a row for each start."""
     names = list(asdict(starts[0]))
     rows = [[f"{value:g}" for value in asdict(start).values()] for start in starts]
     return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *rows])
@@ -248,7 +259,10 @@ async def _measure_all(cluster: Cluster, nodes: int, repetitions: int, report: R
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the exit code is 1 if that failed, or if somebody waited who must not, or did not who must."""
+    """Measure the starts and write the result.
+
+    Return 1 if measuring failed, if a plain pod waited too long, or if a member was bound too early; else 0.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     nodes, repetitions = (50, 1) if options.quick else (options.nodes, options.repetitions)

@@ -1,9 +1,9 @@
-"""The page on the command line, `docs/cli.md`: the help of each command, and what the command prints.
+"""Generate the page on the command line, `docs/cli.md`: the help of each command, and an example of its output.
 
-The commands ask the extender of the town that the tests of the live page show, behind an API server that passes
-requests on: so what is printed is always the same.
+The commands run against an extender in memory with the example cluster `Town` (`tests/support/page_stage.py`), behind
+an API server that only proxies requests. So the output is always the same.
 
-    python -m bench.commands            prints it
+    python -m bench.commands            prints the page
     python -m bench.commands --write    writes the page
 
 A test compares the page with the commands.
@@ -35,12 +35,19 @@ PAGE = ROOT / "docs" / "cli.md"
 _WIDTH = "100"
 
 _OPTION = re.compile(r"^  -.*\n(?:   +\S.*\n)*", re.MULTILINE)
-"""An option in a help text, with the lines of its sentence."""
+"""Matches one option of a help text, with the following lines of its description."""
 
 _NAME = re.compile(r"^  (--?[a-zA-Z-]+)", re.MULTILINE)
 
-_REACHING = ("--server", "--kubeconfig", "--context", "--serried-namespace", "--token-file", "--certificate-authority")
-"""How a command reaches Serried: options that all commands have which ask it."""
+_CONNECTION = (
+    "--server",
+    "--kubeconfig",
+    "--context",
+    "--serried-namespace",
+    "--token-file",
+    "--certificate-authority",
+)
+"""The options about the connection to Serried. Every command that sends requests to Serried has them all."""
 
 _EXAMPLES = {
     "explain": "explain job/train-llm -n language",
@@ -53,7 +60,7 @@ _EXAMPLES = {
     "replay": "replay tests/snapshots/the-room-is-kept-for-the-first.json",
     "version": "version",
 }
-"""The commands whose output is shown, by their names. The others change a cluster, or print an address."""
+"""The command line of each example, by command name. Commands without one change a cluster, or print an address."""
 
 _SELFCHECK = {"active": True, "version": __version__}
 _SCHEDULER = "registry.k8s.io/kube-scheduler:v1.37.1"
@@ -109,14 +116,14 @@ Several commands have these options; each says which:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page, or write it."""
+    """Print the page, or write it with ``--write``."""
     return offer_page(PAGE, render, arguments, program="python -m bench.commands", about=__doc__ or "")
 
 
 def render() -> str:
-    """The page."""
+    """Return the text of the page."""
     codes = "".join(f"| {code.number} | {code.meaning} |\n" for code in ExitCode)
-    helps = {command.name: _ask(command.name) for command in COMMANDS}
+    helps = {command.name: _read_help(command.name) for command in COMMANDS}
     counts = Counter(option for text in helps.values() for option in set(_OPTION.findall(text)))
     shared = [option for option in dict.fromkeys(_OPTION.findall("".join(helps.values()))) if counts[option] > 1]
     shared.sort(key=lambda option: option.startswith("  --"))
@@ -127,8 +134,8 @@ def _render_commands(helps: Mapping[str, str], shared: Sequence[str]) -> Iterato
     for name, text in helps.items():
         names = [_NAME.findall(option)[0] for option in shared if option in text]
         alone = functools.reduce(lambda left, option: left.replace(option, ""), shared, text)
-        own_names = [each for each in names if each not in _REACHING]
-        reach = ", and those from --server on" if set(_REACHING) <= set(names) else ""
+        own_names = [each for each in names if each not in _CONNECTION]
+        reach = ", and those from --server on" if set(_CONNECTION) <= set(names) else ""
         more = f"  and from above: {' '.join(own_names)}{reach}\n"
         own, examples = alone.split("\n  Examples:")
         yield f"\n### serried {name}\n\n```text\n{own.rstrip()}\n{more}\n  Examples:{examples}\n```\n"
@@ -138,11 +145,11 @@ def _render_commands(helps: Mapping[str, str], shared: Sequence[str]) -> Iterato
 
 @functools.cache
 def _run_examples() -> Mapping[str, str]:
-    """What the examples print, by the names of the commands."""
-    return asyncio.run(_ask_town())
+    """Return the output of each example, by command name."""
+    return asyncio.run(_run_in_town())
 
 
-async def _ask_town() -> dict[str, str]:
+async def _run_in_town() -> dict[str, str]:
     world = make_world()
     await Town(world).settle()
     path = "/api/v1/namespaces/serried-system/pods/https:serried-0:8912/proxy"
@@ -156,22 +163,22 @@ async def _ask_town() -> dict[str, str]:
             environment = {"COLUMNS": _WIDTH, "KUBECONFIG": str(kubeconfig), "TZ": "UTC"}
             with patch.dict(os.environ, environment), patch("cli.output.now", world.wall), chdir(ROOT):
                 time.tzset()
-                found = {name: await asyncio.to_thread(_print, line) for name, line in _EXAMPLES.items()}
+                found = {name: await asyncio.to_thread(_read_output, line) for name, line in _EXAMPLES.items()}
     time.tzset()
     await world.close()
     return found
 
 
-def _print(line: str) -> str:
-    """What a command writes to standard output."""
+def _read_output(line: str) -> str:
+    """Run a command line, and return its standard output without trailing spaces."""
     written = io.StringIO()
     with redirect_stdout(written):
         run(line.split(), "serried")
     return "".join(f"{each.rstrip()}\n" for each in written.getvalue().splitlines())
 
 
-def _ask(name: str) -> str:
-    """What a command says of itself."""
+def _read_help(name: str) -> str:
+    """Return the help text of a command, at the page's width."""
     written = io.StringIO()
     with patch.dict(os.environ, COLUMNS=_WIDTH), redirect_stdout(written):
         run([name, "--help"], "serried")

@@ -1,4 +1,7 @@
-"""Results side by side: medians and spreads, the ratios that Serried promises, and their table. Pure."""
+"""Compare contenders: summarize their runs, compute ratios and targets, find broken promises, render the table. Pure.
+
+`bench.throughput` calls `summarize` with the runs of all contenders, and the other functions with the summary.
+"""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,38 +10,44 @@ from typing import Any, Literal
 
 PROMISED_RATIO = 2.0
 PROMISED_SHARES = {"plain-isolated": 0.95, "plain-asked": 0.8}
-"""What plain pods are to keep of the stock scheduler's pods per second."""
+"""By contender: the share of the stock scheduler's pods per second that Serried promises for plain pods."""
 
 WAITING = ", all waiting"
-"""How the names of loads end whose pods all exist before a scheduler begins."""
+"""Suffix in the name of a workload whose pods all exist before the scheduler starts."""
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 How = Literal["ratio", "more", "seconds"]
-"""What has a bound: a figure by another one, at least; how much more it is, or what it is, at most."""
+"""The kind of a target. ratio: ``of / to`` must be at least the bound. more: ``of - to`` must be at most the bound.
+seconds: ``of`` must be at most the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A figure of a row: the load, and who scheduled it, "" for each that schedules gangs by Serried in turn.
-
-    With ``where`` it is that of the result of an empty cluster, or of one of 1,000 nodes.
-    """
+    """Names one measured figure: one side of a target's comparison."""
 
     workload: str
     contender: str = ""
+    """The contender's name, "" for each contender that schedules gangs by Serried, one after the other."""
+
     where: Literal["", "empty", "1,000 nodes"] = ""
+    """The cluster to take the figure from: "" for the same one as the other side, else an empty cluster of the same
+    size, or a cluster of 1,000 nodes."""
+
     figure: str = "pods_per_second"
+    """Key of the figure in a row of the summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a speed is to be: ``of`` compared with ``to``."""
+    """A goal for Serried's speed."""
 
     name: str
     bound: float
     of: Side
     to: Side | None = None
+    """The figure to compare with; None if ``how`` is seconds."""
+
     how: How = "ratio"
 
 
@@ -48,7 +57,7 @@ _ALONE, _TURNS = "20 plain pods a second", "one gang of 20 after the other"
 
 
 def _wait_beside(load: str, name: str, contender: str = "") -> Target:
-    """How much longer than alone plain pods may wait beside a load, at the 99th percentile."""
+    """Return the target for plain pods beside a load: their p99 may be at most 0.3 s longer than without the load."""
     beside, alone = (Side(each, contender, figure="plain_p99") for each in (f"{_ALONE}, {load}", _ALONE))
     return Target(name, 0.3, beside, alone, "more")
 
@@ -75,62 +84,70 @@ TARGETS = (
     Target("gangs, more nodes to 1,000", 0.9, Side(_GANGS), Side(_GANGS, where="1,000 nodes")),
     Target("gangs in racks, more nodes to 1,000", 0.9, Side(_RACKS), Side(_RACKS, where="1,000 nodes")),
 )
-"""How fast Serried is to be, by medians."""
+"""The goals for Serried's speed. All are checked on medians."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One contender's run of one workload.
-
-    ``figures`` as in bench.load.figures; ``wall_seconds`` and the CPU seconds count from when the schedulers begin.
-    ``others_cpu`` is foreign work, ``writes`` is what the API server had to write, with the creates, and ``speed_ms``
-    what a piece of work took before it that is always the same.
-    """
+    """One contender's run of one workload."""
 
     contender: str
     workload: str
     repetition: int
+    """Number of the repetition, from 0."""
+
     figures: Mapping[str, Any]
+    """The figures of the load, as `bench.load.figures` computes them."""
+
     wall_seconds: float
+    """Seconds since the schedulers started to work."""
+
     cpu_seconds: Mapping[str, float]
+    """CPU seconds in that time, by process of the contender."""
+
     others_cpu: float
+    """CPU seconds in that time of processes that have nothing to do with the measurement."""
+
     cores: int
     writes: Mapping[str, int]
+    """Writes by the API server, by verb and resource, including the creation of the load."""
+
     speed_ms: float = 0.0
+    """`bench.machine.measure_speed` before the run, in milliseconds."""
 
     @property
     def others_share(self) -> float:
-        """The share of the machine that other work took."""
+        """The share of all cores that other processes took, from 0 to 1."""
         return self.others_cpu / (self.cores * self.wall_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, least and most of the repetitions."""
+    """Median, minimum and maximum of the repetitions."""
 
     median: float
     least: float
     most: float
 
     def describe(self) -> dict[str, float]:
-        """As JSON."""
+        """Return the JSON object with median, min and max."""
         return {"median": round(self.median, 3), "min": round(self.least, 3), "max": round(self.most, 3)}
 
     def __str__(self) -> str:
-        """``140 (131 to 150)``; the median alone where there is nothing else."""
+        """Return text like ``140 (131 to 150)``, or the median alone if all values are equal."""
         if self.least == self.most:
             return _short(self.median)
         return f"{_short(self.median)} ({_short(self.least)} to {_short(self.most)})"
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """The spread of at least one value."""
+    """Return the spread of one or more values."""
     found = list(values)
     return Spread(statistics.median(found), min(found), max(found))
 
 
 def summarize(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One entry per workload and contender, in the order of first appearance."""
+    """Return one JSON object for each workload and contender, in order of first appearance."""
     grouped: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         grouped.setdefault((run.workload, run.contender), []).append(run)
@@ -162,7 +179,7 @@ def _summarize_group(workload: str, contender: str, runs: Sequence[Run]) -> dict
 
 
 def ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Serried's median pods per second over the native gangs', by workload that both have run."""
+    """Return Serried's pods per second divided by those of native gangs, by workload that both have run."""
     rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
     return {
         workload: round(rate / native, 2)
@@ -172,25 +189,26 @@ def ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def ratios_to_plain(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Gangs' median pods per second over that of plain pods on the stock scheduler, by workload and contender.
+    """Return gangs' pods per second divided by those of plain pods on the stock scheduler, by workload and contender.
 
-    Compared is with the plain pods that came as the gangs did: while it worked, or before.
+    A workload that waits before the scheduler starts is compared with plain pods that wait, too; a live one with plain
+    pods that are created while the scheduler works.
     """
     rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
-    plain = {_way(workload): rate for (workload, contender), rate in rates.items() if contender == "plain"}
+    plain = {_queue_suffix(workload): rate for (workload, contender), rate in rates.items() if contender == "plain"}
     found: dict[str, dict[str, float]] = {}
     for (workload, contender), rate in rates.items():
-        if not contender.startswith("plain") and (stock := plain.get(_way(workload))):
+        if not contender.startswith("plain") and (stock := plain.get(_queue_suffix(workload))):
             found.setdefault(workload, {})[contender] = round(rate / stock, 2)
     return found
 
 
-def _way(workload: str) -> str:
+def _queue_suffix(workload: str) -> str:
     return WAITING if workload.endswith(WAITING) else ""
 
 
 def shares(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Plain pods' median pods per second by our scheduler over the stock scheduler's, by workload and contender."""
+    """Return plain pods per second by Serried's scheduler divided by the stock one's, by workload and contender."""
     rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
     found: dict[str, dict[str, float]] = {}
     for (workload, contender), rate in rates.items():
@@ -200,14 +218,14 @@ def shares(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 Place = tuple[int, int]
-"""Nodes, and how many percent of their CPUs were used before."""
+"""A cluster: its number of nodes, and the percentage of their CPUs that was in use before the load."""
 
 
 def compute_targets(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What became of each target in each result that has the rows for it; several results are compared with each other.
+    """Return an entry for each target and each cluster whose results have the needed rows.
 
-    An entry has ``target``, ``contender``, ``nodes``, ``filled``, ``value``, ``bound``, ``how`` both are compared, and
-    whether it is ``met``.
+    Some targets compare one cluster with another, so pass all results together. An entry has the keys ``target``,
+    ``contender``, ``nodes``, ``filled``, ``value``, ``bound``, ``how`` (the kind of the target) and ``met``.
     """
     rows: dict[Place, dict[tuple[str, str], Mapping[str, Any]]] = {}
     for result in results:
@@ -231,7 +249,7 @@ def _compare(
     place: Place,
     rows: Mapping[Place, Mapping[tuple[str, str], Mapping[str, Any]]],
 ) -> float | None:
-    """None where a row is missing, or would be compared with itself."""
+    """Return the value of a target in one cluster. None if a row is missing, or would be compared with itself."""
     value = _find(target.of, contender, place, rows)
     if target.to is None or value is None:
         return value
@@ -264,7 +282,7 @@ def _describe_target(target: Target, contender: str, place: Place, value: float)
 
 
 def find_defects(summary: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is not as promised, one sentence each."""
+    """Return one sentence for each broken promise."""
     defects = [
         f"{workload}: Serried is {ratio:g} times as fast as native gangs, promised is {PROMISED_RATIO:g}"
         for workload, ratio in ratios(summary).items()
@@ -287,7 +305,7 @@ def find_defects(summary: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def find_disturbances(runs: Sequence[Run], tolerated: float) -> list[str]:
-    """The runs during which other work took more than the tolerated share of all cores, one sentence each."""
+    """Return one sentence for each run in which other processes took more than the tolerated share of all cores."""
     return [
         f"{run.workload}, {run.contender}, repetition {run.repetition + 1}: "
         f"disturbed, other work took {run.others_share:.0%} of the machine"
@@ -297,7 +315,7 @@ def find_disturbances(runs: Sequence[Run], tolerated: float) -> list[str]:
 
 
 def render_table(summary: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: one line per workload and contender."""
+    """Return a Markdown table with a line for each workload and contender."""
     found, kept, plain = ratios(summary), shares(summary), ratios_to_plain(summary)
     lines = [
         "| load | scheduled by | pods/s | first to last, s | p99 of a pod, s | burst, s | ratio | to plain | speed |",
@@ -319,7 +337,10 @@ def render_table(summary: Sequence[Mapping[str, Any]]) -> str:
 
 
 def replace_table(document: str, table: str, begin: str = BEGIN, end: str = END) -> str:
-    """The document with ``table`` between the markers. Raises ValueError where they are missing or out of order."""
+    """Return the document with ``table`` between the markers.
+
+    Raise ValueError if a marker is missing, or if the end comes first.
+    """
     before, first, rest = document.partition(begin)
     _, last, after = rest.partition(end)
     if not first or not last:

@@ -1,8 +1,9 @@
-"""What `throughput` compares: ways of scheduling gangs, ways of scheduling plain pods, and the loads of each of them.
+"""The contenders that `bench.throughput` compares, and their workloads.
 
-Plain pods go three ways: by a stock scheduler, by ours in an isolated installation, where it does not ask about them
-(`plain-isolated`), and by ours where it asks about every pod (`plain-asked`). The ceiling is what Bindings alone take
-(`bindings`): nobody schedules, the load generator binds.
+A contender is one way to schedule gangs or plain pods. Plain pods have three contenders: the stock scheduler (`plain`),
+Serried's scheduler in an isolated installation, where it does not call the extender for plain pods (`plain-isolated`),
+and Serried's scheduler where it calls the extender for every pod (`plain-asked`). The ceiling is `bindings`: the load
+generator sends the Bindings itself, without a scheduler.
 """
 
 import os
@@ -33,32 +34,35 @@ Name = Literal[
     "bindings",
 ]
 Part = Literal["plain", "gangs", "racks", "large", "large-racks", "thousand", "ports", "steady", "turns", "beside"]
-"""The loads that are asked for by one name."""
+"""A group of workloads, as the flag ``--loads`` names it."""
 
 USUAL: tuple[Part, ...] = ("plain", "gangs", "racks", "large", "large-racks", "thousand")
-"""Those that are measured if no others are asked for."""
+"""The parts that are measured by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row of the table: a load without the run's own names, and the part of all loads that it is of.
-
-    ``queue`` is ``live`` if pods are created while the schedulers work, ``full`` if all pods exist before they begin.
-    """
+    """One row of the table: a kind of load that each contender gets."""
 
     name: str
     part: Part
     load: Load
+    """The load as a template: `Contender.make_load` adds the run's name and the scheduler's."""
+
     queue: Literal["live", "full"] = "live"
+    """live: pods are created while the schedulers work. full: all pods exist before the schedulers start."""
 
     @property
     def beside(self) -> bool:
-        """Whether plain pods come one after the other here, alone or beside gangs."""
+        """True if plain pods are created at a fixed rate, alone or beside gangs."""
         return self.load.pace.plain > 0
 
 
 def _with_full_queues(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
-    """All of them, and those whose pods come at once with a full queue, too. One gang alone is no queue."""
+    """Return the workloads, and a copy with a full queue of each whose pods are all created at once.
+
+    A workload of a single gang gets no copy: one gang makes no queue.
+    """
     twins = (one for one in workloads if one.load.pace == AT_ONCE and len(one.load.gangs) != 1)
     return workloads + tuple(replace(one, name=f"{one.name}{WAITING}", queue="full") for one in twins)
 
@@ -104,29 +108,34 @@ QUICK = _with_full_queues(
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way of scheduling: its cluster, its schedulerName, and the processes that do it.
-
-    ``plain`` is whether it gets plain pods, or gangs. ``cluster`` is what is its own of its cluster.
-    """
+    """One way to schedule pods."""
 
     name: Name
     title: str
     scheduler: str
+    """The schedulerName of its pods."""
+
     processes: tuple[str, ...]
+    """The processes that do the scheduling; the others are stopped or idle."""
+
     cluster: Spec
+    """The contender's own settings of the cluster; `make_spec` adds the rest."""
+
     plain: bool = False
+    """True if the contender schedules plain pods, False if it schedules gangs."""
 
     def make_spec(self, nodes: int) -> Spec:
-        """A cluster of ``nodes`` nodes in racks of 100, the same for all but gates and processes of ours.
+        """Return the contender's cluster, with ``nodes`` nodes in racks of 100.
 
-        Its name is this process's own: two measurements at once disturb, but do not remove each other's clusters.
+        Clusters of contenders differ in feature gates and in Serried's processes only. The name contains the process
+        id, so that two measurements at a time do not remove each other's clusters.
         """
         racks = max(2, nodes // NODES_PER_RACK)
         name = f"bench-{self.name}-{os.getpid()}"
         return replace(self.cluster, name=name, nodes=nodes, racks=racks, blocks=max(1, racks // 5), qps=QPS)
 
-    def takes(self, workload: Workload) -> bool:
-        """Whether the workload is one for this contender."""
+    def accepts(self, workload: Workload) -> bool:
+        """Return whether this contender is measured with the workload."""
         if workload.beside:
             return self.cluster.isolated or not self.plain
         if self.scheduler == BINDINGS:
@@ -134,7 +143,7 @@ class Contender:
         return bool(workload.load.plain) == self.plain
 
     def make_load(self, workload: Workload, run: str) -> Load:
-        """The load of one run."""
+        """Return the load of one run, whose pods have ``run`` in their names."""
         return replace(workload.load, run=run, scheduler=self.scheduler, link=self.cluster.api)
 
 
@@ -168,14 +177,17 @@ ISOLATED = Contender(
 ASKED = Contender("plain-asked", "plain pods, Serried asked about each", _OURS, _BOTH, _SERRIED, plain=True)
 CEILING = Contender("bindings", "Bindings alone, everybody else watches", BINDINGS, (), _SERRIED, plain=True)
 ALL = (PLAIN, NATIVE, SERRIED, ISOLATED, ASKED, CEILING)
-"""Those of the comparison of pods per second."""
+"""The contenders that are measured by default."""
 
 ON_REQUEST = (BESIDE, FALLBACK)
-"""Those that are measured where they are asked for by name."""
+"""The contenders that are measured only if a flag names them."""
 
 
-def in_turns(contenders: Sequence[Contender], repetitions: int) -> Iterator[tuple[int, Contender]]:
-    """Every contender in every repetition, each time another one first: what drifts, drifts for all."""
+def interleave(contenders: Sequence[Contender], repetitions: int) -> Iterator[tuple[int, Contender]]:
+    """Yield the number of the repetition and a contender, for every contender in every repetition.
+
+    Each repetition starts with another contender, so that a slow change of the machine affects all of them.
+    """
     for repetition in range(repetitions):
         shift = repetition % len(contenders)
         for contender in (*contenders[shift:], *contenders[:shift]):

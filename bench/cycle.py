@@ -1,4 +1,6 @@
-"""What the book-keeping of one binding cycle costs, member by member: state only, no planner, no API server.
+"""Measure the CPU cost of a binding cycle's own state: marking members filtered, waiting and bound.
+
+There is no planner and no API server.
 
 python -m bench.cycle             JSON to bench/results/, a table to standard output; milliseconds for all members
 python -m bench.cycle --members 512
@@ -26,28 +28,28 @@ _ROUNDS = 15
 
 
 def make_cycle(members: int) -> BindingCycle:
-    """A gang of which nobody is dispensable, planned."""
+    """Return a binding cycle with a plan, for a gang whose minCount is the number of its members."""
     key = GroupKey("default", "g")
     slots = {f"uid-{index}": Slot(f"uid-{index}", f"p-{index}", f"node-{index // 8}") for index in range(members)}
     return BindingCycle(PodGroup(key, "g", Policy(members)), Reservation(key, "g", "", members, slots), 0.0, 0.0)
 
 
 def answer_filter(cycle: BindingCycle, uids: Sequence[str]) -> None:
-    """A filter call of each member."""
+    """Mark each member as filtered."""
     for uid in uids:
         cycle.mark_filtered(uid, 1.0)
 
 
 def gather(cycle: BindingCycle, uids: Sequence[str]) -> None:
-    """A bind call of each member, and after each a look at the quorum, as if each woke the task of the cycle."""
+    """Open a bind call for each member, and check the quorum after each, as the cycle's task does when it is woken."""
     for uid in uids:
         cycle.open_call(uid, 2.0)
-        stands = not cycle.out_of_reach() and cycle.quorum_at_bind()
-        assert stands is (uid == uids[-1])  # noqa: S101 - else nothing was measured
+        complete = not cycle.out_of_reach() and cycle.quorum_at_bind()
+        assert complete is (uid == uids[-1])  # noqa: S101 - else nothing was measured
 
 
 def bind(cycle: BindingCycle, uids: Sequence[str]) -> None:
-    """A Binding of each member."""
+    """Mark each member as bound."""
     for uid in uids:
         cycle.mark_bound(uid, 3.0)
 
@@ -60,21 +62,21 @@ PHASES: dict[str, Callable[[BindingCycle, Sequence[str]], None]] = {
 
 
 async def measure(members: int) -> dict[str, float]:
-    """The median of each phase, in milliseconds for all members."""
+    """Return the median time of each phase, in milliseconds for all members together."""
     spent: dict[str, list[float]] = {name: [] for name in PHASES}
     for _ in range(_ROUNDS):
         cycle = make_cycle(members)
         uids = list(cycle.reservation.slots)
         gc.collect()
-        for name, walk in PHASES.items():
+        for name, perform in PHASES.items():
             start = time.perf_counter()
-            walk(cycle, uids)
+            perform(cycle, uids)
             spent[name].append((time.perf_counter() - start) * 1000)
     return {name: round(statistics.median(times), 2) for name, times in spent.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure, print the table and write the result."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.cycle", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""How long one change of the cluster holds the loop, for each kind of object that rules follow.
+"""Measure for how long one watch event blocks the event loop, for each kind of object that the rules use.
 
-One process holds 5,000 nodes, 50,000 pods and devices of 64 sorts, all of which somebody waits for, and a gang with
-rules about other pods waits. Then one object comes, changes or goes. What that changes by the rules is put anew in
-pieces, between which verbs are answered; so a verb waits for one piece. Some of the changes are what a tenant could do
-to hold us up. Times are of the processor.
+The cache of one process has 5,000 nodes, 50,000 pods and devices of 64 sorts. A gang waits for each sort of device, and
+one gang has rules about other pods. Then one object is added, changed or deleted. The cache updates the objects that
+this affects in pieces, and the extender answers verbs between two pieces; so a verb waits for one piece at most. Some
+of the changes are those by which a tenant could slow down the extender. Times are processor time.
 
     python -m bench.events                 JSON to bench/results/, a table to standard output; milliseconds
     python -m bench.events --only device   the changes with this word in their name
@@ -37,7 +37,7 @@ from tests.support.volumes import csi_driver, csi_node, storage_class, volume, v
 RESULTS = Path(__file__).with_name("results")
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 WANTED_LONGEST = 20.0
-"""What no change may take, in milliseconds."""
+"""The longest piece that is allowed, in milliseconds."""
 
 NODES, PODS, SORTS = 5_000, 50_000, 64
 _DEVICES, _PER_RACK, _APPS, _NAMESPACES = 8, 50, 500, 100
@@ -45,14 +45,18 @@ _DEVICES, _PER_RACK, _APPS, _NAMESPACES = 8, 50, 500, 100
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One change. ``prepare`` returns the call that is timed: what it needs beside is put before."""
+    """One change of the cluster."""
 
     name: str
     prepare: Callable[[Store], Callable[[], None]]
+    """Adds the objects that the change needs, and returns the call to time."""
 
 
 def build_store(nodes: int = NODES, pods: int = PODS, sorts: int = SORTS) -> Store:
-    """Nodes with devices and a CSI driver, pods of many apps, a gang for each sort of devices, and one with rules."""
+    """Return a Store with nodes, running pods, a waiting gang for each sort of device, and one gang with rules.
+
+    Each node has devices of one sort, and a CSI driver.
+    """
     store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
     note_devices(store)
     for kind in (Namespace, VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
@@ -107,7 +111,7 @@ def _member(group: str, index: int) -> PodBuilder:
 
 
 def _put_claiming(store: Store, group: str, sort: int) -> None:
-    """A gang that waits for a second member, of which the first one claims a device of a sort."""
+    """Add a gang that waits for its second member. The first member claims a device of the sort."""
     claimed = claim(group).request("r", deviceClassName=f"class-{sort}", count=1)
     store.put_group(pod_group(group).gang(2).value())
     store.put_object(claimed.value())
@@ -118,7 +122,7 @@ def _put_claiming(store: Store, group: str, sort: int) -> None:
 
 
 def _put(*items: Any) -> Callable[[Store], Callable[[], None]]:
-    """Put objects; all but the last one before the time counts."""
+    """Return the `prepare` of a case that puts these objects into the Store; only the last one is timed."""
 
     def prepare(store: Store) -> Callable[[], None]:
         calls = [_find_put(store, each) for each in items]
@@ -142,9 +146,9 @@ def _call(act: Callable[[Store], None]) -> Callable[[Store], Callable[[], None]]
 
 
 def _keep_all_off(built: PodBuilder) -> Pod:
-    """A pod whose selector means every pod of every namespace."""
-    anyone = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
-    term = {"topologyKey": RACK, "labelSelector": anyone, "namespaceSelector": {}}
+    """Return a pod whose anti-affinity selects every pod of every namespace."""
+    every_app = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    term = {"topologyKey": RACK, "labelSelector": every_app, "namespaceSelector": {}}
     path = ("spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     return built.having([term], *path).value()
 
@@ -207,11 +211,11 @@ CASES = (
 
 
 def measure(case: Case, store: Store) -> dict[str, Any]:
-    """How long a change holds the loop, and what it leaves to be done in pieces."""
+    """Return the times of one change, in milliseconds: the event itself, the longest piece, and all pieces together."""
     act = case.prepare(store)
     settle(store)
     gc.collect()
-    gc.disable()  # a collection belongs to whoever has made the garbage
+    gc.disable()  # the garbage of earlier cases would be charged to this one
     pieces = [_time(act)[0]]
     while True:
         took, more = _time(store.settle)
@@ -229,14 +233,14 @@ def measure(case: Case, store: Store) -> dict[str, Any]:
 
 
 def _time(act: Callable[[], Any]) -> tuple[float, Any]:
-    """The milliseconds of processor time that something takes, and what it returns."""
+    """Return the processor time of a call in milliseconds, and the call's result."""
     begun = time.process_time()
     found = act()
     return (time.process_time() - begun) * 1000, found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every change; the exit code is 1 if one held the loop for too long."""
+    """Measure every change and write the result. Return 1 if a piece was longer than `WANTED_LONGEST`, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.events", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,7 @@
-"""What README shows of the results of bench.throughput: one small table of ratios, and a plot of pods per second. Pure.
+"""Render results of `bench.throughput` for README and docs: a table of ratios, a table of targets, and a plot. Pure.
 
-Each result is one cluster: its size, and how much of it was used before. Those that are not there are left out.
+Each result is of one cluster: a number of nodes, and the share of them that was in use before. Columns, rows and bars
+without a result are left out. `bench.publish` calls these functions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ RESULTS = (
     *("throughput", "throughput-filled", "throughput-5000", "throughput-filled-5000"),
     *("throughput-latency", "throughput-latency-5000"),
 )
-"""The names of the results, in the order of the columns; the last two are of clusters that others are of, too."""
+"""The names of the results, in the order of the columns. The last two are of the same clusters as earlier ones."""
 
 _ROWS = {
     "gangs in racks to native gangs in racks": "gangs of 20 in racks, to native gangs in racks",
@@ -28,7 +29,10 @@ _UNITS = {"ratio": "", "more": " s more", "seconds": " s"}
 
 
 def render_ratios(results: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: a line for each ratio of pods per second, a column for each cluster. Defaults only."""
+    """Return a Markdown table of the ratios of pods per second: a line for each ratio, a column for each cluster.
+
+    Only Serried with default settings and plain pods in an isolated installation are shown.
+    """
     places = list(dict.fromkeys(_place(result) for result in results))
     values: dict[tuple[str, str], dict[Place, float]] = {}
     for each in compute_targets(results):
@@ -43,7 +47,7 @@ def render_ratios(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def render_targets(results: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: each target, who was measured where, what came out, and what is wanted."""
+    """Return a Markdown table of the targets: contender, cluster, measured value and bound."""
     lines = ["| target | scheduled by | cluster | measured | wanted |", "|---|---|---|---|---|"]
     for each in compute_targets(results):
         cluster = _name((each["nodes"], each["filled"]))
@@ -54,7 +58,7 @@ def render_targets(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def name_cluster(result: Mapping[str, Any]) -> str:
-    """``5,000 nodes, 70 % used``."""
+    """Return the name of a result's cluster, like ``5,000 nodes, 70 % used``."""
     return _name(_place(result))
 
 
@@ -69,12 +73,13 @@ def _name(place: Place) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: what it is of, its pods per second, and its class of colour."""
+    """One bar of the plot: the row of a result that it shows."""
 
     label: str
     workload: str
     contender: str
     colour: str
+    """The CSS class of the bar."""
 
 
 _GANGS, _RACKS, _PLAIN = (
@@ -102,8 +107,8 @@ text { fill: #e6edf3; }
 
 
 def draw_plot(results: Sequence[Mapping[str, Any]]) -> str:
-    """An SVG: pods per second of each way of scheduling, cluster by cluster, all to one scale."""
-    panels = [(name_cluster(result), bars) for result in results if (bars := list(_measured(result)))]
+    """Return an SVG with a panel of bars for each cluster: the pods per second of each contender, all to one scale."""
+    panels = [(name_cluster(result), bars) for result in results if (bars := list(_find_bars(result)))]
     most = max((rate for _, bars in panels for _, rate in bars), default=1.0)
     lines, top = list[str](), 0
     for name, bars in panels:
@@ -118,7 +123,8 @@ def draw_plot(results: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([head, title, f"<style>{_STYLE}</style>", *lines, "</svg>", ""])
 
 
-def _measured(result: Mapping[str, Any]) -> Iterator[tuple[Bar, float]]:
+def _find_bars(result: Mapping[str, Any]) -> Iterator[tuple[Bar, float]]:
+    """Yield the bars that the result has rows for, each with its pods per second."""
     rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in result["summary"]}
     for bar in _BARS:
         if rate := rates.get((bar.workload, bar.contender)):

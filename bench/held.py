@@ -1,7 +1,8 @@
-"""How long the event loop is held at a time, in processor time, by the odd gangs of `bench.loop`.
+"""Measure for how long the odd gangs of `bench.loop` block the event loop at a time, in processor time.
 
-Other work on the machine does not count, so that two versions can be compared beside it: each piece that the loop runs
-is timed on the clock of its thread. `p99` is what 1 of 100 calls of filter would wait at least.
+Each callback of the loop is timed by the clock of its thread, so that other work on the machine does not count and two
+versions can be compared on a busy machine. From these times `p99` is computed: of 100 filter calls at random times, one
+would wait for at least so long.
 
     python -m bench.held                 JSON to bench/results/, a table to standard output; milliseconds
     python -m bench.held --only forecast the cases whose name has this word
@@ -25,37 +26,43 @@ from bench.machine import describe_machine
 _SECONDS = 8.0
 
 
-class _Pieces:
-    """How long the loop was held by each piece that it ran, in seconds."""
+class _CallbackTimes:
+    """Times the callbacks that the event loop runs. One for the whole process: it patches asyncio."""
 
     def __init__(self) -> None:
-        self.held: list[float] = []
-        self.counts = False
+        self.seconds: list[float] = []
+        """The processor time of each callback."""
 
-    def watch(self) -> None:
-        """Time everything that asyncio's own loop runs from now on."""
-        run = asyncio.Handle._run  # noqa: SLF001 - there is no other place where all pieces pass
+        self.recording = False
+        """True while callbacks are timed; set by `watch`."""
+
+    def install(self) -> None:
+        """Time every callback of asyncio's own loop from now on."""
+        run = asyncio.Handle._run  # noqa: SLF001 - there is no other place that all callbacks pass
 
         def timed(handle: asyncio.Handle) -> None:
             begun = time.thread_time()
             run(handle)
-            if self.counts:
-                self.held.append(time.thread_time() - begun)
+            if self.recording:
+                self.seconds.append(time.thread_time() - begun)
 
         asyncio.Handle._run = timed  # type: ignore[assignment, method-assign]  # noqa: SLF001 - as above
 
     def find_wait(self, share: float) -> float:
-        """How long a call waits at least that comes in the worst ``share`` of the time."""
-        least, most = 0.0, max(self.held)
+        """Return the time in seconds that a call at a random time has to wait for, with the probability ``share``.
+
+        Found by bisection: a call waits longer than t if it arrives more than t before the end of a callback.
+        """
+        least, most = 0.0, max(self.seconds)
         for _ in range(40):
             middle = (least + most) / 2
-            over = sum(each - middle for each in self.held if each > middle)
+            over = sum(each - middle for each in self.seconds if each > middle)
             least, most = (middle, most) if over > share * _SECONDS else (least, middle)
         return most
 
 
-async def watch(case: Case, pieces: _Pieces) -> Run:
-    """Let the odd gang come, and see how the others do."""
+async def watch(case: Case, callbacks: _CallbackTimes) -> Run:
+    """Run an extender for 8 s after the odd gang was created. Record callbacks, filter calls and small gangs."""
     stage, run = Stage(), Run()
     stage.fill(case.pods)
     gc.collect()
@@ -64,27 +71,27 @@ async def watch(case: Case, pieces: _Pieces) -> Run:
     stage.store.dirty.clear_groups()
     async with run_beside(stage, run):
         await probe(stage, Run(), 1.0)
-        case.come(stage)
+        case.create(stage)
         stage.core.groups.wake()
         await asyncio.sleep(0)
-        pieces.held.clear()
-        pieces.counts = True
+        callbacks.seconds.clear()
+        callbacks.recording = True
         await probe(stage, run, _SECONDS)
-        pieces.counts = False
-    run.plans = dict(stage.heard.plans)
+        callbacks.recording = False
+    run.plans = dict(stage.reporter.plans)
     return run
 
 
-def measure(case: Case, pieces: _Pieces) -> dict[str, Any]:
-    """One run."""
+def measure(case: Case, callbacks: _CallbackTimes) -> dict[str, Any]:
+    """Run a case once, and return its row of the result. Times are in milliseconds, ``busy`` is a share of a core."""
     with asyncio.Runner() as runner:
-        run = runner.run(watch(case, pieces))
+        run = runner.run(watch(case, callbacks))
     gc.unfreeze()
     return {
         "case": case.name,
-        "p99": round(pieces.find_wait(0.01) * 1000, 2),
-        "longest": round(max(pieces.held) * 1000, 1),
-        "busy": round(sum(pieces.held) / _SECONDS, 3),
+        "p99": round(callbacks.find_wait(0.01) * 1000, 2),
+        "longest": round(max(callbacks.seconds) * 1000, 1),
+        "busy": round(sum(callbacks.seconds) / _SECONDS, 3),
         "small_gangs_median": round(statistics.median(run.small), 1) if run.small else None,
         "small_gangs": len(run.small),
         "plans": run.plans,
@@ -92,7 +99,7 @@ def measure(case: Case, pieces: _Pieces) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every case."""
+    """Measure every case, print the table and write the result."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.held", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -101,13 +108,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
     options = parser.parse_args(arguments)
-    pieces, rows = _Pieces(), []
-    pieces.watch()
+    callbacks, rows = _CallbackTimes(), []
+    callbacks.install()
     print("| gang | p99, ms | longest piece | share of a core | other gangs planned after, median | how many |")
     print("|---|---|---|---|---|---|")
     for case in CASES:
         if options.only in case.name:
-            rows.append(measure(case, pieces))
+            rows.append(measure(case, callbacks))
             print("|", " | ".join(str(rows[-1][name]) for name in rows[-1] if name != "plans"), "|", flush=True)
     result = {"date": options.date, "machine": describe_machine(), "rows": rows}
     path: Path = options.results / f"{options.name}-{options.date}.json"

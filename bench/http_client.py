@@ -1,8 +1,8 @@
-"""Which HTTP client serves a burst of Bindings with the least CPU: httpx or aiohttp.
+"""Compare the HTTP clients httpx and aiohttp: which sends a burst of Bindings with the least CPU.
 
-A loopback server in a process of its own answers each POST at once with 201, as a kube-apiserver with no work would;
-the client process sends 1,000 small POSTs, 64 in flight, over warm connections. CPU seconds of the client process
-count more than wall time, because the client shares its event loop with the scheduler's verbs.
+A server in a process of its own answers each POST at once with 201, like an idle kube-apiserver. The client process
+sends 1,000 small POSTs, 64 in flight, over warm connections. CPU seconds of the client process count more than wall
+time, because in the extender the client shares its event loop with kube-scheduler's calls.
 
     python -m bench.http_client            one JSON object on stdout and in `bench/results/`
 """
@@ -45,8 +45,8 @@ _ANSWER = (
 )
 
 
-class _Created(asyncio.Protocol):
-    """Answers every request with 201 and keeps the connection."""
+class _CreatedProtocol(asyncio.Protocol):
+    """One connection of the server. Answers every request with 201, and keeps the connection open."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
@@ -60,7 +60,7 @@ class _Created(asyncio.Protocol):
 
 
 async def _serve(listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-    server = await asyncio.get_running_loop().create_server(_Created, sock=listener, ssl=tls, backlog=256)
+    server = await asyncio.get_running_loop().create_server(_CreatedProtocol, sock=listener, ssl=tls, backlog=256)
     await server.serve_forever()
 
 
@@ -172,7 +172,7 @@ def _run_one(client: str, certificate: str, args: argparse.Namespace) -> dict[st
 
 
 def main() -> None:
-    """Measure each client over plain TCP and over TLS; print one JSON object."""
+    """Measure each client over plain TCP and over TLS, print the result as one JSON object and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--posts", type=int, default=1000, help="requests in one burst")
     parser.add_argument("--in-flight", type=int, default=64, help="requests in flight, and connections")

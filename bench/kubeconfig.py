@@ -1,8 +1,9 @@
-"""Whose loader of kubeconfigs the commands take: their own, or that of the package kubernetes or lightkube.
+"""Compare loaders of kubeconfigs for the commands: Serried's own, and those of the packages kubernetes and lightkube.
 
-For each, a fresh virtual environment with `locks/cli.txt` and that package: how large it is, how many distributions it
-has, and the CPU seconds of `import`. Then what each reads from kubeconfigs that kubectl's documentation describes.
-lightkube (1.0.1) is only weighed: it takes no exec plugin of `client.authentication.k8s.io/v1`.
+For each loader a fresh virtual environment is made from `locks/cli.txt` and the loader's package. Measured are its
+size, its number of distributions, and the CPU seconds of the import. Then each loader reads kubeconfigs that kubectl's
+documentation describes. lightkube (1.0.1) reads none, because it supports no exec plugin of
+`client.authentication.k8s.io/v1`.
 
     python -m bench.kubeconfig            one JSON object on stdout and in `bench/results/`
 """
@@ -34,7 +35,7 @@ IMPORTS = {
     "kubernetes": "import kubernetes.config",
     "lightkube": "import lightkube.config.client_adapter",
 }
-"""What each loader has to import before it reads a kubeconfig."""
+"""The imports that each loader needs before it can read a kubeconfig."""
 
 _OURS = """
 from serried.kube.auth import load_credentials
@@ -65,14 +66,16 @@ READERS = {"ours": _OURS, "kubernetes": _KUBERNETES}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kubeconfig, and how to tell whether a loader does with it what kubectl does, or refuses it."""
+    """A kubeconfig that is read by each loader."""
 
     name: str
     user: Mapping[str, Any]
     accepts: Callable[[Mapping[str, Any]], bool]
+    """Return whether a loader's answer is right: what kubectl does, or an error."""
+
     cluster: Mapping[str, Any] | None = None
     second: bool = False
-    """Whether a second file follows, whose current context is another one."""
+    """True if KUBECONFIG names a second file, with another current context."""
 
 
 def _refuses(answer: Mapping[str, Any]) -> bool:
@@ -86,7 +89,7 @@ def _plugin(command: Sequence[str], **more: Any) -> dict[str, Any]:
 
 _CREDENTIAL = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}'
 _PAIR = {f"client-{part}-data": "@" + part for part in ("certificate", "key")}
-"""Each is replaced by a part of a certificate that is made for the run."""
+"""A user with a client certificate. `make_pair` makes the values that replace the placeholders."""
 
 CASES = (
     Case("a token", {"token": "t"}, lambda answer: answer.get("token") == "t"),
@@ -116,7 +119,7 @@ CASES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Weigh, time and try each loader."""
+    """Measure size and import of each loader, let it read each case, print the result and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="imports of each loader, in turns")
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the result's file name")
@@ -127,20 +130,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         pythons = {loader: _install(folder / loader, loader) for loader in IMPORTS}
         imports = _time_imports(pythons, args.rounds)
-        weighed = [
-            {"loader": loader, **_weigh(folder / loader), "import_cpu_seconds": imports[loader]} for loader in IMPORTS
+        sizes = [
+            {"loader": loader, **_measure_size(folder / loader), "import_cpu_seconds": imports[loader]}
+            for loader in IMPORTS
         ]
         pair = make_pair(folder)
         tried = [try_case(pythons[loader], loader, case, folder, pair) for case in CASES for loader in READERS]
     about = {"date": args.date, "machine": describe_machine(), "noise_before": round(noise, 2), "rounds": args.rounds}
-    result = json.dumps(about | {"loaders": weighed, "cases": tried}, indent=2)
+    result = json.dumps(about | {"loaders": sizes, "cases": tried}, indent=2)
     (args.results / f"kubeconfig-{args.date}.json").write_text(result + "\n")
     print(result)
     return 0
 
 
 def _install(folder: Path, loader: str) -> Path:
-    """An environment with what the commands need, and the loader's package; its interpreter."""
+    """Make a virtual environment with the requirements of the commands and the loader's package.
+
+    Return the path of its interpreter.
+    """
     uv = str(Path(sys.executable).with_name("uv"))
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -152,8 +159,8 @@ def _install(folder: Path, loader: str) -> Path:
     return python
 
 
-def _weigh(folder: Path) -> dict[str, Any]:
-    """Megabytes without compiled files, distributions, and the version of the loader's package."""
+def _measure_size(folder: Path) -> dict[str, Any]:
+    """Return the environment's megabytes without .pyc files, its number of distributions, and the loader's version."""
     files = [path for path in folder.glob("lib/python*/site-packages/**/*") if path.is_file()]
     size = sum(path.stat().st_size for path in files if path.suffix != ".pyc")
     found = {path.parent.name.removesuffix(".dist-info") for path in files if path.name == "METADATA"}
@@ -162,15 +169,15 @@ def _weigh(folder: Path) -> dict[str, Any]:
 
 
 def _time_imports(pythons: Mapping[str, Path], rounds: int) -> dict[str, float]:
-    """The median CPU seconds of each loader's import, beyond those of an interpreter that imports nothing."""
+    """Return the median CPU seconds of each loader's import, less those of an interpreter that imports nothing."""
     spent: dict[str, list[float]] = {loader: [] for loader in pythons}
     for _ in range(rounds):
         for loader, python in pythons.items():
-            spent[loader].append(_spend(python, IMPORTS[loader]) - _spend(python, "pass"))
+            spent[loader].append(_measure_cpu(python, IMPORTS[loader]) - _measure_cpu(python, "pass"))
     return {loader: round(statistics.median(each), 3) for loader, each in spent.items()}
 
 
-def _spend(python: Path, code: str) -> float:
+def _measure_cpu(python: Path, code: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run_python(python, code)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -178,7 +185,10 @@ def _spend(python: Path, code: str) -> float:
 
 
 def run_python(python: Path, code: str, *arguments: str) -> str:
-    """What the code prints, with this checkout in its path."""
+    """Run the code in an interpreter that can import this checkout, and return its standard output.
+
+    Raise CalledProcessError if it fails.
+    """
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "KUBECONFIG": ""}
     done = subprocess.run(
         [str(python), "-c", code, *arguments],
@@ -192,7 +202,7 @@ def run_python(python: Path, code: str, *arguments: str) -> str:
 
 
 def make_pair(folder: Path) -> dict[str, str]:
-    """A certificate and its key, as a kubeconfig has them."""
+    """Make a certificate and its key. Return both as base64, by their placeholder in a case's user."""
     files = {"certificate": folder / "cert.pem", "key": folder / "key.pem"}
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x"
     where = ["-keyout", str(files["key"]), "-out", str(files["certificate"])]
@@ -201,7 +211,7 @@ def make_pair(folder: Path) -> dict[str, str]:
 
 
 def try_case(python: Path, loader: str, case: Case, folder: Path, pair: Mapping[str, str]) -> dict[str, Any]:
-    """Whether a loader does with a kubeconfig what kubectl does, or refuses it."""
+    """Let a loader read a case's kubeconfig. Return a row with ``right``: it did what kubectl does, or failed."""
     user = {name: pair.get(value, value) if isinstance(value, str) else value for name, value in case.user.items()}
     places = [_write(folder / "first", "first", case.cluster or {}, user)]
     if case.second:

@@ -1,9 +1,10 @@
-"""How long filter and prioritize take over a real socket: 1, 1,000 and 5,000 node names.
+"""Measure how long filter and prioritize take over a real socket, with 1, 1,000 and 5,000 node names.
 
-Filter is asked about a plain pod and a held member of a gang, prioritize about a plain pod beside a broken rack.
+Filter gets a plain pod and a held member of a gang. Prioritize gets a plain pod while one rack is partly used, so that
+nodes get different scores.
 
-The client is a process of its own with one kept connection and one call after the other, as kube-scheduler's loop is.
-Every call sends the pod as the API server has it. JSON goes to `bench/results/` and to standard output.
+The client is a process of its own. It makes one call after the other on one kept connection, as kube-scheduler does,
+and sends the pod as the API server has it. JSON goes to `bench/results/`, a table to standard output.
 
     python -m bench.latency                 a cluster of 5,000 nodes
     python -m bench.latency --nodes 100     the same names, but a smaller cluster behind them
@@ -47,21 +48,23 @@ _CLUSTER = f"bench-latency-{os.getpid()}"
 
 
 class AnswerError(Exception):
-    """An answer that is not the expected one; measuring it would mean nothing."""
+    """The extender gave an unexpected answer, so that its latency would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of pod; ``passes`` is how many of the offered nodes must be in the answer: all, or none."""
+    """One kind of call that is measured."""
 
     name: str
     pod: JSON
     passes: bool
+    """True if filter must return all nodes for the pod, False if it must return none."""
+
     verb: str = "filter"
 
 
 def make_request(url: str, pod: JSON, names: Sequence[str]) -> bytes:
-    """The bytes of one call as kube-scheduler sends it with nodeCacheCapable."""
+    """Return the bytes of one HTTP request, as kube-scheduler sends it with nodeCacheCapable."""
     body = orjson.dumps({"Pod": pod, "Nodes": None, "NodeNames": names})
     parts = urlsplit(url)
     head = (
@@ -72,7 +75,10 @@ def make_request(url: str, pod: JSON, names: Sequence[str]) -> bytes:
 
 
 def call(connection: socket.socket, request: bytes) -> bytes:
-    """Send one request and return the body of its answer. Raises AnswerError for anything but 200 with a length."""
+    """Send one request and return the body of its answer.
+
+    Raise AnswerError unless the answer has status 200 and a Content-Length.
+    """
     connection.sendall(request)
     received = b""
     while b"\r\n\r\n" not in received:
@@ -98,7 +104,7 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def measure_calls(url: str, request: bytes, calls: int) -> list[float]:
-    """Seconds of each call, sorted, over one connection that is warm."""
+    """Open a connection, warm it up, and return the seconds of each measured call, sorted."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30.0) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -114,7 +120,7 @@ def _time_call(connection: socket.socket, request: bytes) -> float:
 
 
 def check_answer(url: str, case: Case, names: Sequence[str]) -> None:
-    """Raise AnswerError if the extender does not answer a case as it must."""
+    """Raise AnswerError if the extender gives a wrong answer for a case."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30.0) as connection:
         answer = orjson.loads(call(connection, make_request(url, case.pod, names)))
@@ -129,15 +135,16 @@ def check_answer(url: str, case: Case, names: Sequence[str]) -> None:
 
 
 def describe_calls(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p95, p99 and the longest, in milliseconds; ``seconds`` is sorted and not empty."""
+    """Return p50, p95, p99 and maximum in milliseconds. ``seconds`` must be sorted and not empty."""
     marks = {f"p{mark}": percentile(seconds, mark) or 0.0 for mark in (50, 95, 99)} | {"max": seconds[-1]}
     return {f"{name}_ms": round(value * 1000, 3) for name, value in marks.items()}
 
 
 async def make_cases(kubeconfig: Path) -> list[Case]:
-    """A plain pod that is nowhere stored, and the one member of a gang of two, which is held for ever.
+    """Return the cases, after creating the objects that they need.
 
-    The gang asks for a rack, and something runs in one of them.
+    The plain pod comes from a dry run, so it never exists in the cluster. The held member is the only pod of a gang of
+    two that needs one rack, so it is held for ever. Another pod runs in one rack.
     """
     load = Load("latency", "serried", plain=1, gangs=(Gang("pair", 2, RACK),))
     plain = next(pod for gang, pod in pod_objects(load) if not gang)
@@ -162,7 +169,7 @@ def _as_cached(pod: JSON) -> JSON:
 
 
 def measure(address: str, cases: Sequence[Case], calls: int) -> list[dict[str, Any]]:
-    """Every case with every number of names, each in a fresh client process."""
+    """Measure each case with each number of names, each in a new client process. Return the rows of the result."""
     rows = []
     for case in cases:
         url = f"{address}/{case.verb}"
@@ -176,7 +183,7 @@ def measure(address: str, cases: Sequence[Case], calls: int) -> list[dict[str, A
 
 
 def render_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A Markdown table."""
+    """Return the rows as a Markdown table."""
     head = ["| pod | node names | p50, ms | p95, ms | p99, ms |", "|---|---|---|---|---|"]
     marks = ("p50_ms", "p95_ms", "p99_ms")
     cells = ([row["pod"], f"{row['names']:,}", *(f"{row[mark]:.2f}" for mark in marks)] for row in rows)
@@ -184,7 +191,7 @@ def render_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure on a cluster of its own, which is gone afterwards."""
+    """Start a cluster, measure, write the result and remove the cluster. Return 1 if that failed, else 0."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     noise = measure_noise()
@@ -194,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         try:
             cases = asyncio.run(make_cases(cluster.kubeconfig))
-            time.sleep(2.0)  # the extender hears of the gang by its watch
+            time.sleep(2.0)  # until the extender's watch has shown the gang
             rows = measure(cluster.filter_url, cases, options.calls)
         finally:
             cluster.down()

@@ -1,10 +1,10 @@
-"""Whether the links of all pages lead somewhere, and whether their tables are drawn as tables (part of `make lint`).
+"""Check the links and the tables of all Markdown pages (part of `make lint`).
 
-    python -m bench.links      the exit code is 1 if something is wrong
+    python -m bench.links      the exit code is 1 if a page has a problem
 
-A link leads somewhere if it names a file of this repository, and, behind a `#`, a heading of that page as GitHub makes
-anchors of headings. Addresses of other sites are not asked for. A row that stands outside of its table, or has more or
-fewer cells than the table's head, is shown to people as dashes and bars. A row has a bar at each end.
+A link must name a file of this repository. The part behind a `#` must be the anchor that GitHub makes for a heading of
+that page. Links to other sites are not checked. A table row must start and end with a bar, and must have as many cells
+as the head of its table. A row outside of a table is a problem, too: browsers show it as text with bars.
 """
 
 import re
@@ -28,14 +28,16 @@ _NO_ANCHOR = re.compile(r"[^\w\- ]")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong on a page, and in which line, from 1."""
+    """A wrong link or table row on a page."""
 
     line: int
+    """Number of the line, from 1."""
+
     text: str
 
 
 def main() -> int:
-    """Look at all pages; the exit code is 1 if something is wrong."""
+    """Print the problems of all pages. Return 1 if there are any, else 0."""
     paths = sorted({path for pattern in PAGES for path in ROOT.glob(pattern)})
     problems = [(path, problem) for path in paths for problem in check(path)]
     for path, problem in problems:
@@ -44,22 +46,22 @@ def main() -> int:
 
 
 def check(path: Path) -> list[Problem]:
-    """The problems of one page."""
+    """Return the problems of one page."""
     return [*check_links(path), *check_tables(path)]
 
 
 def check_links(path: Path) -> Iterator[Problem]:
-    """The links that lead nowhere."""
+    """Yield a problem for each link whose file or heading does not exist."""
     for token in _parse(path):
         for part in token.children or ():
             target = part.attrs.get("href") or part.attrs.get("src")
-            wrong = _examine(path, str(target)) if target else ""
+            wrong = _check_link(path, str(target)) if target else ""
             if wrong:
                 yield Problem((token.map or [0])[0] + 1, wrong)
 
 
 def check_tables(path: Path) -> Iterator[Problem]:
-    """The rows that are not drawn as such."""
+    """Yield a problem for each table row that browsers do not show as one."""
     tokens = _parse(path)
     drawn = dict(_find_rows(tokens))
     elsewhere = set(_find_lines_of_no_table(tokens))
@@ -77,7 +79,7 @@ def check_tables(path: Path) -> Iterator[Problem]:
 
 
 def _find_rows(tokens: list[Token]) -> Iterator[tuple[int, int]]:
-    """The lines that are drawn as rows, from 0, and how many cells their table's head has."""
+    """Yield the number of each line, from 0, that is a row of a table, with the number of cells of the table's head."""
     width = 0
     for place, token in enumerate(tokens):
         if token.type == "table_open":
@@ -88,7 +90,7 @@ def _find_rows(tokens: list[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _find_lines_of_no_table(tokens: list[Token]) -> Iterator[int]:
-    """The lines below the heads of tables, and those that are shown as they are written."""
+    """Yield the lines, from 0, that look like rows and are none: delimiters below table heads, code and HTML."""
     for token in tokens:
         if token.map and token.type in {"fence", "code_block", "html_block"}:
             yield from range(*token.map)
@@ -97,7 +99,7 @@ def _find_lines_of_no_table(tokens: list[Token]) -> Iterator[int]:
 
 
 def find_anchors(path: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them: a heading that comes again gets `-1`."""
+    """Return the anchors of a page's headings, as GitHub makes them: `-1` is appended to a repeated one."""
     found: set[str] = set()
     tokens = _parse(path)
     for place, token in enumerate(tokens):
@@ -112,8 +114,8 @@ def find_anchors(path: Path) -> set[str]:
     return found
 
 
-def _examine(path: Path, target: str) -> str:
-    """What is wrong with a link; "" if nothing is."""
+def _check_link(path: Path, target: str) -> str:
+    """Return the problem of a link on the page ``path``, "" if there is none."""
     if _ELSEWHERE.match(target):
         return ""
     name, _, anchor = target.partition("#")

@@ -1,6 +1,6 @@
-"""An API server in a process of its own. It lists nodes and pods in pages, and does nothing else.
+"""A stub API server that only lists nodes and pods in pages. It runs in a process of its own.
 
-Its objects are about as large as those of a real cluster: `/debug/cache/diff` is measured with them.
+Its objects are about as large as those of a real cluster. `bench.questions` measures `/debug/cache/diff` with them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ JSON = dict[str, Any]
 
 
 def make_node(index: int, version: str) -> JSON:
-    """A node of 32 CPUs with the images that it has pulled."""
+    """Return a node of 32 CPUs with a list of pulled images and the given resourceVersion."""
     name = f"n{index}"
     images = [
         {"names": [f"registry.example.com/team/{at}@sha256:{at:064x}"], "sizeBytes": 10**8} for at in range(_IMAGES)
@@ -42,7 +42,7 @@ def make_node(index: int, version: str) -> JSON:
 
 
 def make_pod(index: int) -> JSON:
-    """A running pod of one container."""
+    """Return a running pod with one container."""
     name = f"p{index}"
     variables = [{"name": f"VARIABLE_{at}", "value": "value" * 4} for at in range(_VARIABLES)]
     container = {
@@ -64,7 +64,7 @@ def make_pod(index: int) -> JSON:
 
 
 _LISTS: Mapping[str, tuple[int, Callable[[int], JSON]]] = {
-    # Each node has had a heartbeat since: it is compared field by field.
+    # The version differs from the cached one, as after a heartbeat, so nodes are compared field by field.
     "/api/v1/nodes": (NODES, lambda index: make_node(index, "later")),
     "/api/v1/pods": (PODS, make_pod),
 }
@@ -72,12 +72,12 @@ _LISTS: Mapping[str, tuple[int, Callable[[int], JSON]]] = {
 
 @contextmanager
 def serve_lists() -> Iterator[str]:
-    """The server; yields its URL."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=_serve, args=(theirs,), daemon=True)
+    """Run the server while the body runs; yield its URL."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.Process(target=_serve, args=(sender,), daemon=True)
     process.start()
     try:
-        yield f"http://127.0.0.1:{ours.recv()}"
+        yield f"http://127.0.0.1:{receiver.recv()}"
     finally:
         process.terminate()
         process.join()
@@ -104,7 +104,7 @@ async def _answer(request: web.BaseRequest) -> web.Response:
 
 @cache
 def _make_page(path: str, begin: int, limit: int) -> bytes:
-    """One page of a list. Pages are kept: what is measured is who reads them."""
+    """Return one page of a list. Pages are cached, because the client is measured and not the server."""
     count, make = _LISTS[path]
     end = min(count, begin + limit)
     metadata = {"resourceVersion": "1", "continue": str(end) if end < count else ""}

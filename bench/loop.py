@@ -1,8 +1,8 @@
-"""How long filter waits while an odd gang is planned, and how soon the gangs of others are.
+"""Measure how long filter waits while an odd gang is planned, and how long small gangs of another tenant wait.
 
-The extender's core in one process with a live loop: 5,000 nodes, most of them in use, no API server. A probe asks
-filter about a plain pod every few milliseconds; what it waits is what the loop was held, plus the answer itself. Every
-half second a few pods end, and every second a small gang of another tenant comes.
+The extender's core runs in one process with its scheduling loop, 5,000 nodes, most of them in use, and no API server.
+A probe calls filter for a plain pod every few milliseconds; its wait is the time for which the event loop was blocked,
+plus the time of the answer. Every half second a few pods end, and every second another tenant creates a small gang.
 
     python -m bench.loop                 JSON to bench/results/, a table to standard output; milliseconds
     python -m bench.loop --only forecast the cases whose name has this word
@@ -50,90 +50,96 @@ BLOCK = "example.com/block"
 HOST = "kubernetes.io/hostname"
 ODD = GroupKey("odd", "gang")
 _NODES, _RACK_SIZE = 5_000, 100
-_PROBE, _ENDINGS, _SMALL = 0.004, 0.5, 1.0
+_PROBE_INTERVAL, _END_INTERVAL, _SMALL_INTERVAL = 0.004, 0.5, 1.0
+"""Seconds between two filter calls, two rounds of pods that end, and two small gangs."""
+
 _WARM_UP, _SECONDS = 1.0, 8.0
 WANTED_P99, WANTED_LONGEST = 10.0, 100.0
+"""The longest waits of filter that are allowed, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the odd gang looks like; ``come`` puts its objects into the store."""
+    """An odd gang, in a cluster with a number of running pods."""
 
     name: str
-    come: Callable[["Stage"], None]
+    create: Callable[["Stage"], None]
+    """Puts the gang's objects into the stage's Store."""
+
     pods: int = 50_000
 
 
-class NoStatus(ExtenderMetrics):
-    """Hears what the extender has to say, and counts the plans."""
+class PlanCounter(ExtenderMetrics):
+    """Stands in for metrics and status reports: counts plans by outcome, and drops everything else."""
 
     def __init__(self) -> None:
         super().__init__()
         self.plans: Counter[str] = Counter()
 
     def planned(self, outcome: str, seconds: float) -> None:  # noqa: ARG002
-        """A plan was made or refused."""
+        """Count a plan by its outcome."""
         self.plans[outcome] += 1
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
-        """No condition is written."""
+        """Write no condition."""
 
     def describe_hold(self, group: GroupKey) -> str:
-        """As long as what a held pod is told."""
+        """Return a text about as long as the real one."""
         return f"Serried holds this pod for its gang: job/{group.name} ({group}) waits: NoDomainFits"
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
-        """Nothing is listened to."""
+        """Send no event."""
 
     def report_preemption(self, group: GroupKey, text: str) -> None:
-        """Nothing is listened to."""
+        """Send no event."""
 
     def report_victim(self, victim: Victim, text: str) -> None:
-        """Nothing is listened to."""
+        """Send no event."""
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """No condition is written."""
+        """Write no condition."""
 
     async def unmark_preempted(self, group: GroupKey) -> None:
-        """No condition was written."""
+        """Write no condition."""
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """No gang is broken."""
+        """Send no event."""
 
 
-class Silent:
-    """An API server that never answers."""
+class SilentClient:
+    """Stands in for ApiClient: requests to the API server never return."""
 
     async def patch_merge(self, *_: object, **__: object) -> dict[str, Any]:
-        """A nomination."""
+        """Wait for ever, where the extender would nominate a node."""
         return await asyncio.Future()
 
 
-class Plans(Records):
-    """Records that nobody writes. ``begun`` are the groups that have a plan."""
+class UnwrittenRecords(Records):
+    """Records of binding cycles that are never written to the API server."""
 
     def __init__(self, client: ApiClient) -> None:
         super().__init__(client, "v1", "bench")
-        self.begun: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
+        self.planned: dict[GroupKey, asyncio.Event] = defaultdict(asyncio.Event)
+        """By group: set once the group has a plan."""
 
     def check_size(self, group: PodGroup, reservation: Reservation) -> None:
-        """Asked of each plan without victims before its members are tried."""
+        """Note that the group has a plan. The extender calls this for each plan without victims, before it is tried."""
         super().check_size(group, reservation)
-        self.begun[reservation.group].set()
+        self.planned[reservation.group].set()
 
 
 class Stage:
-    """The parts of an extender around one Store. Cycles are begun, and stay as they are."""
+    """The core of an extender around one Store. Binding cycles begin and never end, because no request returns."""
 
     def __init__(self) -> None:
-        self.heard = NoStatus()
+        self.reporter = PlanCounter()
         self.store = Store(["serried"], ended=EndedMembers.KEEP_SLOTS, rules=RULES)
         term = Term(lambda: True)
-        client = cast("ApiClient", Silent())
-        self.records = Plans(client)
+        client = cast("ApiClient", SilentClient())
+        self.records = UnwrittenRecords(client)
         self.core = Core(
             client,
-            Context(self.store, term, self.heard, self.heard, Options(), asyncio.get_running_loop().time),
+            Context(self.store, term, self.reporter, self.reporter, Options(), asyncio.get_running_loop().time),
             self.records,
         )
         term.active = True
@@ -141,7 +147,10 @@ class Stage:
         self.service.synced = True
 
     def fill(self, pods: int) -> None:
-        """Nodes with 32 CPUs in racks and blocks; pods use 20 of each, every other one has a deadline."""
+        """Add 5,000 nodes of 32 CPUs in racks and blocks, and pods that use 20 CPUs of each node.
+
+        Every other pod has an activeDeadlineSeconds, so that forecasts know its end.
+        """
         for index in range(_NODES):
             rack = index // _RACK_SIZE
             built = node(f"n{index}").rack(f"rack-{rack}").label(BLOCK, f"block-{rack // 5}").label(HOST, f"n{index}")
@@ -155,12 +164,12 @@ class Stage:
             self.store.put_pod(_with_end(bound, now, lifetime))
 
     def add_gang(self, key: GroupKey, shapes: Sequence[Shape], topology_key: str | None = None) -> None:
-        """A gang with a member of each shape."""
+        """Add a gang with one member for each shape."""
         self.store.put_group(PodGroup(key, f"uid-{key}", Policy(len(shapes)), topology_key=topology_key))
         self.add_members(key, shapes)
 
     def add_members(self, key: GroupKey, shapes: Sequence[Shape]) -> None:
-        """Its pods."""
+        """Add the pods of a gang, one for each shape."""
         for index, shape in enumerate(shapes):
             name = f"{key.name}-{index}"
             self.store.put_pod(Pod(key.namespace, name, f"{key}-{name}", shape, "serried", group=key, index=index))
@@ -168,14 +177,20 @@ class Stage:
 
 @dataclass(slots=True)
 class Run:
-    """What one run has shown, in milliseconds."""
+    """The figures of one run. Times are milliseconds."""
 
     waits: list[float] = field(default_factory=list)
+    """The wait of each filter call."""
+
     small: list[float] = field(default_factory=list)
+    """The time from creation to plan of each small gang."""
+
     plans: dict[str, int] = field(default_factory=dict)
+    """The number of plans by outcome."""
 
 
 def _with_end(bound: Pod, now: int, lifetime: int | None) -> Pod:
+    """Return the pod as started at ``now`` with a deadline ``lifetime`` seconds later; without one if it is None."""
     return Pod(
         bound.namespace,
         bound.name,
@@ -196,12 +211,12 @@ def _shapes(kinds: int, members: int, cpu: int) -> list[Shape]:
 
 
 def mixed(kinds: int, members: int, cpu: int, topology_key: str | None) -> Callable[[Stage], None]:
-    """A gang of so many shapes."""
+    """Return the `create` of a case: a gang with ``kinds`` different shapes of about ``cpu`` millicores."""
     return lambda stage: stage.add_gang(ODD, _shapes(kinds, members, cpu), topology_key)
 
 
 def local(stage: Stage) -> None:
-    """A hundred members, each with a volume on a node of its own; on one of these there is no room."""
+    """Create a gang of 100 members that each need another node, as with local volumes. One of these nodes is full."""
     shapes = []
     for index in range(100):
         terms = (NodeSelectorTerm((Requirement(HOST, "In", (f"n{index * 7}",)),)),)
@@ -210,7 +225,7 @@ def local(stage: Stage) -> None:
 
 
 def tree(stage: Stage) -> None:
-    """Twenty groups of forty members in two shapes, a rack each, all in one block."""
+    """Create a tree of twenty groups of forty members in two shapes. Each group needs one rack, all need one block."""
     top = composite("top").namespace(ODD.namespace).gang(20).topology(BLOCK)
     stage.store.put_composite(top.value())
     for place in range(20):
@@ -220,7 +235,7 @@ def tree(stage: Stage) -> None:
 
 
 def excluded(stage: Stage) -> None:
-    """A thousand members, and one node that the scheduler has refused for all of them."""
+    """Create a gang of 1,000 members of one shape, for which kube-scheduler has rejected one node."""
     shapes = _shapes(1, 1_000, 11_000)
     gang = GroupState(stage.core.clock())
     gang.refusals.refuse(shapes[0], "n7", stage.store)
@@ -229,18 +244,18 @@ def excluded(stage: Stage) -> None:
 
 
 def flood(shapes: int) -> Callable[[Stage], None]:
-    """Ten thousand gangs of one namespace that fit in no rack, in so many shapes."""
+    """Return the `create` of a case: 10,000 gangs of one namespace that fit in no rack, with ``shapes`` shapes."""
 
-    def come(stage: Stage) -> None:
+    def create(stage: Stage) -> None:
         for number in range(10_000):
             pair = [Shape((("cpu", 30_000 + number % shapes), ("pods", 1)))] * 2
             stage.add_gang(GroupKey(ODD.namespace, f"flood-{number}"), pair, RACK)
 
-    return come
+    return create
 
 
 def choosy(stage: Stage) -> None:
-    """A hundred members, each with a thousand selectors of its own that no node meets."""
+    """Create a gang of 100 members, each with a thousand node selector terms of its own that match no node."""
     shapes = []
     for index in range(100):
         wanted = (Requirement("none", "Exists"), *(Requirement(RACK, "In", (f"no-{index}-{n}",)) for n in range(1_000)))
@@ -273,7 +288,7 @@ CASES = (
 
 
 async def watch(case: Case) -> Run:
-    """Let the odd gang come, and see how the others do."""
+    """Run an extender for 8 s after the odd gang was created. Return the waits of filter calls and small gangs."""
     stage, run = Stage(), Run()
     stage.fill(case.pods)
     gc.collect()
@@ -282,17 +297,17 @@ async def watch(case: Case) -> Run:
     stage.store.dirty.clear_groups()
     async with run_beside(stage, run):
         await probe(stage, Run(), _WARM_UP)
-        case.come(stage)
+        case.create(stage)
         stage.core.groups.wake()
         await probe(stage, run, _SECONDS)
-    run.plans = dict(stage.heard.plans)
+    run.plans = dict(stage.reporter.plans)
     return run
 
 
 @asynccontextmanager
 async def run_beside(stage: Stage, run: Run) -> AsyncIterator[None]:
-    """The loop that plans, pods that end, and small gangs that come."""
-    tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _send_small(stage, run))]
+    """While the body runs: run the scheduling loop, end pods, and create small gangs."""
+    tasks = [asyncio.create_task(each) for each in (stage.core.loop.run(), _end_pods(stage), _create_small(stage, run))]
     yield
     for task in tasks:
         task.cancel()
@@ -301,35 +316,35 @@ async def run_beside(stage: Stage, run: Run) -> AsyncIterator[None]:
 
 
 async def probe(stage: Stage, run: Run, seconds: float) -> None:
-    """Ask filter about a plain pod every few milliseconds."""
+    """Call filter for a plain pod every few milliseconds, and add the waits to ``run``."""
     plain = Pod("load", "plain", "plain", Shape((("cpu", 1), ("pods", 1))), "serried")
     end = time.perf_counter() + seconds
     while (begun := time.perf_counter()) < end:
-        await asyncio.sleep(_PROBE)
+        await asyncio.sleep(_PROBE_INTERVAL)
         stage.service.filter(plain, ["n1"])
-        run.waits.append((time.perf_counter() - begun - _PROBE) * 1000)
+        run.waits.append((time.perf_counter() - begun - _PROBE_INTERVAL) * 1000)
 
 
 async def _end_pods(stage: Stage) -> None:
     for turn in range(1_000_000):
-        await asyncio.sleep(_ENDINGS)
+        await asyncio.sleep(_END_INTERVAL)
         for uid in [f"p{turn + _NODES * layer}" for layer in range(10)]:
             stage.store.drop_pod(uid)
         stage.core.groups.wake()
 
 
-async def _send_small(stage: Stage, run: Run) -> None:
+async def _create_small(stage: Stage, run: Run) -> None:
     for turn in range(1_000_000):
-        await asyncio.sleep(_SMALL)
+        await asyncio.sleep(_SMALL_INTERVAL)
         key, begun = GroupKey("other", f"small-{turn}"), time.perf_counter()
         stage.add_gang(key, _shapes(1, 4, 1_000))
         stage.core.groups.wake()
-        await stage.records.begun[key].wait()
+        await stage.records.planned[key].wait()
         run.small.append((time.perf_counter() - begun) * 1000)
 
 
 def measure(case: Case, runs: int) -> dict[str, Any]:
-    """The medians over some runs, and the plans of the last."""
+    """Return the row of a case: medians over some runs, and the plans of the last run."""
     found: list[Run] = []
     for _ in range(runs):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -352,11 +367,11 @@ def _median(runs: Sequence[Run], read: Callable[[Run], float | None]) -> float |
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every case; the exit code is 1 if filter waited too long in one."""
+    """Measure every case and write the result. Return 1 if filter waited too long in one, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.loop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=3, help="of each case; medians are told")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each case, for medians")
     parser.add_argument("--only", default="", help="cases with this in their name")
     parser.add_argument("--name", default="loop", help="how the file's name begins")
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")

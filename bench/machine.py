@@ -1,4 +1,4 @@
-"""What the numbers were measured on, and whether it was quiet."""
+"""Describe the machine of a measurement, and measure its speed and the load by other work."""
 
 import os
 import platform
@@ -9,14 +9,13 @@ from typing import Any
 from bench.load.usage import read_usage
 
 QUIET = 0.15
-"""The share of all cores that other work may take before a measurement is called disturbed."""
-
+"""The share of all cores that other work may take; above it a measurement is called disturbed."""
 
 _SPEED_STEPS = 1_000_000
 
 
 def describe_machine() -> dict[str, Any]:
-    """Cores, memory, processor, Python."""
+    """Return the JSON object about the machine in a result: cores, memory, processor, kernel and Python."""
     return {
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -27,14 +26,17 @@ def describe_machine() -> dict[str, Any]:
 
 
 def measure_noise(seconds: float = 1.0) -> float:
-    """The share of all cores that is busy now, while we do nothing."""
+    """Sleep for some seconds, and return the share of all cores that other processes used meanwhile, from 0 to 1."""
     before, begun = read_usage({}), time.monotonic()
     time.sleep(seconds)
     return (read_usage({}).busy - before.busy) / (time.monotonic() - begun) / (os.cpu_count() or 1)
 
 
 def measure_speed() -> float:
-    """Milliseconds for work that is always the same: of two rows with other values the machine was not as fast."""
+    """Return the CPU milliseconds of a fixed computation.
+
+    Two rows of a result can only be compared if the machine was about as fast in both.
+    """
     begun = time.process_time()
     sum(number * number for number in range(_SPEED_STEPS))
     return (time.process_time() - begun) * 1000

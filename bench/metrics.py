@@ -1,9 +1,9 @@
-"""The tables of the page on metrics, `docs/metrics.md`, as the processes register them (`serried.ops.metrics`).
+"""Generate the tables of the page on metrics, `docs/metrics.md`, from the registered metrics (`serried.ops.metrics`).
 
-    python -m bench.metrics            prints it
+    python -m bench.metrics            prints the page
     python -m bench.metrics --write    writes the page
 
-Unit and alert of a metric stand here; the text around the tables stands in the page. A test compares the page with the
+Units and alerts are written in this module, the text around the tables in the page. A test compares the page with the
 metrics.
 """
 
@@ -19,34 +19,34 @@ from serried.ops.metrics import MAX_NAMESPACES, OTHERS, ControllerMetrics, Exten
 PAGE = ROOT / "docs" / "metrics.md"
 
 RUNBOOK = "https://github.com/serried/serried/blob/main/docs/troubleshooting.md"
-"""Where each alert leads, with the heading that says what to do."""
+"""The page that alerts link to; an alert appends the anchor of a heading."""
 
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 
 OUR_PREFIX = "serried_"
-"""With this begin the metrics that the Prometheus client does not bring along."""
+"""Prefix of Serried's own metrics. The Prometheus client adds others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric as a process registers it."""
+    """One metric in the registry of a process."""
 
     name: str
-    """With the suffix `_total` of a counter, as it is scraped."""
+    """The name as it is scraped: that of a counter ends with `_total`."""
 
     type: str
     labels: tuple[str, ...]
     text: str
-    """Its help text."""
+    """The help text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What only the page says of a metric."""
+    """The cells of a metric's row that the registry does not have."""
 
     unit: str
     alert: str = ""
-    """When to alert. Only metrics of the Prometheus client may have none."""
+    """The condition to alert on. Only metrics of the Prometheus client may have none."""
 
     more: str = ""
     """Sentences after the help text: links, and numbers that change with the code."""
@@ -56,7 +56,7 @@ _OF_NAMESPACES = (
     f"At most {MAX_NAMESPACES} namespaces have their own series, the others share `{OTHERS}`."
     " One that was quiet for a day gives its series away. The Prometheus operator sets a label `namespace` of its own."
 )
-"""Said once, of the first of these metrics."""
+"""Text about all metrics by namespace, shown only in the row of the first one."""
 
 REMARKS: Mapping[str, Remark] = {
     "serried_watch_restarts_total": Remark(
@@ -175,12 +175,12 @@ REMARKS: Mapping[str, Remark] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page, or write it."""
+    """Print the page, or write it with ``--write``."""
     return offer_page(PAGE, render, arguments, program="python -m bench.metrics", about=__doc__ or "")
 
 
 def render() -> str:
-    """The page: between the markers the tables of today, around them what is written there."""
+    """Return the page with new tables between its markers. Raise ValueError if a marker is missing."""
     before, begin, rest = PAGE.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -199,9 +199,9 @@ def _render_tables() -> Iterator[str]:
 
 
 def list_metrics(registry: CollectorRegistry) -> list[Metric]:
-    """The metrics of a registry, in the order in which they were registered."""
+    """Return the metrics of a registry in the order of registration."""
     found = []
-    for collector in registry._collector_to_names:  # noqa: SLF001 - it says nowhere else which labels are declared
+    for collector in registry._collector_to_names:  # noqa: SLF001 - the registry has no public list of labels
         for family in collector.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
             seen = {label: None for sample in family.samples for label in sample.labels if label != "le"}

@@ -1,9 +1,10 @@
-"""What the live page costs: bytes for its readers, and time for filter.
+"""Measure the cost of the live page: the bytes that its readers get, and how long filter waits meanwhile.
 
-The extender's core in one process over 5,000 nodes and 1,000 gangs, no API server; the page's stream on a real socket,
-its readers in processes of their own. Every second a hundred plain pods end and come elsewhere, and twenty gangs
-change how they stand. A probe asks filter about a plain pod every few milliseconds; what it waits is what the loop was
-held, plus the answer itself. Where a Chromium is found, one shows the page, and tells its longest tasks.
+The extender's core runs in one process with 5,000 nodes and 1,000 gangs, and no API server. The page's stream is served
+on a real socket to readers in other processes. Every second a hundred plain pods end and others start, and twenty gangs
+change between running and waiting. A probe calls filter for a plain pod every few milliseconds; its wait is the time
+for which the event loop was blocked, plus the time of the answer. If a Chromium is installed, it shows the page, and
+the result has the longest tasks of its main thread.
 
     python -m bench.page                 JSON to bench/results/, a table to standard output; milliseconds
 """
@@ -45,13 +46,19 @@ from tests.support.browser import find_chromium, open_browser, open_page
 from tests.support.builders import RACK
 
 _PODS, _GANGS, _SIZE = 20_000, 1_000, 8
-_PROBE = 0.004
+_PROBE_INTERVAL = 0.004
 _TURN, _PODS_A_TURN, _GANGS_A_TURN = 0.1, 10, 2
+"""Seconds between two turns of changes, and the pods and gangs that change in each turn."""
+
 _WARM_UP, _SECONDS = 1.0, 9.0
 READERS = (0, 3)
+"""The numbers of readers that are measured."""
+
 _SMALL = Shape((("cpu", 1_000), ("pods", 1)))
 _FINISH = b'"complete":true'
-_WATCH_TASKS = (
+"""The last bytes of the whole state in the stream; changes follow."""
+
+_OBSERVE_TASKS = (
     "globalThis.tasks = []; new PerformanceObserver((list) => tasks.push(...list.getEntries()"
     ".map((task) => task.duration))).observe({type: 'longtask'})"
 )
@@ -59,22 +66,23 @@ _WATCH_TASKS = (
 
 @dataclass(slots=True)
 class Run:
-    """What one run has shown. Times are milliseconds."""
+    """The figures of one run."""
 
     waits: list[float] = field(default_factory=list)
+    """The wait of each filter call, in milliseconds."""
 
     first_bytes: list[int] = field(default_factory=list)
-    """The whole state, for each reader."""
+    """By reader: the bytes of the whole state, which the stream begins with."""
 
     first_ms: list[float] = field(default_factory=list)
-    """From the request to the end of the whole state."""
+    """By reader: the milliseconds from the request to the end of the whole state."""
 
     bytes_a_second: list[float] = field(default_factory=list)
-    """What came after it."""
+    """By reader: the bytes per second of the changes that follow."""
 
 
 class Town:
-    """A full cluster whose gangs run or wait, and change."""
+    """A full cluster with gangs that run or wait, and the broadcast of its live page. `churn` makes changes."""
 
     def __init__(self) -> None:
         self.stage = Stage()
@@ -86,10 +94,10 @@ class Town:
             topology_key = (RACK, BLOCK, None)[number % 3]
             self.stage.store.put_group(PodGroup(key, f"uid-{key}", Policy(_SIZE), topology_key=topology_key))
             self.stage.core.groups.states[key] = GroupState(self.stage.core.clock())
-            self._put(number, key, running=number % 10 > 0)
+            self._put_gang(number, key, running=number % 10 > 0)
         self.broadcast = Broadcast(lambda: Sketch(self.stage.core, self.decisions), {"version": "bench"})
 
-    def _put(self, number: int, key: GroupKey, *, running: bool) -> None:
+    def _put_gang(self, number: int, key: GroupKey, *, running: bool) -> None:
         for index in range(_SIZE):
             name = f"{key.name}-{index}"
             at = f"n{number // 10 * 50 + index}" if running else ""
@@ -102,19 +110,19 @@ class Town:
         self.decisions.append(Said(write_time(time.time()), key, verdict.reason.value, render(verdict)))
 
     async def churn(self) -> None:
-        """Let pods and gangs change until cancelled."""
+        """Change pods and gangs in each turn, until cancelled."""
         while True:
             await asyncio.sleep(_TURN)
             self._turn += 1
             for each in range(_PODS_A_TURN):
-                self._move((self._turn * _PODS_A_TURN + each) * 13 % _PODS)
+                self._replace_pod((self._turn * _PODS_A_TURN + each) * 13 % _PODS)
             for each in range(_GANGS_A_TURN):
                 number = (self._turn * _GANGS_A_TURN + each) * 7 % _GANGS
                 key = GroupKey(f"team-{number % 20}", f"gang-{number:04}")
                 state = self.stage.core.groups.states[key].verdict
-                self._put(number, key, running=state is not None and state.reason is not Reason.SCHEDULED)
+                self._put_gang(number, key, running=state is not None and state.reason is not Reason.SCHEDULED)
 
-    def _move(self, index: int) -> None:
+    def _replace_pod(self, index: int) -> None:
         pod = self.stage.store.pods[f"p{index}"]
         node = f"n{(index + self._turn) % len(self.stage.store.nodes)}"
         self.stage.store.drop_pod(pod.uid)
@@ -122,7 +130,10 @@ class Town:
 
 
 def read_stream(port: int, seconds: float, pipe: Connection) -> None:
-    """One reader, in a process of its own: bytes and milliseconds of the whole state, then bytes a second after it."""
+    """Read the stream for some seconds, in a process of its own.
+
+    Send bytes and milliseconds of the whole state through the pipe, and at the end the bytes per second after it.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=60.0) as connection:
         begun, first, tail = time.time(), 0, b""
         connection.sendall(b"GET /debug/stream HTTP/1.1\r\nHost: bench\r\n\r\n")
@@ -143,7 +154,7 @@ def read_stream(port: int, seconds: float, pipe: Connection) -> None:
 
 @asynccontextmanager
 async def serving(town: Town) -> AsyncIterator[int]:
-    """The port of the page, while the body runs."""
+    """Serve the page while the body runs; yield the port."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = FastAPI()
     app.include_router(live_routes(town.broadcast))
@@ -156,7 +167,7 @@ async def serving(town: Town) -> AsyncIterator[int]:
 
 
 async def watch(readers: int) -> Run:
-    """So many readers for a while, and what filter waits meanwhile."""
+    """Run a number of readers for some seconds, and return their figures and the waits of filter."""
     town, run = Town(), Run()
     gc.collect()
     gc.freeze()  # as the extender does with its caches
@@ -184,17 +195,21 @@ async def watch(readers: int) -> Run:
 
 
 async def probe(town: Town, run: Run, seconds: float) -> None:
-    """Ask filter again and again."""
+    """Call filter for a plain pod every few milliseconds, and add the waits to ``run``."""
     plain = Pod("load", "plain", "plain", Shape((("cpu", 1), ("pods", 1))), "serried")
     end = time.perf_counter() + seconds
     while (begun := time.perf_counter()) < end:
-        await asyncio.sleep(_PROBE)
+        await asyncio.sleep(_PROBE_INTERVAL)
         town.stage.service.filter(plain, ["n1"])
-        run.waits.append((time.perf_counter() - begun - _PROBE) * 1000)
+        run.waits.append((time.perf_counter() - begun - _PROBE_INTERVAL) * 1000)
 
 
-async def show() -> dict[str, Any]:
-    """A browser with the page: how many tasks held it for more than 50 ms once it had the state, and the longest."""
+async def measure_browser() -> dict[str, Any]:
+    """Show the page in a browser for some seconds.
+
+    Return the number of tasks that blocked the browser's main thread for more than 50 ms after the whole state had
+    arrived, and the longest of them in milliseconds.
+    """
     town = Town()
     churn = asyncio.create_task(town.churn())
     async with (
@@ -202,7 +217,7 @@ async def show() -> dict[str, Any]:
         open_browser() as browser,
         open_page(browser, f"http://127.0.0.1:{port}/debug/") as (page, _),
     ):
-        await page.evaluate(_WATCH_TASKS)
+        await page.evaluate(_OBSERVE_TASKS)
         await asyncio.sleep(_SECONDS)
         tasks: list[float] = await page.evaluate("tasks")
     churn.cancel()
@@ -211,7 +226,7 @@ async def show() -> dict[str, Any]:
 
 
 def measure(readers: int, runs: int) -> dict[str, Any]:
-    """The medians over some runs."""
+    """Return the row for a number of readers: medians over some runs."""
     found: list[Run] = []
     for _ in range(runs):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -233,11 +248,11 @@ def _median(values: Sequence[float]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure with each number of readers, and in a browser if there is one."""
+    """Measure with each number of readers, and in a browser if one is installed; write the result."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.page", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=3, help="with each number of readers; medians are told")
+    parser.add_argument("--runs", type=int, default=3, help="runs with each number of readers, for medians")
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the result")
     options = parser.parse_args(arguments)
@@ -250,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = {**describe_machine(), "busy_with_other_work_before": round(noise, 2), "runs": options.runs}
     result = {"date": options.date, "machine": machine, "nodes": 5_000, "gangs": _GANGS, "rows": rows}
     if find_chromium():
-        result["browser"] = asyncio.run(show())
+        result["browser"] = asyncio.run(measure_browser())
         print(result["browser"], file=sys.stderr)
     path: Path = options.results / f"page-{options.date}.json"
     path.write_text(json.dumps(result, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""The picture of the live page that README shows: a town of gangs in a real Chromium.
+"""Make the picture of the live page in README: a screenshot by Chromium of an example cluster.
 
 python -m bench.picture                 writes docs/images/page.png
 """
@@ -14,8 +14,8 @@ PICTURE = Path(__file__).parents[1] / "docs" / "images" / "page.png"
 _WIDTH, _HEIGHT = 1280, 830
 
 
-async def take() -> None:
-    """Write the picture."""
+async def write_screenshot() -> None:
+    """Write the picture. Raise RuntimeError if no browser is installed."""
     world = make_world()
     await Town(world).settle()
     async with (
@@ -29,9 +29,9 @@ async def take() -> None:
 
 
 def main() -> int:
-    """Take it; the exit code is 1 where there is no browser."""
+    """Write the picture. Return 1 if no browser is installed, else 0."""
     try:
-        asyncio.run(take())
+        asyncio.run(write_screenshot())
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,9 @@
-"""How long one plan takes: the first of its class, and later ones after a few changes; and how gangs are split.
+"""Measure how long one plan takes, and how well large gangs are split over racks.
 
-A gang that no block holds is split over blocks and racks: in one pass, by the planner with its bounded search, and with
-a search without bound.
+Plans: the first plan for members of a shape, and later plans, each after some nodes have changed.
+
+Splits: a gang that is too large for one block is split over blocks and racks. Compared are one pass without search, the
+planner's bounded search, and a search without bound, which finds the fewest racks.
 
 python -m bench.planner           JSON to bench/results/, a table to standard output; milliseconds
 python -m bench.planner --quick   the small cases only
@@ -37,17 +39,20 @@ _CHANGES = 64
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A gang and a cluster; ``wanted`` is the first plan's bound in milliseconds, None without one."""
+    """The sizes of a gang and of a cluster."""
 
     members: int
     nodes: int
     racks: int
     wanted: float | None = None
+    """The longest time in milliseconds that is allowed for the first plan; None if there is no bound."""
+
     clusters: int = 5
+    """The number of new clusters in which a first plan is measured."""
 
     @property
     def name(self) -> str:
-        """For tables and files."""
+        """Name of the case in tables and results."""
         return f"{self.members:,} members, {self.nodes:,} nodes, {self.racks:,} racks"
 
 
@@ -59,7 +64,7 @@ CASES = (
 
 
 def build_store(case: Case) -> Store:
-    """A cluster of nodes with 64 CPUs, in racks, ten racks a block, each node up to a quarter full."""
+    """Return a Store with nodes of 64 CPUs in racks, ten racks in a block. Pods use 0 to 15 CPUs of each node."""
     store = Store(["serried"], rules=RULES)
     for index in range(case.nodes):
         rack = index % case.racks
@@ -71,20 +76,20 @@ def build_store(case: Case) -> Store:
 
 
 def build_members(count: int, shapes: Sequence[Shape]) -> list[Pod]:
-    """Members that take turns in their shapes."""
+    """Return ``count`` members, which have the shapes in turn."""
     return [Pod("default", f"p-{i}", f"uid-{i}", shapes[i % len(shapes)], index=i) for i in range(count)]
 
 
 def build_tree(members: Sequence[Pod], groups: int) -> PlanRequest:
-    """The members in so many groups of equal size."""
+    """Return the request for a tree in one block: ``groups`` groups of equal size, each in one rack."""
     size = len(members) // groups
     shares = [tuple(members[place * size : (place + 1) * size]) for place in range(groups)]
     parts = tuple(PlanRequest(share, size, RACK, name=f"group-{place}") for place, share in enumerate(shares))
     return PlanRequest(tuple(members), size * groups, BLOCK, name="root", parts=parts, wanted=groups)
 
 
-def list_asks(case: Case) -> dict[str, PlanRequest]:
-    """The questions that are measured, by name."""
+def list_requests(case: Case) -> dict[str, PlanRequest]:
+    """Return the requests that are measured, by name."""
     one, two, large, larger = (pod("p").cpu(cpu).memory("1Gi").value().shape for cpu in (1, 2, 52, 56))
     members, mixed = build_members(case.members, [one]), build_members(case.members // 2, [one, two])
     split, split_mixed = build_members(case.members, [large]), build_members(case.members, [large, larger])
@@ -99,14 +104,17 @@ def list_asks(case: Case) -> dict[str, PlanRequest]:
     }
 
 
-def measure(case: Case, ask: PlanRequest) -> dict[str, float]:
-    """The first plan of its class, the median of some clusters; and of later ones, each after nodes have changed."""
+def measure(case: Case, request: PlanRequest) -> dict[str, float]:
+    """Return the median milliseconds of first plans, each in a new cluster, and of later plans in the last cluster.
+
+    Before each later plan the pods of `_CHANGES` nodes change.
+    """
     first = []
     for _ in range(case.clusters):
         store = build_store(case)
         gc.collect()
         gc.freeze()  # as the extender does with its caches
-        solve: Callable[[], Plan] = partial(_solve, store, ask)
+        solve: Callable[[], Plan] = partial(_solve, store, request)
         first.append(_time(solve))
         gc.unfreeze()
     later = []
@@ -118,8 +126,8 @@ def measure(case: Case, ask: PlanRequest) -> dict[str, float]:
     return {"first": round(statistics.median(first), 2), "later": round(statistics.median(later), 2)}
 
 
-def _solve(store: Store, ask: PlanRequest) -> Plan:
-    found = plan_group(store.snapshots.take(0, ()), ask, store.capacity)
+def _solve(store: Store, request: PlanRequest) -> Plan:
+    found = plan_group(store.snapshots.take(0, ()), request, store.capacity)
     if not isinstance(found, Plan):
         raise SystemExit(f"refused: {found}")
     return found
@@ -133,24 +141,36 @@ def _time(solve: Callable[[], Plan]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Gangs that are too large for a block: the mean number of racks and the mean time, each for the three ways."""
+    """How gangs of one size are split over clusters of one size, as means over `_DRAWS` random clusters."""
 
     blocks: int
     racks: int
+    """Racks in each block."""
+
     nodes: int
+    """Nodes in each rack."""
+
     members: int
     racks_used: tuple[float, ...]
+    """The number of racks, for each search of `_SEARCH_STEPS`."""
+
     milliseconds: tuple[float, ...]
+    """The time of the split, for each search of `_SEARCH_STEPS`."""
 
 
 _SPLITS = ((3, 4, 20, 150), (10, 10, 20, 1_000), (10, 10, 100, 4_000), (30, 10, 20, 1_000), (100, 10, 100, 4_096))
-_WAYS = (0, MAX_STEPS, 10_000_000)
+_SEARCH_STEPS = (0, MAX_STEPS, 10_000_000)
+"""The bounds of the compared searches: one pass, the planner's bound, and practically none."""
+
 _DRAWS = 10
 
 
 def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
-    """Blocks of racks of nodes, each with 0 to 8 slots at random. The fewest blocks are the same in all ways."""
-    used, spent = [0] * len(_WAYS), [0.0] * len(_WAYS)
+    """Return how a gang is split over nodes with 0 to 8 slots at random.
+
+    All searches use the fewest blocks, so only the number of racks differs.
+    """
+    used, spent = [0] * len(_SEARCH_STEPS), [0.0] * len(_SEARCH_STEPS)
     for seed in range(_DRAWS):
         source = random.Random(seed)
         rooms: dict[Path, int] = {
@@ -158,11 +178,11 @@ def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
             for block in range(blocks)
             for rack in range(racks)
         }
-        for way, steps in enumerate(_WAYS):
+        for search, steps in enumerate(_SEARCH_STEPS):
             begun = time.perf_counter()
             shares = distribute(members, rooms, steps)
-            spent[way] += (time.perf_counter() - begun) * 1000
-            used[way] += sum(_count_racks(rooms, block, share) for share, block in shares)
+            spent[search] += (time.perf_counter() - begun) * 1000
+            used[search] += sum(_count_racks(rooms, block, share) for share, block in shares)
     racks_used, milliseconds = (tuple(round(sum_ / _DRAWS, 2) for sum_ in sums) for sums in (used, spent))
     return Split(blocks, racks, nodes, members, racks_used, milliseconds)
 
@@ -172,7 +192,7 @@ def _count_racks(rooms: Mapping[Path, int], block: str, share: int) -> int:
 
 
 def print_splits() -> list[Split]:
-    """Measure and print all of them."""
+    """Measure all splits, print their table and return them."""
     print("\n| blocks of racks of nodes, members | racks: one pass | as planned | fewest | ms | ms | ms |")
     print("|---|---|---|---|---|---|---|")
     found = [measure_split(*sizes) for sizes in _SPLITS]
@@ -183,7 +203,7 @@ def print_splits() -> list[Split]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every case; the exit code is 1 if one is over its bound."""
+    """Measure every case and all splits, and write the result. Return 1 if a first plan took too long, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.planner", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -194,9 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     noise, rows, missed = measure_noise(), [], []
     print(f"| gang and cluster | question | first plan, ms | after {_CHANGES} changes, ms |\n|---|---|---|---|")
     for case in CASES[:2] if options.quick else CASES:
-        for name, ask in list_asks(case).items():
-            found = measure(case, ask)
-            wanted = None if ask.parts else case.wanted
+        for name, request in list_requests(case).items():
+            found = measure(case, request)
+            wanted = None if request.parts else case.wanted
             rows.append({"case": case.name, "question": name, "wanted": wanted, **found})
             print(f"| {case.name} | {name} | {found['first']} | {found['later']} |", flush=True)
             if wanted is not None and found["first"] > wanted:

@@ -1,16 +1,16 @@
-"""The files of a release, but for the image: `make release-dry` makes them all without a registry.
+"""Make the files of a release, except the images. `make release-dry` makes them without a registry.
 
 python -m bench.publish                    wheels, chart, plugin, bill of materials, notes and sums in build/release
-python -m bench.publish notes              what the notes say
-python -m bench.publish date               gives what CHANGELOG.md calls unreleased the version and the day
-python -m bench.publish check v0.2.0 ghcr.io/serried    whether this tag can be released to this registry
+python -m bench.publish notes              prints the release notes
+python -m bench.publish date               moves the section Unreleased of CHANGELOG.md to the version, dated today
+python -m bench.publish check v0.2.0 ghcr.io/serried    checks that this tag can be released to this registry
 
-The plugin of kubectl is an archive of the commands with all they need, the same for all machines, and a manifest for
-krew that names its address: RELEASE_URL, from where the files of this release can be had. The same commit gives the
-same files, so a second try of a release changes none.
+The plugin for kubectl is an archive of the commands with their dependencies, the same for all platforms, and a manifest
+for krew. The manifest names the archive's address, below RELEASE_URL if that is set. The same commit gives the same
+bytes, so a second try of a release changes no file.
 
-The version is that of `serried/__init__.py`. A release has notes of its own in CHANGELOG.md; before that the dry run
-shows those of what is not released yet.
+The version is that of `serried/__init__.py`. The notes are the version's section in CHANGELOG.md; while it has none,
+the section Unreleased.
 """
 
 import argparse
@@ -43,7 +43,7 @@ COMMANDS = REPOSITORY / "manifests" / "cli"
 COMMANDS_LOCK = REPOSITORY / "locks" / "cli.txt"
 CHANGELOG = REPOSITORY / "CHANGELOG.md"
 SOURCE: str = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["urls"]["Source"]
-"""The repository on GitHub."""
+"""URL of the repository on GitHub."""
 
 _PIP = (sys.executable, "-m", "pip")
 _QUIET = ("--quiet", "--disable-pip-version-check")
@@ -87,11 +87,14 @@ spec:
 
 
 class ReleaseError(Exception):
-    """Why there cannot be a release, and what to do."""
+    """The release is not possible. The message says why, and what to do."""
 
 
 def read_notes(changelog: str, version: str) -> str:
-    """What a changelog in the form of Keep a Changelog says of a version. Raises ReleaseError if that is nothing."""
+    """Return the text of a version's section in a changelog (the format of Keep a Changelog).
+
+    Raise ReleaseError if the section is missing or empty.
+    """
     parts = re.split(r"(?m)^## \[([^\]]+)\].*\n", changelog)
     notes = dict(zip(parts[1::2], parts[2::2], strict=True)).get(version, "").strip()
     if not notes:
@@ -100,7 +103,10 @@ def read_notes(changelog: str, version: str) -> str:
 
 
 def date_changelog(changelog: str, version: str, day: dt.date) -> str:
-    """The changelog with what is unreleased as a version of a day. Raises ReleaseError if the version is there."""
+    """Return the changelog with the text of Unreleased under the version and the day.
+
+    Raise ReleaseError if the version has a section already, or if Unreleased is empty.
+    """
     if f"## [{version}]" in changelog:
         raise ReleaseError(f"CHANGELOG.md has a section [{version}]: correct its date by hand, or raise the version")
     read_notes(changelog, UNRELEASED)
@@ -108,7 +114,7 @@ def date_changelog(changelog: str, version: str, day: dt.date) -> str:
 
 
 def check_tag(tag: str, registry: str, changelog: str) -> None:
-    """Raise ReleaseError unless the code, the changelog and the manifests are those of a release of this tag."""
+    """Raise ReleaseError unless code, changelog, chart and registry belong to a release of this tag."""
     if not re.fullmatch(r"v\d+\.\d+\.\d+", tag) or tag != f"v{__version__}":
         raise ReleaseError(f"the tag is {tag}, and serried/__init__.py says {__version__}: make the tag v{__version__}")
     read_notes(changelog, __version__)
@@ -121,16 +127,19 @@ def check_tag(tag: str, registry: str, changelog: str) -> None:
 
 
 def check_versions(chart: str, version: str) -> None:
-    """Raise ReleaseError unless a Chart.yaml is of this version, for the chart and for the image that it installs."""
+    """Raise ReleaseError unless version and appVersion of a Chart.yaml are this version."""
     for field in ("version", "appVersion"):
         found = re.search(rf'(?m)^{field}: "?([^"\s]+)"?$', chart)
         if found is None or found.group(1) != version:
-            said = found.group(1) if found is not None else "nothing"
-            raise ReleaseError(f"{field} of the chart is {said}, not {version}: run `make pages`")
+            value = found.group(1) if found is not None else "nothing"
+            raise ReleaseError(f"{field} of the chart is {value}, not {version}: run `make pages`")
 
 
 def make(directory: Path, version: str) -> None:
-    """Make all files of a release. Raises ReleaseError, and CalledProcessError of a tool that fails."""
+    """Make all files of a release in the directory, which is emptied before.
+
+    Raise ReleaseError, or CalledProcessError if a tool fails.
+    """
     check_versions((CHART / "Chart.yaml").read_text(), version)
     changelog = CHANGELOG.read_text()
     released = f"## [{version}]" in changelog
@@ -149,7 +158,7 @@ def make(directory: Path, version: str) -> None:
 
 
 def build_wheel(project: Path, directory: Path) -> Path:
-    """The wheel of a project, in this directory. Raises CalledProcessError."""
+    """Build the wheel of a project and return its path in the directory. Raise CalledProcessError if pip fails."""
     with tempfile.TemporaryDirectory() as made:
         how = ("--no-deps", "--no-build-isolation", "--wheel-dir", made)
         subprocess.run([*_PIP, "wheel", *_QUIET, *how, str(project)], check=True)
@@ -158,7 +167,10 @@ def build_wheel(project: Path, directory: Path) -> Path:
 
 
 def pack_plugin(wheel: Path, archive: Path) -> Path:
-    """The commands with what is locked for them: the same bytes from the same files. Raises CalledProcessError."""
+    """Pack the commands and their locked dependencies into an archive, and return its path.
+
+    The archive has the same bytes each time. Raise CalledProcessError if pip fails.
+    """
     with tempfile.TemporaryDirectory() as made:
         target = (*_PIP, "install", *_QUIET, "--no-compile", "--no-deps", "--target", made)
         subprocess.run([*target, "--require-hashes", "--requirement", str(COMMANDS_LOCK)], check=True)
@@ -166,7 +178,7 @@ def pack_plugin(wheel: Path, archive: Path) -> Path:
         content = {"kubectl-serried": _LAUNCHER.encode(), "LICENSE": (REPOSITORY / "LICENSE").read_bytes()}
         for path in sorted(Path(made).rglob("*")):
             name = path.relative_to(made)
-            # Code in C is of one machine; PyYAML does without.
+            # Compiled extensions work on one platform only, and PyYAML works without its own.
             if path.is_file() and path.suffix not in {".so", ".pyc"} and name.parts[0] != "bin":
                 content[f"lib/{name}"] = path.read_bytes()
     archive.write_bytes(_pack(content))
@@ -174,7 +186,10 @@ def pack_plugin(wheel: Path, archive: Path) -> Path:
 
 
 def pack_chart(directory: Path, version: str) -> Path:
-    """The chart as Helm packs it, but the same bytes from the same files. Raises CalledProcessError."""
+    """Pack the chart by Helm, and repack it so that it has the same bytes each time. Return the path of the archive.
+
+    Raise CalledProcessError if Helm fails.
+    """
     helm = locate_helm(HELM_VERSIONS[0], stderr_report())
     command = [str(helm), "package", str(CHART), "--destination", str(directory)]
     subprocess.run(command, check=True, capture_output=True, text=True)
@@ -187,7 +202,7 @@ def pack_chart(directory: Path, version: str) -> Path:
 
 
 def _pack(content: Mapping[str, bytes]) -> bytes:
-    """An archive of files by their names, without times and owners."""
+    """Return a .tar.gz of the files (contents by name), without times and owners."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as packed:
         for place, data in content.items():
@@ -198,14 +213,14 @@ def _pack(content: Mapping[str, bytes]) -> bytes:
 
 
 def render_krew(version: str, archive: Path, url: str) -> str:
-    """The manifest of the plugin for krew; ``url`` is the address of the folder that the archive will be in."""
+    """Return the plugin's manifest for krew. ``url`` is the address of the folder that will have the archive."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     home = url.partition("/releases")[0]
     return _KREW.format(version=version, home=home, url=url, archive=archive.name, digest=digest)
 
 
 def main() -> int:
-    """Make the files, or print notes; the exit code is 1 if something is wrong."""
+    """Run the step that the command line names. Return 1 if it fails, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="files", choices=("files", "notes", "date", "check"))
     parser.add_argument("tag", nargs="?", default=f"v{__version__}")

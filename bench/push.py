@@ -1,13 +1,13 @@
-"""What a release puts into a registry and on GitHub, so that a second try after any failure ends as the first would.
+"""Publish a release to a registry and to GitHub. Each step can be repeated after a failure.
 
-python -m bench.push build                 the images for all architectures in build/image, by docker buildx
-python -m bench.push image REGISTRY        these images by their digests, signed; prints the digests
-python -m bench.push rest REGISTRY         their tags, the signed chart, the files on GitHub
-python -m bench.push dry                   the last two twice, with a registry in memory: the images stand for the real
-                                           ones, and what signs or asks GitHub is only printed
+python -m bench.push build                 builds the images for all architectures in build/image, by docker buildx
+python -m bench.push image REGISTRY        pushes these images by digest, signs them, and prints the digests
+python -m bench.push rest REGISTRY         pushes their tags and the signed chart, and the files to GitHub
+python -m bench.push dry                   runs the last two steps twice, with small images and a registry in memory;
+                                           commands that sign or call GitHub are only printed
 
-What has been published under a version is never replaced: a second try takes the image that is there, if it is of the
-same commit, and the chart that is there, if it is the same. Tags that move come last.
+A published version is never replaced. A second try uses the published image if it is of the same commit, and the
+published chart if it has the same contents; else it fails. Tags that move between versions are pushed last.
 """
 
 import argparse
@@ -31,27 +31,30 @@ from bench.publish import RELEASE, REPOSITORY, ReleaseError
 from serried import __version__
 
 IMAGES = REPOSITORY / "build" / "image"
-"""A folder with an OCI layout for each variant."""
+"""The folder of the built images: one OCI layout for each variant."""
 
 VARIANTS: Mapping[str, str] = {"": "runtime", "-traces": "traces"}
-"""The variants of the image, by the end of their tags, each with its lock file."""
+"""The variants of the image: by suffix of the tag, the name of the lock file."""
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _REVISION = "org.opencontainers.image.revision"
 _ABSENT = re.compile("MANIFEST_UNKNOWN|NAME_UNKNOWN|404 Not Found")
-"""What crane says of what is not in a registry; other failures say nothing about that."""
+"""Matches crane's error output if a name does not exist in the registry. After other errors it may exist."""
 
 Run = Callable[[Sequence[str]], str]
-"""Runs a command and returns what it prints. Raises CalledProcessError, with the error output."""
+"""Runs a command and returns its standard output. Raises CalledProcessError, which has the error output."""
 
 
 def run_command(command: Sequence[str]) -> str:
-    """Run a command and return what it prints. Raises CalledProcessError, with the error output."""
+    """Run a command and return its standard output. Raise CalledProcessError, which has the error output."""
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY).stdout
 
 
 def list_tags(version: str, published: Iterable[str]) -> list[str]:
-    """The tags that move to a version: of its minor, and `latest`, unless a newer version has them."""
+    """Return the tags that move to a version: `MAJOR.MINOR` and `latest`, each unless a newer version has it.
+
+    ``published`` are all tags of the image.
+    """
     own = _parse(version)
     others = [_parse(tag) for tag in published if re.fullmatch(r"\d+\.\d+\.\d+", tag)]
     newest_of_minor = all(other <= own for other in others if other[:2] == own[:2])
@@ -65,7 +68,7 @@ def _parse(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A release on its way into a registry."""
+    """Publishes one release to one registry, by running crane, Helm, cosign and gh."""
 
     registry: str
     """Host and owner, such as ghcr.io/serried."""
@@ -74,30 +77,35 @@ class Publication:
     """The commit that is released."""
 
     files: Path
-    """The folder that `bench.publish` has filled."""
+    """The folder with the files that `bench.publish` made."""
 
     images: Path
-    """The folder with a layout for each variant."""
+    """The folder with one OCI layout for each variant."""
 
     run: Run
     crane: str
+    """The path of crane."""
+
     helm: Sequence[str]
-    """Helm, and after its words of each push these options."""
+    """The path of Helm, followed by options to append to each push."""
 
     version: str = __version__
 
     @property
     def image(self) -> str:
-        """The image without a tag."""
+        """Name of the image in the registry, without a tag."""
         return f"{self.registry}/serried"
 
     @property
     def chart(self) -> str:
-        """The chart without a tag."""
+        """Name of the chart in the registry, without a tag."""
         return f"{self.registry}/charts/serried"
 
     def push_images(self) -> dict[str, str]:
-        """Push each variant by its digest, and sign it. Return the digests by the ends of the tags."""
+        """Push each variant by digest, unless it is published, and sign it.
+
+        Return the digests by suffix of the tag. Raise ReleaseError if the version's tag is of another commit.
+        """
         digests = {}
         for variant in VARIANTS:
             digest = self._find_published(variant)
@@ -109,7 +117,10 @@ class Publication:
         return digests
 
     def push_rest(self) -> None:
-        """Tag the images that `push_images` has pushed, push the chart and make the release on GitHub."""
+        """Tag the images that `push_images` pushed, push the chart and make the release on GitHub.
+
+        Raise ReleaseError if a tag or the chart is published with other contents.
+        """
         digests = {each: self._find_published(each) or self._read_layout(each) for each in VARIANTS}
         for variant, digest in digests.items():
             self.run([self.crane, "tag", f"{self.image}@{digest}", f"{self.version}{variant}"])
@@ -129,9 +140,12 @@ class Publication:
         return str(descriptor["digest"])
 
     def _find_published(self, variant: str) -> str | None:
-        """The digest of the image that has the version's tag; None if none has. Raises ReleaseError for others'."""
+        """Return the digest of the image with the version's tag, None if there is none.
+
+        Raise ReleaseError if that image is of another commit.
+        """
         name = f"{self.image}:{self.version}{variant}"
-        digest = self._ask("digest", name)
+        digest = self._inspect("digest", name)
         if digest is None:
             return None
         config = json.loads(self.run([self.crane, "config", "--platform", PLATFORMS[0], name]))
@@ -141,9 +155,12 @@ class Publication:
         return digest
 
     def _push_chart(self) -> str:
-        """Push the chart unless it is there. Return its digest; raise ReleaseError if another one is there."""
+        """Push the chart unless it is published. Return its digest.
+
+        Raise ReleaseError if a chart with other contents is published.
+        """
         name, archive = f"{self.chart}:{self.version}", self.files / f"serried-{self.version}.tgz"
-        manifest = self._ask("manifest", name)
+        manifest = self._inspect("manifest", name)
         if manifest is None:
             program, *options = self.helm
             self.run([program, "push", str(archive), f"oci://{self.registry}/charts", *options])
@@ -151,10 +168,10 @@ class Publication:
             raise ReleaseError(f"{name} is there with other contents: {_NEVER_REPLACED}")
         return self.run([self.crane, "digest", name]).strip()
 
-    def _ask(self, question: str, name: str) -> str | None:
-        """What crane says of something in the registry; None if it is not there."""
+    def _inspect(self, subcommand: str, name: str) -> str | None:
+        """Return the output of a subcommand of crane about a name in the registry; None if the name does not exist."""
         try:
-            return self.run([self.crane, question, name]).strip()
+            return self.run([self.crane, subcommand, name]).strip()
         except subprocess.CalledProcessError as error:
             if _ABSENT.search(error.stderr or ""):
                 return None
@@ -164,7 +181,7 @@ class Publication:
         self.run(["cosign", "sign", "--yes", name])
 
     def _release(self, *, newest: bool) -> None:
-        """Make the release of the tag, as a draft until all files are in it."""
+        """Make the release on GitHub. It is a draft until all files are uploaded."""
         tag, sums, notes = f"v{self.version}", self.files / "SHA256SUMS", str(self.files / "notes.md")
         self.run(["cosign", "sign-blob", "--yes", "--bundle", f"{sums}.sigstore.json", str(sums)])
         files = sorted(str(path) for path in self.files.iterdir() if path.name != "notes.md")
@@ -181,7 +198,7 @@ _NEVER_REPLACED = "what is released is never replaced, so give the code another 
 
 
 def list_builds(revision: str, images: Path = IMAGES) -> list[list[str]]:
-    """The commands that build each variant as an OCI layout, with provenance and bill of materials."""
+    """Return the commands that build each variant as an OCI layout, with provenance and bill of materials."""
     common = ["docker", "buildx", "build", f"--platform={','.join(PLATFORMS)}", "--provenance=mode=max", "--sbom=true"]
     given = [f"--build-arg=VERSION={__version__}", f"--build-arg=REVISION={revision}"]
     return [
@@ -190,8 +207,8 @@ def list_builds(revision: str, images: Path = IMAGES) -> list[list[str]]:
     ]
 
 
-def write_stand_in(layout: Path, revision: str, content: bytes) -> None:
-    """Write an OCI layout like that of an image for all platforms, with one layer of this content (gzip) for each."""
+def write_small_image(layout: Path, revision: str, content: bytes) -> None:
+    """Write an OCI layout of an image for all platforms, which have one layer with this content (a .tar.gz)."""
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
@@ -226,12 +243,12 @@ def write_stand_in(layout: Path, revision: str, content: bytes) -> None:
 
 
 def rehearse() -> None:
-    """Publish twice into a registry in memory, as far as a machine without keys and without GitHub can."""
+    """Publish twice to a registry in memory. Commands that need signing keys or GitHub are only printed."""
     with tempfile.TemporaryDirectory() as folder, tools.registry() as address:
         images, files = Path(folder), RELEASE
         content = (files / f"kubectl-serried-{__version__}.tar.gz").read_bytes()
         for lock in VARIANTS.values():
-            write_stand_in(images / lock, "rehearsal", content)
+            write_small_image(images / lock, "rehearsal", content)
         helm = (str(locate_helm(HELM_VERSIONS[0], stderr_report())), "--plain-http")
         publication = Publication(
             f"{address}/serried", "rehearsal", files, images, _rehearse_command, str(tools.locate("crane")), helm
@@ -246,26 +263,26 @@ def rehearse() -> None:
 def _rehearse_command(command: Sequence[str]) -> str:
     if command[0] in {"cosign", "gh"}:
         print(f"not done: {' '.join(command)}".replace(f"{REPOSITORY}/", ""))
-        if command[:3] == ["gh", "release", "view"]:  # it finds none
+        if command[:3] == ["gh", "release", "view"]:  # gh fails if the release does not exist
             raise subprocess.CalledProcessError(1, command)
         return ""
     return run_command(command)
 
 
 def build() -> None:
-    """Build the images of the commit that is checked out."""
+    """Build the images from the commit that is checked out."""
     for command in list_builds(_read_revision()):
         subprocess.run(command, check=True, cwd=REPOSITORY)
 
 
 def publish_images(registry: str) -> None:
-    """Push the images and print their digests, for the steps of the workflow that follow."""
+    """Push the images, and print their digests for the next steps of the workflow."""
     for variant, digest in _open_publication(registry).push_images().items():
         print(f"{VARIANTS[variant]}={digest}")
 
 
 def publish_rest(registry: str) -> None:
-    """Push all that follows the images."""
+    """Push tags and chart, and make the release on GitHub."""
     _open_publication(registry).push_rest()
 
 
@@ -279,7 +296,7 @@ def _read_revision() -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Callable[[], None]:
-    """What the command line asks for."""
+    """Parse the command line. Return the step to run, as a function without arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("build").set_defaults(step=build)
@@ -294,7 +311,7 @@ def parse(arguments: Sequence[str] | None = None) -> Callable[[], None]:
 
 
 def main() -> int:
-    """Do one of them; the exit code is 1 if something is wrong."""
+    """Run the step that the command line names. Return 1 if it fails, else 0."""
     step = parse()
     try:
         step()

@@ -1,8 +1,8 @@
-"""How long filter waits while somebody asks ``/debug/snapshot``, ``/whatif`` or ``/cache/diff`` without a pause.
+"""Measure how long filter waits while a client requests ``/debug/snapshot``, ``/whatif`` or ``/cache/diff`` in a loop.
 
-The extender's core in one process with a live loop, as in `bench.loop`: 5,000 nodes and 50,000 pods. A probe asks
-filter about a plain pod every few milliseconds. What an answer takes of the processor, and its longest slice, are found
-apart from that, in processor time: other work on the machine does not count.
+The extender's core runs in one process, as in `bench.loop`, with 5,000 nodes and 50,000 pods. A probe calls filter for
+a plain pod every few milliseconds. After that, the work of an answer and its longest slice are measured alone, in
+processor time, so that other work on the machine does not count.
 
     python -m bench.questions            JSON to bench/results/, a table to standard output; milliseconds
 """
@@ -53,15 +53,18 @@ _DIFF = "/cache/diff"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is asked; nothing without a path."""
+    """One kind of request."""
 
     name: str
     path: str = ""
+    """The path with its query, "" for no requests at all."""
+
     manifests: Sequence[dict[str, Any]] = ()
+    """The objects in the body of a POST; without any, the request is a GET."""
 
 
 def make_job(members: int, cpu: int, priority: str = "") -> dict[str, Any]:
-    """A gang that needs one rack."""
+    """Return the manifest of a Job whose pods are a gang that needs one rack."""
     container = {"name": "main", "resources": {"requests": {"cpu": str(cpu)}}}
     spec = {"schedulerName": "serried", "containers": [container], "priorityClassName": priority}
     size = {"parallelism": members, "completions": members, "completionMode": "Indexed"}
@@ -82,18 +85,25 @@ CASES = (
 
 
 @dataclass(slots=True)
-class Asked:
-    """What the answers have shown."""
+class Answers:
+    """The figures of all answers in one run."""
 
     seconds: list[float] = field(default_factory=list)
+    """Wall time of each answer."""
+
     longest: list[float] = field(default_factory=list)
+    """Processor time of each answer's longest slice, in milliseconds."""
+
     work: list[float] = field(default_factory=list)
+    """Processor time of each answer, in milliseconds."""
+
     sizes: list[int] = field(default_factory=list)
+    """Bytes of each answer."""
 
 
-async def watch(case: Case) -> tuple[Run, Asked]:
-    """Ask again and again, and see what filter waits meanwhile."""
-    stage, run, asked = Stage(), Run(), Asked()
+async def watch(case: Case) -> tuple[Run, Answers]:
+    """Send requests in a loop for some seconds. Return the waits of filter meanwhile, and figures of the answers."""
+    stage, run, answers = Stage(), Run(), Answers()
     if case.path == _DIFF:
         fill_from_lists(stage)
     else:
@@ -102,25 +112,25 @@ async def watch(case: Case) -> tuple[Run, Asked]:
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
-    async with reach(stage, case, Slices()) as http:
+    async with open_client(stage, case, Slices()) as http:
         if case.path == _DIFF:
-            await _ask(http, case)  # the server makes its pages
+            await _request(http, case)  # so that the stub API server makes its pages now
         await probe(stage, Run(), _WARM_UP_SECONDS)
-        asking = asyncio.create_task(_ask_on(http, case, asked))
+        requesting = asyncio.create_task(_request_in_loop(http, case, answers))
         await probe(stage, run, _SECONDS)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        requesting.cancel()
+        await asyncio.gather(requesting, return_exceptions=True)
         if case.path == _DIFF:
-            await _note(http, case, asked)
-            return run, asked
-    async with reach(stage, case, Slices(time.thread_time, _go_on)) as http:
+            await _measure_answer(http, case, answers)
+            return run, answers
+    async with open_client(stage, case, Slices(time.thread_time, _continue_at_once)) as http:
         for _ in range(_ANSWERS if case.path else 0):
-            await _note(http, case, asked)
-    return run, asked
+            await _measure_answer(http, case, answers)
+    return run, answers
 
 
 def fill_from_lists(stage: Stage) -> None:
-    """The objects that the API server lists, as a watch has shown them."""
+    """Put the objects of the stub API server into the cache, as a watch would."""
     for index in range(NODES):
         stage.store.put_node(usable(decode_node(make_node(index, "1"))))
     for index in range(PODS):
@@ -128,8 +138,11 @@ def fill_from_lists(stage: Stage) -> None:
 
 
 @asynccontextmanager
-async def reach(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx.AsyncClient]:
-    """The routes, whose work is done in these slices; a comparison has slices of its own."""
+async def open_client(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve the case's routes while the body runs; yield a client of them.
+
+    The routes work in ``slices``, except for the comparison of the cache, which has slices of its own.
+    """
     app = FastAPI()
     app.include_router(snapshot_routes(stage.core, NATIVE, slices))
     app.include_router(whatif_routes(stage.core))
@@ -145,40 +158,40 @@ async def reach(stage: Stage, case: Case, slices: Slices) -> AsyncIterator[httpx
         )
 
 
-async def _ask_on(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
+async def _request_in_loop(http: httpx.AsyncClient, case: Case, answers: Answers) -> None:
     while case.path:
         begun = time.perf_counter()
-        await _ask(http, case)
-        asked.seconds.append(time.perf_counter() - begun)
+        await _request(http, case)
+        answers.seconds.append(time.perf_counter() - begun)
 
 
-async def _ask(http: httpx.AsyncClient, case: Case) -> httpx.Response:
+async def _request(http: httpx.AsyncClient, case: Case) -> httpx.Response:
     body = orjson.dumps(list(case.manifests))
     answer = await (http.post(case.path, content=body) if case.manifests else http.get(case.path))
     return answer.raise_for_status()
 
 
-async def _note(http: httpx.AsyncClient, case: Case, asked: Asked) -> None:
-    """Ask once more, and note what the answer took."""
+async def _measure_answer(http: httpx.AsyncClient, case: Case, answers: Answers) -> None:
+    """Send one request while nothing else runs, and add size, work and longest slice of its answer."""
     begun = time.thread_time()
-    answer = await _ask(http, case)
+    answer = await _request(http, case)
     spent = time.thread_time() - begun
-    asked.sizes.append(len(answer.content))
+    answers.sizes.append(len(answer.content))
     if case.path == _DIFF:
         if not answer.json()["equal"]:
             raise RuntimeError(answer.text[:1000])
-        asked.work.append(1000 * spent)
-        asked.longest.append(1000 * await find_longest_turn(_ask(http, case)))
+        answers.work.append(1000 * spent)
+        answers.longest.append(1000 * await find_longest_turn(_request(http, case)))
     elif case.manifests:
-        asked.longest.append(answer.json()["longestSliceSeconds"] * 1000)
-        asked.work.append(answer.json()["workSeconds"] * 1000)
+        answers.longest.append(answer.json()["longestSliceSeconds"] * 1000)
+        answers.work.append(answer.json()["workSeconds"] * 1000)
     else:
-        asked.longest.append(float(answer.headers["X-Longest-Slice-Milliseconds"]))
-        asked.work.append(float(answer.headers["X-Work-Milliseconds"]))
+        answers.longest.append(float(answer.headers["X-Longest-Slice-Milliseconds"]))
+        answers.work.append(float(answer.headers["X-Work-Milliseconds"]))
 
 
-async def find_longest_turn(thing: Awaitable[object]) -> float:
-    """The longest turn of the loop until the thing is done, in seconds of the processor."""
+async def find_longest_turn(call: Awaitable[object]) -> float:
+    """Await a call. Return the longest turn of the event loop until it was done, in seconds of processor time."""
     longest = 0.0
 
     async def watch() -> None:
@@ -192,20 +205,20 @@ async def find_longest_turn(thing: Awaitable[object]) -> float:
 
     watching = asyncio.create_task(watch())
     try:
-        await thing
+        await call
     finally:
         watching.cancel()
     return longest
 
 
-async def _go_on(_: float) -> None:
-    return None
+async def _continue_at_once(_: float) -> None:
+    """Stand in for the pause between two slices."""
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """One run."""
+    """Run a case once, and return its row of the result."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        run, asked = runner.run(watch(case))
+        run, answers = runner.run(watch(case))
     gc.unfreeze()
     waits = sorted(run.waits)
     return {
@@ -213,11 +226,11 @@ def measure(case: Case) -> dict[str, Any]:
         "filter_p50": _round(percentile(waits, 50)),
         "filter_p99": _round(percentile(waits, 99)),
         "filter_longest": _round(waits[-1]),
-        "answers": len(asked.seconds),
-        "answer_seconds": _median(asked.seconds),
-        "work": _median(asked.work),
-        "longest_slice": _median(asked.longest),
-        "kilobytes": round(_median(asked.sizes) / 1000) if asked.sizes else None,
+        "answers": len(answers.seconds),
+        "answer_seconds": _median(answers.seconds),
+        "work": _median(answers.work),
+        "longest_slice": _median(answers.longest),
+        "kilobytes": round(_median(answers.sizes) / 1000) if answers.sizes else None,
     }
 
 
@@ -230,7 +243,7 @@ def _round(value: float | None) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every case."""
+    """Measure every case, print the rows and write the result."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.questions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,13 @@
-"""How long filter waits while fifty readers ask for pages and metrics without a pause, and TLS beside plain HTTP.
+"""Measure how long filter waits while fifty readers request pages and metrics in a loop, and compare TLS with HTTP.
 
-The extender's core in one process over 5,000 nodes, 1,000 gangs that change (`bench.page`), and one of 10,000 members
-that waits, behind the listener for operations with its guard, which demands a token of everybody; readers in processes
-of their own, on kept connections by plain HTTP, in one case by TLS. A stub in the place of the API server reviews
-tokens. Strangers show no token, or another invented one each time. A probe asks filter about a plain pod every few
-milliseconds. The second part asks the verbs' own listener, by plain HTTP and by TLS with
-certificates on both sides, over one kept connection as kube-scheduler does.
+The extender's core runs in one process with 5,000 nodes, 1,000 gangs that change (`bench.page`), and a waiting gang of
+10,000 members. Its pages are served by the operations listener, whose guard demands a token of every client; a stub API
+server reviews the tokens. The readers run in other processes, on kept connections by plain HTTP, in one case by TLS. In
+two cases they are strangers, which send no token, or another invented one with each request. A probe calls filter for a
+plain pod every few milliseconds.
+
+The second part calls the listener of the extender's verbs over one kept connection, as kube-scheduler does: by plain
+HTTP, and by TLS with certificates on both sides.
 
     python -m bench.readers              JSON to bench/results/, a table to standard output; milliseconds
 """
@@ -62,29 +64,30 @@ _PROCESSES = 2
 _WARM_UP, _SECONDS = 1.0, 8.0
 _CALLS = 3_000
 _BODY = b'{"pod":{}}' + b" " * 30_000
-"""As long as a call with the names of a thousand nodes."""
+"""The body of a call, as long as one with the names of a thousand nodes."""
 
 _READER = "system:serviceaccount:team:reader"
-_TOKEN = "a-good-token"  # noqa: S105 - of nobody
-_KEPT_SECONDS = 30.0
-"""How long a review counts, as `--ops-auth-cache` says by default."""
+_TOKEN = "a-good-token"  # noqa: S105 - only the stub API server accepts it
+_REVIEW_SECONDS = 30.0
+"""Seconds for which the review of a token is cached, as by the default of `--ops-auth-cache`."""
 
 _HUGE = GroupKey("team-0", "huge")
 _HUGE_SIZE = 10_000
 
 Scheme = Literal["http", "https"]
-Shown = Literal["good", "invented", "none"]
+Credential = Literal["good", "invented", "none"]
+"""The token that a reader sends: one that the guard accepts, a new random one with each request, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the readers ask for, one after the other, and by which way."""
+    """The requests of the readers."""
 
     paths: tuple[str, ...]
-    scheme: Scheme = "http"
+    """The paths that each reader requests in turn; without any, there are no readers."""
 
-    shown: Shown = "good"
-    """What token they show."""
+    scheme: Scheme = "http"
+    credential: Credential = "good"
 
 
 _MANY = (
@@ -102,33 +105,36 @@ CASES = {
     "a pod looked up": Case((f"/debug/lookup/{_HUGE.namespace}/pod/{_HUGE.name}-0",)),
     "many pages by turns": Case(_MANY),
     "many pages by TLS": Case(_MANY, "https"),
-    "strangers without a token": Case(("/metrics",), shown="none"),
-    "strangers with invented tokens": Case(("/metrics",), shown="invented"),
+    "strangers without a token": Case(("/metrics",), credential="none"),
+    "strangers with invented tokens": Case(("/metrics",), credential="invented"),
 }
 
 
 def connect(port: int, scheme: Scheme) -> http.client.HTTPConnection:
-    """A connection of a reader."""
+    """Return a connection of a reader; it is opened by the first request."""
     if scheme == "http":
         return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # it is self-signed, as where nobody gives the extender a certificate
+    context.verify_mode = ssl.CERT_NONE  # the certificate is self-signed, as in an extender without certificate files
     return http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
 
 
-def ask(connection: http.client.HTTPConnection, path: str, shown: Shown) -> int:
-    """The status of one answer, which is read to its end."""
-    token = {"good": _TOKEN, "none": "", "invented": token_hex(16)}[shown]
+def fetch_status(connection: http.client.HTTPConnection, path: str, credential: Credential) -> int:
+    """Send one request, read the answer to its end, and return its status."""
+    token = {"good": _TOKEN, "none": "", "invented": token_hex(16)}[credential]
     connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
     answer = connection.getresponse()
     answer.read()
     return answer.status
 
 
-def read_on(port: int, case: Case, readers: int, ended: Event, counted: Any) -> None:
-    """So many readers in this process, until ``ended``; counts answers by status."""
-    import threading  # noqa: PLC0415 - in the readers' process alone
+def run_readers(port: int, case: Case, readers: int, ended: Event, counted: Any) -> None:
+    """Run some readers in this process until ``ended`` is set.
+
+    ``counted`` is a shared array: the number of answers with status 200, and of all others.
+    """
+    import threading  # noqa: PLC0415 - only the processes of the readers need it
 
     def read(offset: int) -> None:
         connection = connect(port, case.scheme)
@@ -136,7 +142,7 @@ def read_on(port: int, case: Case, readers: int, ended: Event, counted: Any) -> 
         while not ended.is_set():
             turn += 1
             try:
-                status = ask(connection, case.paths[turn % len(case.paths)], case.shown)
+                status = fetch_status(connection, case.paths[turn % len(case.paths)], case.credential)
             except (OSError, http.client.HTTPException):
                 connection.close()
                 continue
@@ -150,8 +156,8 @@ def read_on(port: int, case: Case, readers: int, ended: Event, counted: Any) -> 
         thread.join()
 
 
-def add_huge(town: Town) -> None:
-    """A gang that has no room."""
+def add_huge_gang(town: Town) -> None:
+    """Add a gang of 10,000 members that waits, because the cluster has no capacity for it."""
     town.stage.store.put_group(PodGroup(_HUGE, str(_HUGE), Policy(_HUGE_SIZE)))
     shape = Shape((("cpu", 1_000), ("pods", 1)))
     for index in range(_HUGE_SIZE):
@@ -162,7 +168,7 @@ def add_huge(town: Town) -> None:
 
 
 def make_app(town: Town) -> FastAPI:
-    """Pages and metrics."""
+    """Return the app with the extender's pages and metrics."""
     metrics = ExtenderMetrics()
     stubs = {"feed": SimpleNamespace(show=lambda _: None), "isolation": SimpleNamespace(list_unmarked=list)}
     leadership = cast("Leadership", SimpleNamespace(active=True))
@@ -178,16 +184,16 @@ def make_app(town: Town) -> FastAPI:
 
 @asynccontextmanager
 async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
-    """The port of an app behind the guard, at the readers' pace (`serried.ops.process`)."""
+    """Serve an app behind the guard while the body runs, as `serried.ops.process` does; yield the port."""
     pace, court = Pace(), Court()
     court.users[_TOKEN] = _READER
     court.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}
-    reviews = Reviews(court.client(), _KEPT_SECONDS)
+    reviews = Reviews(court.client(), _REVIEW_SECONDS)
     paced = Paced(Guard(app, TokenDemand.ALWAYS, reviews, pace.admit), pace, OPEN_PATHS)
     tls = make_self_signed() if case.scheme == "https" else None
     server = make_server(paced, "127.0.0.1", 0, tls=tls, turn=pace.admit)
     task = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - it is seen from outside
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
@@ -195,9 +201,12 @@ async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
 
 
 async def watch(case: Case) -> tuple[Run, int, int]:
-    """What filter waits, and how many readers were answered and refused meanwhile."""
+    """Run the readers of a case for some seconds.
+
+    Return the waits of filter, the number of answers with status 200, and the number of others.
+    """
     town, run = Town(), Run()
-    add_huge(town)
+    add_huge_gang(town)
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     gc.set_threshold(50_000, 20, 50)
@@ -207,7 +216,7 @@ async def watch(case: Case) -> tuple[Run, int, int]:
     paths = case.paths
     async with serving(make_app(town), case) as port:
         work = (port, case, _READERS // _PROCESSES, ended, counted)
-        clients = [context.Process(target=read_on, args=work) for _ in range(_PROCESSES if paths else 0)]
+        clients = [context.Process(target=run_readers, args=work) for _ in range(_PROCESSES if paths else 0)]
         for client in clients:
             client.start()
         while paths and counted[0] + counted[1] < _READERS:  # noqa: ASYNC110 - other processes count
@@ -226,7 +235,7 @@ async def watch(case: Case) -> tuple[Run, int, int]:
 
 
 def measure(name: str, case: Case) -> dict[str, Any]:
-    """One case."""
+    """Run a case once, and return its row of the result. Waits are in milliseconds."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         run, answered, refused = runner.run(watch(case))
     gc.unfreeze()
@@ -241,8 +250,8 @@ def measure(name: str, case: Case) -> dict[str, Any]:
     }
 
 
-def call_on(port: int, context: ssl.SSLContext | None) -> list[float]:
-    """Milliseconds of calls on one kept connection, sorted."""
+def time_calls(port: int, context: ssl.SSLContext | None) -> list[float]:
+    """Return the milliseconds of calls on one kept connection, sorted. Without a context, use plain HTTP."""
     connection: http.client.HTTPConnection = (
         http.client.HTTPConnection("127.0.0.1", port)
         if context is None
@@ -258,17 +267,17 @@ def call_on(port: int, context: ssl.SSLContext | None) -> list[float]:
     return sorted(took)
 
 
-async def call(security: Security | None, context: ssl.SSLContext | None) -> list[float]:
-    """The same, against a listener of the verbs in this process."""
+async def time_verb(security: Security | None, context: ssl.SSLContext | None) -> list[float]:
+    """Open a listener of the extender's verbs in this process, and return the sorted milliseconds of calls to it."""
     listener = Listener(Routes({b"/filter": lambda _: Reply(b'{"nodenames":["n1"]}')}, {}, 1 << 20), security=security)
     port = await listener.open("127.0.0.1", 0)
-    took = await asyncio.to_thread(call_on, port, context)
+    took = await asyncio.to_thread(time_calls, port, context)
     await listener.close()
     return took
 
 
 def measure_tls() -> list[dict[str, Any]]:
-    """Calls by plain HTTP and by TLS."""
+    """Measure calls by plain HTTP and by TLS. Return a row for each."""
     rows = []
     with TemporaryDirectory() as directory:
         authority = Authority(Path(directory))
@@ -279,7 +288,8 @@ def measure_tls() -> list[dict[str, Any]]:
         )
         trusting = ssl.create_default_context(cafile=str(authority.file))
         trusting.load_cert_chain(*authority.sign("scheduler"))
-        for name, work in {"plain": partial(call, None, None), "tls": partial(call, security, trusting)}.items():
+        by_way = {"plain": partial(time_verb, None, None), "tls": partial(time_verb, security, trusting)}
+        for name, work in by_way.items():
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(work())
                 took = runner.run(work())
@@ -294,7 +304,7 @@ def measure_tls() -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure every case, or those that are named."""
+    """Measure every case and write the result; with names of cases, measure only these and write none."""
     parser = argparse.ArgumentParser(prog="python -m bench.readers", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help="only these")
     parser.add_argument("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="part of the file's name")

@@ -1,6 +1,6 @@
-"""The API reference, `docs/api-reference.md`, as the CRDs have it (`manifests/kustomize/crds`).
+"""Generate the API reference, `docs/api-reference.md`, from the CRDs (`manifests/kustomize/crds`).
 
-    python -m bench.reference            prints it
+    python -m bench.reference            prints the page
     python -m bench.reference --write    writes the page
 
 A test compares the page with the CRDs.
@@ -34,25 +34,26 @@ _ORDER = ("PodGroup", "CompositePodGroup", "Workload", "Reservation", "TopologyL
 _NO_FIELDS = {"apiVersion", "kind", "metadata"}
 
 _TEMPLATES = {"podGroupTemplates", "compositePodGroupTemplates"}
-"""Lists that stand in items of lists again: they are shown once."""
+"""Lists whose items can have the same list again. Their fields are shown once."""
 
 Schema = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page, or write it."""
+    """Print the page, or write it with ``--write``."""
     return offer_page(PAGE, render, arguments, program="python -m bench.reference", about=__doc__ or "")
 
 
 def render() -> str:
-    """The page."""
-    told: set[tuple[str, str]] = set()
+    """Return the text of the page."""
+    shown: set[tuple[str, str]] = set()
     crds = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
     kinds = {crd["spec"]["names"]["kind"]: crd["spec"] for crd in crds if crd["kind"] == "CustomResourceDefinition"}
-    return "\n".join([_HEAD, *(line for kind in _ORDER for line in _render_kind(kinds.pop(kind), told))])
+    return "\n".join([_HEAD, *(line for kind in _ORDER for line in _render_kind(kinds.pop(kind), shown))])
 
 
-def _render_kind(spec: Schema, told: set[tuple[str, str]]) -> Iterator[str]:
+def _render_kind(spec: Schema, shown: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines about a kind. ``shown`` has the names and meanings of the fields so far; new ones are added."""
     names = spec["names"]
     (version,) = spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
@@ -64,32 +65,32 @@ def _render_kind(spec: Schema, told: set[tuple[str, str]]) -> Iterator[str]:
     yield "| field | type | meaning |"
     yield "|---|---|---|"
     fields = list(_walk(schema, ""))
-    news = [path for path, field, _ in fields if (path.rpartition(".")[2], _describe(field)) not in told]
+    new_paths = [path for path, field, _ in fields if (path.rpartition(".")[2], _describe(field)) not in shown]
     for path, field, required in fields:
         meaning = _describe(field)
-        said = (path.rpartition(".")[2], meaning)
-        if said in told and not _has_news_beside(path, news):
+        entry = (path.rpartition(".")[2], meaning)
+        if entry in shown and not _has_new_sibling(path, new_paths):
             continue
         kind = _name_type(field) + (", required" if required else "")
-        yield f"| `{path}` | {kind} | {'As above.' if said in told else meaning} |"
-        told.add(said)
+        yield f"| `{path}` | {kind} | {'As above.' if entry in shown else meaning} |"
+        shown.add(entry)
     yield ""
 
 
-def _has_news_beside(path: str, news: Sequence[str]) -> bool:
-    """Whether anything below the field that a field is in was not told before."""
-    above = path.rpartition(".")[0]
-    return not above or any(each.startswith(f"{above}.") for each in news)
+def _has_new_sibling(path: str, new_paths: Sequence[str]) -> bool:
+    """Return whether the parent of a field has any field below it that was not shown before. At the top: True."""
+    parent = path.rpartition(".")[0]
+    return not parent or any(each.startswith(f"{parent}.") for each in new_paths)
 
 
-def _walk(schema: Schema, above: str) -> Iterator[tuple[str, Schema, bool]]:
-    """Every field below a schema with its path, in the order of the CRD, and whether it has to be there."""
+def _walk(schema: Schema, parent: str) -> Iterator[tuple[str, Schema, bool]]:
+    """Yield path, schema and required for every field below a schema, in the order of the CRD."""
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
-        if not above and name in _NO_FIELDS:
+        if not parent and name in _NO_FIELDS:
             continue
-        path = f"{above}.{name}" if above else name
-        if name in _TEMPLATES and "[]" in above:
+        path = f"{parent}.{name}" if parent else name
+        if name in _TEMPLATES and "[]" in parent:
             again = f"{field.get('description', '')} The same fields as in `spec.{name}`."
             yield path, {**field, "description": again}, name in required
             continue
@@ -112,26 +113,26 @@ def _name_type(field: Schema) -> str:
 
 
 def _describe(field: Schema) -> str:
-    """What a field means, and what is asked of its value: not what a field in it says itself."""
-    said = [" ".join(str(field.get("description", "")).split())]
+    """Return description, bounds and validation rules of a field, without the rules of the fields in it."""
+    sentences = [" ".join(str(field.get("description", "")).split())]
     bounds = [
         f"{word} {field[key]:,}"
         for key, word in (("minimum", "at least"), ("maximum", "at most"), ("maxItems", "at most"))
         if key in field
     ]
     items = {0: "", 1: " item"}.get(field.get("maxItems", 0), " items")
-    said.append(_end(", ".join(bounds) + items))
+    sentences.append(_make_sentence(", ".join(bounds) + items))
     below = {message for each in field.get("properties", {}).values() for message in _list_rules(each)}
-    said += [_end(message) for message in _list_rules(field) if message not in below]
-    return " ".join(text for text in said if text).replace("|", "\\|")
+    sentences += [_make_sentence(message) for message in _list_rules(field) if message not in below]
+    return " ".join(text for text in sentences if text).replace("|", "\\|")
 
 
 def _list_rules(field: Schema) -> list[str]:
     return [rule["message"] for rule in field.get("x-kubernetes-validations", ()) if "message" in rule]
 
 
-def _end(text: str) -> str:
-    """A sentence; a name of a field at its begin stays as it is."""
+def _make_sentence(text: str) -> str:
+    """Return the text with a capital and a full stop; the name of a field at its start gets backquotes instead."""
     first, _, rest = text.partition(" ")
     if not rest:
         return ""

@@ -1,18 +1,18 @@
-"""Upstream's own benchmark of gangs, replayed: the same cases natively, and through Serried.
+"""Replay upstream's own benchmark of gangs: its cases with native gangs, and with Serried.
 
 The cases are those of Kubernetes 1.37.1, in test/integration/scheduler_perf/podgroup: gangscheduling and tas, each in
-its performance-config.yaml. What they ask for is carried over: nodes of 4 CPUs and 32 GiB, a hundred in each rack,
-PodGroups whose minCount is their size, pods of 100m and 100 MiB. Upstream runs all of it in one process; here each
-component is a process, on the cores that there are. So `--share` takes a part of the PodGroups only, and the table says
-how many pods upstream has. Its cases of 6,000 and 9,000 pods are the same with more PodGroups, those of
-basicscheduling have no gangs, and those of workload_preemption are in bench.preemption.
+its performance-config.yaml. Sizes are upstream's: nodes of 4 CPUs and 32 GiB, a hundred in each rack, PodGroups whose
+minCount is their size, pods of 100m and 100 MiB. Upstream runs everything in one process; here each component is a
+process, and they share the machine's cores. So `--share` creates only a part of the PodGroups, and the table has
+upstream's number of pods, too. Not replayed are the cases of 6,000 and 9,000 pods, which only have more PodGroups, and
+those of basicscheduling, which have no gangs. Those of workload_preemption are in bench.preemption.
 
     python -m bench.replay                            a third of the PodGroups on 5,000 nodes, 1 repetition
     python -m bench.replay --share 1 --queue live     all of them
     python -m bench.replay --quick                    upstream's small cases, as they are, on 100 nodes
 
-As upstream does, pods are created while the schedulers work; in the rows with `all waiting` they exist before. How runs
-are made is bench.throughput's; JSON goes to `bench/results/`, the table to standard output.
+As upstream does, pods are created while the schedulers work; in the rows with `all waiting` they exist before. The runs
+are made by bench.throughput. JSON goes to `bench/results/`, the table to standard output.
 """
 
 import argparse
@@ -42,10 +42,10 @@ _GANGS, _RACKS = "GangScheduling", "TopologyAwareScheduling"
 
 @dataclass(frozen=True, slots=True)
 class Replayed(Contender):
-    """A contender on nodes of upstream's shape, a zone for each rack."""
+    """A contender whose cluster has upstream's kind of nodes, and a zone for each rack."""
 
     def make_spec(self, nodes: int) -> Spec:
-        """A cluster of ``nodes`` nodes, 4 CPUs, 32 GiB and 110 pods each."""
+        """Return a cluster of ``nodes`` nodes of 4 CPUs, 32 GiB and 110 pods."""
         racks = max(2, nodes // _NODES_PER_RACK)
         spec = Contender.make_spec(self, nodes)
         return replace(spec, racks=racks, blocks=racks, zones=racks, node_cpu="4", node_memory="32Gi")
@@ -53,17 +53,18 @@ class Replayed(Contender):
 
 @dataclass(frozen=True, slots=True)
 class Case(Workload):
-    """One of upstream's workloads, or a part of it; ``upstream_pods`` is how many pods it has there."""
+    """One of upstream's workloads, or a part of it."""
 
     upstream_pods: int = 0
+    """The number of pods of the whole workload in upstream's benchmark."""
 
-    def take(self, share: int) -> "Case":
-        """One part of ``share``: that part of the gangs, or at least one gang."""
+    def shrink(self, share: int) -> "Case":
+        """Return the case with one in ``share`` of its gangs, but at least one."""
         gangs = self.load.gangs[: max(1, len(self.load.gangs) // share)]
         return replace(self, load=replace(self.load, gangs=gangs))
 
-    def fill(self) -> "Case":
-        """The same with all pods there before a scheduler begins."""
+    def with_full_queue(self) -> "Case":
+        """Return the case with all pods created before the schedulers start."""
         return replace(self, name=f"{self.name}{WAITING}", queue="full")
 
 
@@ -85,14 +86,18 @@ CONTENDERS = tuple(
 
 
 def choose_cases(cases: Sequence[Case], share: int, queue: str) -> tuple[Case, ...]:
-    """One part of ``share`` of each case, with pods that come ``live``, that are all there (``full``), or ``both``."""
-    parts = [case.take(share) for case in cases]
-    waiting = [case.fill() for case in parts]
+    """Return the cases to run, each with one in ``share`` of its gangs.
+
+    ``queue`` is ``live`` for pods that are created while the schedulers work, ``full`` for pods that all exist before,
+    or ``both``.
+    """
+    parts = [case.shrink(share) for case in cases]
+    waiting = [case.with_full_queue() for case in parts]
     return (*(parts if queue != "full" else ()), *(waiting if queue != "live" else ()))
 
 
 def find_ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Pods per second over the native ones, by case and contender; medians."""
+    """Return median pods per second divided by those of native gangs, by case and contender."""
     rates = {(row["workload"], row["contender"]): row["pods_per_second"]["median"] for row in summary}
     found: dict[str, dict[str, float]] = {}
     for (case, contender), rate in rates.items():
@@ -102,7 +107,7 @@ def find_ratios(summary: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, flo
 
 
 def render_table(result: Mapping[str, Any]) -> str:
-    """A Markdown table of a result: one line a case. Where somebody has not bound all pods, its cells are empty."""
+    """Return a Markdown table with a line for each case. The cells of a contender that left pods unbound are empty."""
     rates = {
         (row["workload"], row["contender"]): row["pods_per_second"]["median"]
         for row in result["summary"]
@@ -125,7 +130,10 @@ def render_table(result: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Replay; the exit code is 1 if something could not be measured, or a pod of ours was not bound as promised."""
+    """Measure the cases and write the result.
+
+    Return 1 if measuring failed, or if Serried left pods unbound or split a gang over racks; else 0.
+    """
     options = _parse(arguments)
     cases = choose_cases(SMALL if options.quick else CASES, options.share, options.queue)
     contenders = tuple(contender for contender in CONTENDERS if contender.name in options.only)

@@ -1,9 +1,9 @@
-"""Gangs whose members have rules about other pods, or claims: how long their plans take, and until they are bound.
+"""Measure gangs whose members have rules (affinity, spread, volumes, devices): time of the plan, and time until bound.
 
-Plans are made in this process: 512 members on 5,000 nodes with 20,000 pods, first and again, and the longest step in
-which no filter call is answered. Live gangs of 8 are bound on a real control plane of 1,000 nodes, from the last
-create to the last Binding, each alone; a member that was refused its planned node counts. Where devices are asked for,
-every node has four, and two of them are taken. JSON goes to `bench/results/` and to standard output.
+Plans are made in this process, for 512 members on 5,000 nodes with 20,000 pods: a first plan and later ones. Live gangs
+of 8 members run on a real control plane with 1,000 nodes, one gang at a time. Measured are the seconds from the last
+create to the last Binding, and how often kube-scheduler rejected the planned node of a member. In cases with devices,
+every node has four, of which two are allocated. JSON goes to `bench/results/`, a table to standard output.
 
     python -m bench.rules                  both
     python -m bench.rules --nodes 100      a smaller cluster for the live gangs
@@ -56,11 +56,17 @@ from tests.support.rules import settle
 RESULTS = Path(__file__).with_name("results")
 HOSTNAME = "kubernetes.io/hostname"
 OWN = {"app": "member"}
+"""The labels of all members."""
+
 CACHE = {"app": "cache"}
+"""The labels of the pod that some rules refer to."""
+
 SIZE = 8
+"""The number of members of a live gang."""
+
 _MEMBERS, _NODES, _PODS, _NODES_PER_RACK = 512, 5_000, 20_000, 12
-_LONGEST_SECONDS = 120.0
-_RANKED = (64, 512)
+_TIMEOUT_SECONDS = 120.0
+_RANKED_SIZES = (64, 512)
 _STORAGE_CLASS = "bench-rules"
 _DRIVER = "bench.serried.dev"
 _DEVICES = 4
@@ -70,16 +76,16 @@ _POD: JSON = {"apiVersion": "v1", "kind": "Pod"}
 _CLUSTER = f"bench-rules-{os.getpid()}"
 
 
-def _about(labels: Mapping[str, str], key: str) -> JSON:
+def _term(labels: Mapping[str, str], key: str) -> JSON:
     return {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}}
 
 
 def _affinity(kind: str, labels: Mapping[str, str], key: str) -> JSON:
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [_about(labels, key)]}}}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [_term(labels, key)]}}}
 
 
 def _spread(key: str) -> JSON:
-    return {"topologySpreadConstraints": [_about(OWN, key) | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+    return {"topologySpreadConstraints": [_term(OWN, key) | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
 
 
 CASES: Mapping[str, JSON] = {
@@ -91,12 +97,13 @@ CASES: Mapping[str, JSON] = {
     "apart from each other by node": _affinity("podAntiAffinity", OWN, HOSTNAME),
     "apart from a cache by rack": _affinity("podAntiAffinity", CACHE, RACK),
 }
+"""By name of the rule: the fields that it adds to the spec of each member."""
 
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
 def build_store() -> Store:
-    """Nodes of 32 CPUs in racks and 3 zones, with pods of 50 apps and one cache."""
+    """Return a Store with nodes of 32 CPUs in racks and three zones, running pods of 50 apps, and one cache pod."""
     store = Store(["serried"], rules=RULES)
     for index in range(_NODES):
         name, rack = f"node-{index:05d}", index // 50
@@ -110,7 +117,7 @@ def build_store() -> Store:
 
 
 def build_store_with_devices() -> Store:
-    """The same nodes with four devices each, of which two are taken."""
+    """Return the same Store with four devices on each node, two of them allocated, and a claim for each member."""
     store = build_store()
     note_devices(store)
     store.put_object(device_class("gpu").value())
@@ -122,32 +129,35 @@ def build_store_with_devices() -> Store:
     return store
 
 
-def describe_members(rules: JSON) -> list[PodBuilder]:
-    """The pods of a gang with these fields."""
+def build_members(rules: JSON) -> list[PodBuilder]:
+    """Return builders of a gang's members, whose specs have the fields of ``rules``."""
     made = pod("m").in_group("g").cpu("100m").having(OWN, "metadata", "labels")
     for name, value in {**rules, "schedulerName": "serried"}.items():
         made = made.having(value, "spec", name)
     return [made.uid(f"m{index}") for index in range(_MEMBERS)]
 
 
-def describe_claiming_members() -> list[PodBuilder]:
-    """The pods of a gang with a claim each."""
-    made = enumerate(describe_members({}))
+def build_claiming_members() -> list[PodBuilder]:
+    """Return builders of a gang's members, each with a ResourceClaim of its own."""
+    made = enumerate(build_members({}))
     return [member.having(claiming(f"m{index}"), "spec", "resourceClaims") for index, member in made]
 
 
-def measure_plan(store: Store, described: Sequence[PodBuilder]) -> dict[str, Any]:
-    """The milliseconds of the first plan, and the median of later ones."""
-    built = [each.value() for each in described]
+def measure_plan(store: Store, builders: Sequence[PodBuilder]) -> dict[str, Any]:
+    """Return the milliseconds of a first plan, the median of five later ones, and the number of waves of the plan.
+
+    The members are in the Store only meanwhile. Raise SystemExit if not all of them fit.
+    """
+    built = [each.value() for each in builders]
     for member in built:
         store.put_pod(member)
     settle(store)
     members = [store.pods[member.uid] for member in built]
-    ask = PlanRequest(members, _MEMBERS)
+    request = PlanRequest(members, _MEMBERS)
     times, waves = [], 0
     for _ in range(6):
         begun = time.perf_counter()
-        found = plan_gang(store.snapshots.take(0, members), ask, store.capacity)
+        found = plan_gang(store.snapshots.take(0, members), request, store.capacity)
         times.append((time.perf_counter() - begun) * 1000)
         if not isinstance(found, Plan) or len(found.nodes) < _MEMBERS:
             raise SystemExit(f"refused: {found}")
@@ -162,10 +172,10 @@ def measure_plan(store: Store, described: Sequence[PodBuilder]) -> dict[str, Any
 
 
 def measure_plans() -> dict[str, dict[str, Any]]:
-    """Of each rule a plan."""
+    """Measure the plans for each rule. Return the rows by name of the rule."""
     store = build_store()
-    rows = {name: measure_plan(store, describe_members(rules)) for name, rules in CASES.items()}
-    rows[_TWO_DEVICES] = measure_plan(build_store_with_devices(), describe_claiming_members())
+    rows = {name: measure_plan(store, build_members(rules)) for name, rules in CASES.items()}
+    rows[_TWO_DEVICES] = measure_plan(build_store_with_devices(), build_claiming_members())
     return rows
 
 
@@ -173,7 +183,7 @@ def measure_plans() -> dict[str, dict[str, Any]]:
 
 
 async def measure_gangs(cluster: Cluster, rounds: int) -> dict[str, dict[str, Any]]:
-    """Of each rule some gangs, one after the other."""
+    """Run ``rounds`` gangs for each rule, one after the other. Return the rows by name of the rule."""
     rows: dict[str, dict[str, Any]] = {}
     async with open_client(cluster.kubeconfig) as client:
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
@@ -197,7 +207,7 @@ def _sum_up(cluster: Cluster, rule: str, gangs: Sequence[str], taken: Sequence[f
 
 
 async def _measure_claims(client: ApiClient, cluster: Cluster, spec: JSON, rounds: int) -> dict[str, dict[str, Any]]:
-    """Gangs whose members mount a claim each, of one disk a rack, and gangs that share one claim."""
+    """Measure gangs whose members mount a claim each, with one disk in each rack, and gangs that share one claim."""
     racks = sorted(set((await read_domains(client, RACK)).values()))[:SIZE]
     about = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": _STORAGE_CLASS}}
     delayed = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -243,14 +253,14 @@ def _describe_claim(name: str, mode: str) -> JSON:
 
 
 async def _measure_devices(client: ApiClient, cluster: Cluster, spec: JSON, rounds: int) -> dict[str, dict[str, Any]]:
-    """Gangs whose members have a claim of two devices each: anywhere, and in one domain of an attribute (a rack)."""
+    """Measure gangs whose members claim two devices each: on any nodes, and in one domain of a device attribute."""
     about = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": _DRIVER}}
     selector = {"cel": {"expression": f'device.driver == "{_DRIVER}"'}}
     await client.create(DEVICE_CLASSES, "", about | {"spec": {"selectors": [selector]}})
     waiting = list((await read_domains(client, RACK)).items())
     while waiting:
         batch, waiting = waiting[:IN_FLIGHT], waiting[IN_FLIGHT:]
-        await asyncio.gather(*(_equip(client, spec, name, rack) for name, rack in batch))
+        await asyncio.gather(*(_add_devices(client, spec, name, rack) for name, rack in batch))
     rows: dict[str, dict[str, Any]] = {}
     topology = {"scheduling.serried.dev/required-topology": f"{_DRIVER}/domain"}
     for rule, annotations in ((_TWO_DEVICES, {}), (_ONE_DOMAIN, topology)):
@@ -265,8 +275,8 @@ async def _measure_devices(client: ApiClient, cluster: Cluster, spec: JSON, roun
     return rows
 
 
-async def _equip(client: ApiClient, spec: JSON, node: str, domain: str) -> None:
-    """A node has four devices, and a pod that runs there holds two of them."""
+async def _add_devices(client: ApiClient, spec: JSON, node: str, domain: str) -> None:
+    """Create four devices on a node, and a running pod there to which two of them are allocated."""
     about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": f"bench-{node}"}}
     attributes = {"domain": {"string": domain}}
     listed = [{"name": f"gpu-{index}", "attributes": attributes} for index in range(_DEVICES)]
@@ -292,7 +302,7 @@ def _describe_device_claim(name: str) -> JSON:
 
 
 def _claim(name: str, spec: JSON) -> JSON:
-    """Fields of a pod whose one container uses a claim."""
+    """Return the fields of a pod's spec with which its only container uses a claim."""
     (container,) = spec["containers"]
     resources = container["resources"] | {"claims": [{"name": "gpu"}]}
     containers = [container | {"resources": resources}]
@@ -307,7 +317,10 @@ async def _measure_gang(
     *,
     ranked: bool = False,
 ) -> float:
-    """Seconds from the last create to the last Binding, of members with these specs; the gang is gone afterwards."""
+    """Create a gang with a member for each spec, wait until all are bound, and delete the members.
+
+    Return the seconds from the last create to the last Binding, or `_TIMEOUT_SECONDS` if it took longer.
+    """
     policy = {"gang": {"minCount": len(specs)}}
     kind = POD_GROUPS["fallback"]
     about = {"apiVersion": kind.api_version, "kind": "PodGroup"}
@@ -319,26 +332,29 @@ async def _measure_gang(
         metadata = {"name": each, "labels": {**OWN, **labels, POD_GROUP_LABEL: name}}
         await client.create(PODS, NAMESPACE, {**_POD, "metadata": metadata, "spec": spec})
     begun = time.monotonic()
-    while time.monotonic() < begun + _LONGEST_SECONDS:
+    while time.monotonic() < begun + _TIMEOUT_SECONDS:
         pods = [item for item in await client.list_all(PODS) if item["metadata"]["labels"].get(POD_GROUP_LABEL) == name]
         if all(item["spec"].get("nodeName") for item in pods):
             taken = time.monotonic() - begun
             break
         await asyncio.sleep(0.02)
     else:
-        taken = _LONGEST_SECONDS
+        taken = _TIMEOUT_SECONDS
     for each in names:
         await client.delete(PODS, NAMESPACE, each)
     return taken
 
 
 async def measure_ranked(cluster: Cluster, rounds: int) -> dict[str, dict[str, Any]]:
-    """Gangs whose members have ranks and are spread over zones, and that prefer a level, so that ranks are kept."""
+    """Measure large gangs whose members have ranks and are spread over zones.
+
+    They prefer a rack, because only gangs with a preferred level are placed in the order of ranks.
+    """
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
     spec = {"schedulerName": "serried", "containers": [container]} | _spread(ZONE)
     rows: dict[str, dict[str, Any]] = {}
     async with open_client(cluster.kubeconfig) as client:
-        for size in _RANKED:
+        for size in _RANKED_SIZES:
             gangs = [f"r{size}-{turn}" for turn in range(rounds)]
             prefers = {PREFERRED_TOPOLOGY: RACK}
             taken = [await _measure_gang(client, gang, [spec] * size, prefers, ranked=True) for gang in gangs]
@@ -348,17 +364,17 @@ async def measure_ranked(cluster: Cluster, rounds: int) -> dict[str, dict[str, A
 
 def _count_refusals(cluster: Cluster, name: str) -> int:
     found = httpx.get(f"{cluster.ops_url}/debug/decisions", params={"group": f"{NAMESPACE}/{name}"}, timeout=10.0)
-    said = [each["text"] for each in found.json()]
-    if not any(text.startswith("Planned") for text in said):
-        raise SystemExit(f"{name} was not planned by Serried: {said}")
-    return sum("refuse" in text for text in said)
+    texts = [each["text"] for each in found.json()]
+    if not any(text.startswith("Planned") for text in texts):
+        raise SystemExit(f"{name} was not planned by Serried: {texts}")
+    return sum("refuse" in text for text in texts)
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
 def render_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table with a line for each rule. A figure that a row lacks is shown as `-`."""
     marks = ("later_ms", "step_ms", "waves", "median_s", "longest_s", "refused")
     titles = ("plan, ms", "longest step, ms", "waves", "bound, s", "longest, s", "refused")
     head = [f"| rule | {' | '.join(titles)} |", "|---" * (1 + len(marks)) + "|"]
@@ -367,7 +383,7 @@ def render_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the cluster is one of its own, which is gone afterwards."""
+    """Measure plans and live gangs, and write the result. Return 1 if the cluster failed, else 0."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     noise = measure_noise()

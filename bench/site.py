@@ -1,15 +1,16 @@
-"""What pages say otherwise on the site than in the repository (a hook of `mkdocs.yml`; `make site`).
+"""Adapt the pages of docs for the web site (a hook of `mkdocs.yml`; `make site`).
 
-A link to a file outside of `docs` has no page to lead to there: its text stays. Remarks for `bench.quotes` go.
+The site has no pages for files outside of `docs`, so links to them become plain text. Comments for `bench.quotes` are
+removed.
 """
 
 import re
 from typing import Any
 
 _LEAVING_DOCS = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:[A-Z]+\.md|examples|tests|bench|manifests)[^)]*\)")
-_REMARK = re.compile(r"<!-- (?:not )?measured.*?-->\n?", re.DOTALL)
+_QUOTES_COMMENT = re.compile(r"<!-- (?:not )?measured.*?-->\n?", re.DOTALL)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The text of a page as the site shows it."""
-    return _LEAVING_DOCS.sub(r"\1", _REMARK.sub("", markdown))
+    """Return the Markdown of a page as the site shows it. MkDocs calls this for each page."""
+    return _LEAVING_DOCS.sub(r"\1", _QUOTES_COMMENT.sub("", markdown))

@@ -1,7 +1,7 @@
-"""How many bytes in etcd the objects of gangs take: Workload, PodGroup and events of 10,000 gang Jobs.
+"""Measure the bytes in etcd of the objects of gangs: Workloads, PodGroups and events of 10,000 gang Jobs.
 
-The Jobs are suspended and the controller is the real one. The bytes are those of keys and values as etcd has them, read
-from etcd itself: JSON for Serried's own CRDs, protobuf for the native API.
+The Jobs are suspended, and Serried's controller creates the other objects. Counted are the bytes of keys and values,
+which are read from etcd itself: JSON for Serried's own CRDs, protobuf for the native API.
 
     python -m bench.stored            at both API levels; one JSON object on stdout and in `bench/results/`
 """
@@ -35,24 +35,24 @@ _REGISTRY = b"/registry/"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What etcd has of one resource."""
+    """The objects of one resource in etcd."""
 
     objects: int = 0
     bytes: int = 0
 
     def add(self, size: int) -> "Stored":
-        """With one more object of so many bytes."""
+        """Return the sum with one more object of ``size`` bytes."""
         return Stored(self.objects + 1, self.bytes + size)
 
 
 def name_resource(key: str) -> str:
-    """The resource of a key of the API server: `/registry/GROUP/RESOURCE/...`, or without the group."""
+    """Return the resource of an API server's key: `/registry/GROUP/RESOURCE/...`, or without the group."""
     parts = key.split("/")[2:]
     return parts[1] if "." in parts[0] and len(parts) > 1 else parts[0]
 
 
 def count(pairs: Iterator[tuple[bytes, bytes]]) -> dict[str, Stored]:
-    """The stored keys and values by resource."""
+    """Count keys and values by resource."""
     found: dict[str, Stored] = {}
     for key, value in pairs:
         resource = name_resource(key.decode())
@@ -61,11 +61,11 @@ def count(pairs: Iterator[tuple[bytes, bytes]]) -> dict[str, Stored]:
 
 
 def read_pairs(etcd: httpx.Client) -> Iterator[tuple[bytes, bytes]]:
-    """Every key of the API server with its value, page after page."""
+    """Read every key of the API server with its value, in pages."""
     begin, end = _REGISTRY, _REGISTRY[:-1] + bytes([_REGISTRY[-1] + 1])
     while True:
-        asked = {"key": _encode(begin), "range_end": _encode(end), "limit": _PAGE}
-        answer = etcd.post("/v3/kv/range", json=asked).raise_for_status().json()
+        query = {"key": _encode(begin), "range_end": _encode(end), "limit": _PAGE}
+        answer = etcd.post("/v3/kv/range", json=query).raise_for_status().json()
         for pair in answer.get("kvs", ()):
             begin = base64.b64decode(pair["key"])
             yield begin, base64.b64decode(pair.get("value", ""))
@@ -79,7 +79,7 @@ def _encode(key: bytes) -> str:
 
 
 def describe(found: Mapping[str, Stored], api: str, gangs: int) -> list[dict[str, Any]]:
-    """A row for each resource, with the bytes for one gang."""
+    """Return a row for each resource, with the bytes per gang."""
     rows = []
     for resource in RESOURCES:
         stored = found.get(resource, Stored())
@@ -90,7 +90,7 @@ def describe(found: Mapping[str, Stored], api: str, gangs: int) -> list[dict[str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Create the gangs at each API level, and look into etcd."""
+    """Measure at each API level, print the result and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gangs", type=int, default=10_000)
     parser.add_argument("--api", nargs="+", choices=get_args(Api), default=list(get_args(Api)))
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(api: Api, gangs: int, patience: float) -> list[dict[str, Any]]:
-    """The rows of one API level, on a cluster of its own."""
+    """Create the gangs on a new cluster, and return the rows of its API level."""
     cluster = Cluster.up(Spec(f"bench-stored-{os.getpid()}", 2, racks=2, blocks=1, api=api, qps=QPS, job_syncs=20))
     try:
         asyncio.run(_create(cluster, gangs, patience))

@@ -1,7 +1,7 @@
-"""What the image is made of: a bill of materials, and whether anything in it is known to be vulnerable.
+"""Write the bill of materials of the image, and check its dependencies for known vulnerabilities.
 
-python -m bench.supply sbom        CycloneDX JSON of the locked dependencies to build/sbom.cdx.json
-python -m bench.supply audit       asks the advisory service of the index; skipped where it is not reached
+python -m bench.supply sbom        writes CycloneDX JSON of the locked dependencies to build/sbom.cdx.json
+python -m bench.supply audit       asks the index's advisory service; skipped if the service cannot be reached
 
 Both need the tools of locks/supply.txt: `make sbom audit` installs them.
 """
@@ -18,11 +18,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOCK = REPOSITORY / "locks" / "runtime.txt"
 SBOM = REPOSITORY / "build" / "sbom.cdx.json"
 _UNREACHED = ("ConnectionError", "ServiceError", "Max retries exceeded", "Failed to resolve", "ProxyError", "timed out")
-"""What the tool says where the service gives no answer; its exit code is that of a finding."""
+"""Signs in pip-audit's error output that the service gave no answer. Its exit code is the same as for a finding."""
 
 
 class Ended(NamedTuple):
-    """How a tool has ended."""
+    """The exit code and the output of a tool."""
 
     code: int
     out: str
@@ -33,14 +33,17 @@ Run = Callable[[Sequence[str]], Ended]
 
 
 def run_tool(command: Sequence[str]) -> Ended:
-    """Run a tool that is installed beside this interpreter."""
+    """Run a tool from this interpreter's environment. A failure is no error: the exit code is returned."""
     program = Path(sys.executable).parent / command[0]
     done = subprocess.run([str(program), *command[1:]], capture_output=True, text=True, check=False)
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def write_sbom(path: Path = SBOM, run: Run = run_tool) -> int:
-    """Write the bill of materials of what is locked; the same lock gives the same file."""
+    """Write the bill of materials of the locked dependencies. Return the tool's exit code.
+
+    The same lock file gives the same bytes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     pyproject = str(REPOSITORY / "pyproject.toml")
     ended = run(
@@ -51,7 +54,10 @@ def write_sbom(path: Path = SBOM, run: Run = run_tool) -> int:
 
 
 def audit(run: Run = run_tool) -> int:
-    """Print what is known of the locked dependencies: 1 for a vulnerability, 0 also where nobody can be asked."""
+    """Print the known vulnerabilities of the locked dependencies.
+
+    Return 1 if there are any, 0 if there are none or the service cannot be reached, 2 if the tool failed.
+    """
     ended = run(["pip-audit", "--requirement", str(LOCK), "--require-hashes", "--disable-pip", "--format", "json"])
     try:
         dependencies: list[dict[str, Any]] = json.loads(ended.out)["dependencies"]
@@ -75,7 +81,7 @@ def _list_findings(dependencies: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one of the two."""
+    """Run the task that the command line names, and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.supply", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""Pods per second on 1,000 nodes: native gangs and Serried, plain pods with it and without (`make bench`).
+"""Measure pods bound per second: native gangs and gangs by Serried, plain pods with and without Serried (`make bench`).
 
-Every contender in every repetition gets a fresh cluster of its own, one at a time, in turns, with the same client rate
-everywhere. A small load that is not counted warms it up. JSON goes to `bench/results/`, the table to standard output.
+Every contender gets a new cluster in every repetition, one cluster at a time, with the same rate limit for clients. A
+small load that is not counted warms it up. JSON goes to `bench/results/`, the table to standard output.
 
     python -m bench.throughput            1,000 nodes, 3 repetitions
     python -m bench.throughput --quick    100 nodes, 1 repetition, fewer gangs
@@ -10,8 +10,9 @@ everywhere. A small load that is not counted warms it up. JSON goes to `bench/re
     python -m bench.throughput --nodes 5000 --filled 70 --queue full --name throughput-filled-5000
     python -m bench.throughput --only serried plain-isolated --loads thousand steady turns beside
 
-With `--filled` that much of all CPUs is used before, at random by node. CPU seconds count from when the schedulers
-begin. The speed is what a piece of work takes that is always the same: compare rows of one speed.
+With `--filled` pods use that percentage of all CPUs before the load, a random part of each node. CPU seconds count from
+the start of the schedulers. The column `speed` is the time of a fixed computation: compare only rows with about the
+same speed.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from bench.cluster import Cluster
 from bench.cluster.nodes import RACK
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import WAITING, Run
-from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, USUAL, Contender, Part, Workload, in_turns
+from bench.contenders import ALL, FULL, ON_REQUEST, QPS, QUICK, USUAL, Contender, Part, Workload, interleave
 from bench.load.objects import Load, make_gangs
 from bench.load.requests import read_writes
 from bench.load.run import clear, fill, measure_all, open_client, read_domains, run_load
@@ -42,37 +43,48 @@ from bench.machine import QUIET, describe_machine, measure_noise, measure_speed
 from serried.kube.client import ApiClient
 
 RESULTS = Path(__file__).with_name("results")
-_SETTLE = 2.0
+_SETTLE_SECONDS = 2.0
+"""Pause after each load, in which the schedulers observe its deletion."""
+
 _NAMES = [contender.name for contender in ALL]
 _CHOICES = [contender.name for contender in (*ALL, *ON_REQUEST)]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: who, on how many nodes, how often, with which loads."""
+    """One measurement as the command line describes it."""
 
     contenders: tuple[Contender, ...]
     workloads: tuple[Workload, ...]
     nodes: int
     filled: int
+    """Percentage of the CPUs that is in use before each load."""
+
     repetitions: int
     seconds: float
+    """The longest time of one load, in seconds. Pods that are unbound by then stay so."""
+
     attempts: int
+    """The number of tries for a run that other work disturbs."""
 
 
 class Bench:
-    """Runs a plan; ``runs`` grows as it goes, so that an interrupted one still has something to show."""
+    """Carries out a plan."""
 
     def __init__(self, plan: Plan, report: Report) -> None:
         self.runs: list[Run] = []
+        """The finished runs. They remain after an interruption, so that it still gives a result."""
+
         self.noise: list[float] = []
+        """The share of the cores that was busy before each cluster."""
+
         self._plan = plan
         self._domains: dict[str, str] = {}
         self._report = report
 
     def measure(self) -> None:
-        """Every contender in every repetition, on a cluster of its own."""
-        for repetition, contender in in_turns(self._plan.contenders, self._plan.repetitions):
+        """Measure every contender in every repetition, each time on a new cluster."""
+        for repetition, contender in interleave(self._plan.contenders, self._plan.repetitions):
             self.noise.append(measure_noise())
             self._report(f"repetition {repetition + 1} of {self._plan.repetitions}: {contender.title}")
             cluster = Cluster.up(contender.make_spec(self._plan.nodes))
@@ -88,8 +100,8 @@ class Bench:
             if self._plan.filled:
                 self._report(f"  filling {await fill(client, self._plan.filled)} nodes by {self._plan.filled} %")
             await self._warm_up(client, contender)
-            for workload in filter(contender.takes, self._plan.workloads):
-                run = await self._measure_quietly(client, cluster, contender, workload, repetition)
+            for workload in filter(contender.accepts, self._plan.workloads):
+                run = await self._measure_undisturbed(client, cluster, contender, workload, repetition)
                 self.runs.append(run)
                 found = run.figures
                 self._report(
@@ -97,10 +109,10 @@ class Bench:
                     f" {found['pods_per_second']:.1f} pods/s, other work took {run.others_cpu:.1f} CPU seconds"
                 )
 
-    async def _measure_quietly(
+    async def _measure_undisturbed(
         self, client: ApiClient, cluster: Cluster, contender: Contender, workload: Workload, repetition: int
     ) -> Run:
-        """The first run that other work has not disturbed; of disturbed ones only, the least disturbed."""
+        """Repeat a run until other work does not disturb it. If all attempts are disturbed, return the least so."""
         runs: list[Run] = []
         for _ in range(self._plan.attempts):
             run = await self._measure_workload(client, cluster, contender, workload, repetition)
@@ -146,11 +158,11 @@ class Bench:
 
     async def _clear(self, client: ApiClient, contender: Contender) -> None:
         await clear(client, contender.cluster.api)
-        await asyncio.sleep(_SETTLE)
+        await asyncio.sleep(_SETTLE_SECONDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the exit code is 1 if something could not be measured, or not all pods were bound as promised."""
+    """Measure and write the result. Return 1 if measuring failed, or if pods were unbound or gangs split; else 0."""
     options = _parser().parse_args(arguments)
     plan = _make_plan(options)
     bench = Bench(plan, stderr_report())
@@ -174,7 +186,7 @@ def _publish(bench: Bench, options: argparse.Namespace) -> int:
         print(f"note: {disturbance}", file=sys.stderr)
     print(f"written to {path}", file=sys.stderr)
     if any(row["unbound"] or row["split_gangs"] for row in summary):
-        return 1  # a number that was bought with a broken promise is none for a page
+        return 1  # figures of a run that broke a promise must not be published
     return 0
 
 

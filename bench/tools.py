@@ -1,4 +1,4 @@
-"""Tools in Go that pack and check releases: built from their modules once, and kept in the cache."""
+"""Build the Go tools that pack and check releases. Each is built once from its module, and cached."""
 
 import os
 import shutil
@@ -15,18 +15,18 @@ MODULES = {
     "crane": "github.com/google/go-containerregistry/cmd/crane@v0.22.1",
     "actionlint": "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12",
 }
-"""The Go package of each tool, with its version."""
+"""By name of the tool: its Go package and version."""
 
-_PATIENCE = 30.0
-"""For how many seconds a registry may begin."""
+_START_SECONDS = 30.0
+"""The longest time in seconds until a registry must listen."""
 
 
 class ToolError(Exception):
-    """Why a tool is not there, and what to do."""
+    """A tool cannot be built or does not run. The message says why, and what to do."""
 
 
 def locate(name: str) -> Path:
-    """The program of a tool, built if need be. Raises ToolError."""
+    """Return the path of a tool's program, which is built if it is not cached. Raise ToolError if that fails."""
     package = MODULES[name]
     folder = cache() / "tools" / f"{name}-{package.partition('@')[2]}"
     program = folder / name
@@ -34,7 +34,7 @@ def locate(name: str) -> Path:
         go = shutil.which("go")
         if go is None:
             raise ToolError(f"{name} is built with Go, and there is no 'go' in PATH: https://go.dev/doc/install")
-        # Two processes may build it at the same time; each renames a whole program.
+        # Two processes may build the tool at the same time: each renames its finished program into place.
         scratch = folder / f".{os.getpid()}"
         environment = os.environ | {"GOBIN": str(scratch)}
         done = subprocess.run(
@@ -49,14 +49,17 @@ def locate(name: str) -> Path:
 
 @contextmanager
 def registry() -> Iterator[str]:
-    """The address of a registry of images and charts that is kept in memory. Raises ToolError."""
+    """Run a registry for images and charts in memory while the body runs; yield its address.
+
+    Raise ToolError if it does not start.
+    """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     command = [str(locate("crane")), "registry", "serve", "--address", f"localhost:{port}"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + _START_SECONDS
             while not _listens(port):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise ToolError(f"{' '.join(command)} does not listen: run it to see why")

@@ -25,7 +25,7 @@ import uvloop
 from bench.cluster import Cluster, Spec
 from bench.cluster.progress import Report, stderr_report
 from bench.comparison import Run, find_disturbances
-from bench.contenders import GATED, NATIVE, SERRIED, Contender, in_turns
+from bench.contenders import GATED, NATIVE, SERRIED, Contender, interleave
 from bench.load.requests import read_writes
 from bench.load.run import clear, measure_all, open_client
 from bench.load.usage import read_usage
@@ -62,7 +62,7 @@ class Bench:
 
     def measure(self) -> None:
         """Every contender in every repetition."""
-        for repetition, contender in in_turns(CONTENDERS, self._plan.repetitions):
+        for repetition, contender in interleave(CONTENDERS, self._plan.repetitions):
             self._report(f"repetition {repetition + 1} of {self._plan.repetitions}: {contender.title}")
             self.measure_contender(contender, repetition)
 

@@ -12,7 +12,7 @@ from bench import tools
 from bench.cluster.binaries import find_helm
 from bench.cluster.release import HELM_VERSIONS
 from bench.publish import ReleaseError, pack_chart
-from bench.push import VARIANTS, Publication, run_command, write_stand_in
+from bench.push import VARIANTS, Publication, run_command, write_small_image
 from serried import __version__
 
 pytestmark = pytest.mark.tools
@@ -82,7 +82,7 @@ class Stage:
     def publication(self, owner: str, world: World, images: Path, revision: str = "abc") -> Publication:
         """A release whose images are made anew: no build gives the same bytes as the one before."""
         for lock in VARIANTS.values():
-            write_stand_in(images / lock, revision, f"{lock} {images}".encode())
+            write_small_image(images / lock, revision, f"{lock} {images}".encode())
         registry = f"{self.address}/{owner}"
         return Publication(registry, revision, self.files, images, world.run, self.crane, (self.helm, "--plain-http"))
 

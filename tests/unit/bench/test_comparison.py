@@ -36,7 +36,7 @@ from bench.contenders import (
     PLAIN,
     QUICK,
     SERRIED,
-    in_turns,
+    interleave,
 )
 
 FIGURES = {
@@ -177,7 +177,7 @@ def test_a_document_without_markers_is_refused(document: str) -> None:
 
 def test_everybody_is_first_once() -> None:
     names = [contender.name for contender in ALL]
-    turns = [contender.name for _, contender in in_turns(ALL, len(ALL))]
+    turns = [contender.name for _, contender in interleave(ALL, len(ALL))]
 
     assert turns[:: len(ALL)] == names
     assert sorted(turns) == sorted(names * len(ALL))
@@ -212,7 +212,7 @@ def test_plain_pods_go_by_the_stock_scheduler_or_by_ours_isolated_or_not() -> No
 @pytest.mark.parametrize("workloads", [FULL, QUICK])
 def test_those_who_are_compared_get_the_same_loads(workloads: tuple[Any, ...]) -> None:
     compared = [workload for workload in workloads if not workload.beside]
-    takes = {contender.name: [contender.takes(workload) for workload in compared] for contender in ALL}
+    takes = {contender.name: [contender.accepts(workload) for workload in compared] for contender in ALL}
     assert takes["native"] == takes["serried"]
     assert takes["plain"] == takes["plain-isolated"] == takes["plain-asked"]
     assert all(plain != gang for plain, gang in zip(takes["plain"], takes["serried"], strict=True))
@@ -221,13 +221,13 @@ def test_those_who_are_compared_get_the_same_loads(workloads: tuple[Any, ...]) -
 @pytest.mark.parametrize("workloads", [FULL, QUICK])
 def test_plain_pods_beside_gangs_are_for_all_who_schedule_both(workloads: tuple[Any, ...]) -> None:
     beside = [workload for workload in workloads if workload.beside]
-    takers = {one.name for one in (*ALL, *ON_REQUEST) if all(one.takes(workload) for workload in beside)}
+    takers = {one.name for one in (*ALL, *ON_REQUEST) if all(one.accepts(workload) for workload in beside)}
     assert takers == {one.name for one in (NATIVE, SERRIED, BESIDE, FALLBACK, ISOLATED)}
 
 
 @pytest.mark.parametrize("workloads", [FULL, QUICK])
 def test_bindings_alone_are_of_plain_pods_that_all_wait_and_everybody_watches(workloads: tuple[Any, ...]) -> None:
-    assert [one.name.endswith(WAITING) for one in workloads if CEILING.takes(one)] == [True]
+    assert [one.name.endswith(WAITING) for one in workloads if CEILING.accepts(one)] == [True]
     assert CEILING.make_spec(1000).serried
     assert CEILING.scheduler not in {PLAIN.scheduler, SERRIED.scheduler}
 

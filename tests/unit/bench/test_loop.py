@@ -9,7 +9,7 @@ from bench import loop
 
 def test_small_gangs_of_others_are_planned_and_their_times_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_NODES", 100)
-    monkeypatch.setattr(loop, "_SMALL", 0.02)
+    monkeypatch.setattr(loop, "_SMALL_INTERVAL", 0.02)
     monkeypatch.setattr(loop, "_WARM_UP", 0.0)
     monkeypatch.setattr(loop, "_SECONDS", 0.5)
     run = asyncio.run(loop.watch(loop.Case("nothing odd", lambda _: None, 200)))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fastapi import FastAPI
 
-from bench.readers import CASES, Case, Scheme, Shown, ask, connect, serving
+from bench.readers import CASES, Case, Credential, Scheme, connect, fetch_status, serving
 
 PAGE = "/debug/nodes?limit=2"
 
@@ -17,13 +17,13 @@ def make_app() -> FastAPI:
     return app
 
 
-async def ask_once(scheme: Scheme, path: str, shown: Shown) -> int:
+async def ask_once(scheme: Scheme, path: str, shown: Credential) -> int:
     """The status of what one reader is answered."""
 
     def read(port: int) -> int:
         connection = connect(port, scheme)
         try:
-            return ask(connection, path, shown)
+            return fetch_status(connection, path, shown)
         finally:
             connection.close()
 
@@ -42,7 +42,7 @@ async def ask_once(scheme: Scheme, path: str, shown: Shown) -> int:
     ],
 )
 async def test_readers_pass_the_guard_and_nobody_else_does(
-    scheme: Scheme, path: str, shown: Shown, status: int
+    scheme: Scheme, path: str, shown: Credential, status: int
 ) -> None:
     assert await ask_once(scheme, path, shown) == status
 

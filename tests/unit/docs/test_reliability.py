@@ -67,7 +67,7 @@ def test_the_page_has_what_newer_soaks_measure(tmp_path: Path) -> None:
     page = reliability.render(tmp_path)
     assert "| plain pods that were bound | 56 |" in page
     assert "| pods that a kubelet refused (`OutOfcpu`) | 0 |" in page
-    assert "| pods that had to go for a gang of higher priority | 12 |" in page
+    assert "| pods evicted for a gang of higher priority | 12 |" in page
     assert "| times that wall clocks were set | 9 |" in page
     assert "| fault | at random | at a write |" in page
     assert "| POST binding | 5 | 0 |" in page
