@@ -1,1 +1,1 @@
-"""The Helm chart, `manifests/helm/serried`, made from the kustomization."""
+"""Generates the Helm chart, `manifests/helm/serried`, from the kustomizations."""

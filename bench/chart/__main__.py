@@ -1,10 +1,10 @@
-"""The Helm chart, and what `serried install` applies, made from the kustomization.
+"""Generate the Helm chart, and the objects that `serried install` applies, from the kustomizations.
 
-    python -m bench.chart            prints the names of the files that are not what it would make
-    python -m bench.chart --write    writes them
+    python -m bench.chart            prints the names of generated files that are out of date
+    python -m bench.chart --write    writes these files
 
-It also writes the version, which stands in `serried/__init__.py`, wherever else it is needed. Tests compare the chart
-with what this makes, and what Helm renders with what `kubectl kustomize` does.
+The command also copies the version from `serried/__init__.py` to all other files that have it. Tests compare the chart
+with the generated one, and the objects that Helm renders with those of `kubectl kustomize`.
 """
 
 import argparse
@@ -25,12 +25,12 @@ KUSTOMIZE = ROOT / "manifests" / "kustomize"
 CHART = ROOT / "manifests" / "helm" / "serried"
 
 INSTALLED = ROOT / "cli" / "manifests.json"
-"""What `serried install` applies: an object a line, with the shapes that have it."""
+"""The file with the objects that `serried install` applies: one object in each line, with the shapes that have it."""
 
 BY_HAND = frozenset(
     {"_helpers.tpl", "NOTES.txt", "certificate.yaml", "dashboard.yaml", "scheduler-config.yaml", "uninstall.yaml"}
 )
-"""The templates that are not made from a file of the kustomization."""
+"""The templates that are written by hand, and not generated from a kustomization."""
 
 _ABOUT = """\
 apiVersion: v2
@@ -73,10 +73,10 @@ _VERSIONED = {
         for path in sorted((KUSTOMIZE / "crds").glob("*s.yaml"))
     },
 }
-"""Before what the version stands, by file."""
+"""By file: a regular expression that matches before each place of the version."""
 
 _PUBLISHED = r"ghcr\.io/[a-z0-9-]+(?=/(?:charts/)?serried\b)"
-_NAMING = [
+_WITH_REGISTRY = [
     *("README.md", "docs/index.md", "docs/install.md", "docs/walkthroughs.md"),
     *(f"manifests/kustomize/base/{name}.yaml" for name in ("kustomization", "serried", "controller")),
 ]
@@ -84,7 +84,7 @@ _NAMING = [
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what differs, or name it; the exit code is 1 for what is named."""
+    """Write the files that are out of date, or without ``--write`` print their names and return 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m bench.chart", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", action="store_true", help="write the files")
     write = parser.parse_args(arguments).write
@@ -106,16 +106,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def list_stale() -> list[Path]:
-    """The files that differ from what is made, that are missing, or that nothing makes."""
+    """Return the files that differ from the generated text, that are missing, or that are no longer generated."""
     made = render_chart() | render_versions() | render_installed()
-    there = {path for path in CHART.rglob("*") if path.is_file()}
+    existing = {path for path in CHART.rglob("*") if path.is_file()}
     by_hand = {CHART / "templates" / name for name in BY_HAND}
     differing = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
-    return sorted({*differing, *(there - made.keys() - by_hand)})
+    return sorted({*differing, *(existing - made.keys() - by_hand)})
 
 
 def render_chart() -> dict[Path, str]:
-    """The files of the chart that are made."""
+    """Return the generated files of the chart: the text by path."""
     values = list_values(build(list_overlays(KUSTOMIZE)["isolated"]))
     files = {
         "Chart.yaml": _ABOUT.format(version=__version__, oldest=OLDEST_MINOR, newest=NEWEST_MINOR),
@@ -128,7 +128,10 @@ def render_chart() -> dict[Path, str]:
 
 
 def render_installed() -> dict[Path, str]:
-    """The objects of each shape that a command can install: one that changes the cluster's own scheduler it cannot."""
+    """Return the file with the objects that `serried install` applies: its text by path.
+
+    The shape control-plane is left out: a command cannot change the cluster's own scheduler.
+    """
     shapes = {shape: build(folder) for shape, folder in list_overlays(KUSTOMIZE).items() if shape != "control-plane"}
     lines: dict[str, list[str]] = {}
     for shape, items in shapes.items():
@@ -139,8 +142,8 @@ def render_installed() -> dict[Path, str]:
 
 
 def render_versions() -> dict[Path, str]:
-    """The files that name the version or the registry, with those of this release."""
-    texts = {name: re.sub(_PUBLISHED, REGISTRY, (ROOT / name).read_text()) for name in _NAMING}
+    """Return the files that have the version or the registry, with those of this release: the text by path."""
+    texts = {name: re.sub(_PUBLISHED, REGISTRY, (ROOT / name).read_text()) for name in _WITH_REGISTRY}
     for name, before in _VERSIONED.items():
         text = texts.get(name) or (ROOT / name).read_text()
         texts[name] = re.sub(f"({before}){_VERSION}", __version__, text)

@@ -1,8 +1,9 @@
-"""What a kustomization of ours consists of, with the place where each object is written.
+"""Build Serried's kustomizations, and keep the file and the text from which each object comes.
 
-`kubectl kustomize` loses that place and the comments, which the chart keeps. Only what our kustomizations use is read:
-resources, components, generated ConfigMaps, labels, JSON patches and patches that delete. Names of images stay as they
-are written, and generated names have no hash. A test compares the result with that of `kubectl kustomize`.
+The chart needs them to keep files and comments, which `kubectl kustomize` drops. Only those features are supported that
+Serried's kustomizations use: resources, components, generated ConfigMaps, labels, JSON patches and patches that delete.
+Names of images are not changed, and generated names have no hash. A test compares the result with that of
+`kubectl kustomize`. The entry is `build`.
 """
 
 import copy
@@ -23,55 +24,55 @@ class Item:
     """One object of a built kustomization."""
 
     source: Path
-    """The file that it is written in; of a generated ConfigMap, the file that it holds."""
+    """The file that has the object; for a generated ConfigMap, the file that the ConfigMap has as its data."""
 
     text: str
-    """How it is written there, with its comments, and with added labels; of a generated ConfigMap, nothing."""
+    """The object's text in that file, with comments and added labels; "" for a generated ConfigMap."""
 
     content: Json
-    """What it is after all patches."""
+    """The decoded object after all patches."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Kind and name: no two objects of ours have both alike."""
+        """Kind and name. They are unique among Serried's objects."""
         return str(self.content["kind"]), str(self.content["metadata"]["name"])
 
 
 def build(*folders: Path) -> list[Item]:
-    """The objects of a kustomization, or of several as if one listed them all.
+    """Return the objects of a kustomization, or of several as if one listed them all.
 
-    Raises ValueError for a kustomization that uses what is not read here.
+    Raise ValueError if a kustomization uses a feature that is not supported here.
     """
     items: list[Item] = []
     for folder in folders:
-        items = _add(items, folder.resolve())
+        items = _apply(items, folder.resolve())
     return items
 
 
 def read_documents(path: Path) -> Iterator[str]:
-    """The text of each document of a file, with the comments above it."""
+    """Yield the text of each YAML document of a file, with the comments above it."""
     for text in re.split(r"^---\n", path.read_text(), flags=re.MULTILINE):
         if yaml.safe_load(text) is not None:
             yield text.strip("\n") + "\n"
 
 
-_READ = {
+_SUPPORTED = {
     *("apiVersion", "kind", "namespace", "resources", "components"),
     *("configMapGenerator", "images", "labels", "patches"),
 }
 
 
-def _add(items: list[Item], folder: Path) -> list[Item]:
-    """The items with what the kustomization in the folder adds, and as it patches them."""
+def _apply(items: list[Item], folder: Path) -> list[Item]:
+    """Apply the kustomization in the folder to the items: add its objects, then patch and label all of them."""
     content = yaml.safe_load((folder / _FILE).read_text())
-    if unknown := content.keys() - _READ:
+    if unknown := content.keys() - _SUPPORTED:
         raise ValueError(f"{folder / _FILE}: {', '.join(sorted(unknown))} is not read")
     items = [*items, *_read_resources(folder, content.get("resources", ()))]
     for name in content.get("components", ()):
-        items = _add(items, (folder / name).resolve())
+        items = _apply(items, (folder / name).resolve())
     for generator in content.get("configMapGenerator", ()):
         made = _generate(folder, {"namespace": content.get("namespace")} | generator)
-        for item in (each for each in items if each.identity == made.identity):  # its data are replaced
+        for item in (each for each in items if each.identity == made.identity):  # an overlay replaces its data
             made = _label(made, item.content["metadata"].get("labels", {}))
         items = [item for item in items if item.identity != made.identity] + [made]
     for patch in content.get("patches", ()):
@@ -91,7 +92,7 @@ def _label(item: Item, labels: Mapping[str, str]) -> Item:
     content = copy.deepcopy(item.content)
     own = content["metadata"].get("labels", {})
     new = {key: value for key, value in labels.items() if key not in own}
-    if own or new:  # another dictionary: a selector may be an alias of the old one
+    if own or new:  # a new dictionary, because a selector may be an alias of the old one
         content["metadata"]["labels"] = {**own, **new}
     lines = "".join(f"    {key}: {value}\n" for key, value in new.items())
 
@@ -106,7 +107,7 @@ def _read_resources(folder: Path, names: Sequence[str]) -> Iterator[Item]:
     for name in names:
         path = (folder / name).resolve()
         if path.is_dir():
-            yield from _add([], path)
+            yield from _apply([], path)
         else:
             yield from (Item(path, text, yaml.safe_load(text)) for text in read_documents(path))
 
@@ -123,18 +124,19 @@ def _generate(folder: Path, generator: Json) -> Item:
 
 @dataclass(slots=True)
 class _Patch:
-    """A patch of a kustomization."""
+    """One entry of ``patches`` in a kustomization."""
 
-    written: Json
+    entry: Json
     steps: Any = field(init=False)
+    """The decoded patch: a list for a JSON patch, an object for one that deletes."""
 
     def __post_init__(self) -> None:
-        self.steps = yaml.safe_load(self.written["patch"])
+        self.steps = yaml.safe_load(self.entry["patch"])
 
     def applied_to(self, item: Item) -> Item | None:
-        """The item after the patch; None if it deletes it."""
+        """Return the item after the patch, None if the patch deletes it."""
         kind, name = item.identity
-        target = self.written["target"]
+        target = self.entry["target"]
         if kind != target["kind"] or not re.fullmatch(target["name"], name):
             return item
         if isinstance(self.steps, dict):
@@ -143,12 +145,12 @@ class _Patch:
             return None
         content = copy.deepcopy(item.content)
         for step in self.steps:
-            _take(content, step)
+            _apply_step(content, step)
         return Item(item.source, item.text, content)
 
 
-def _take(content: Json, step: Json) -> None:
-    """One step of a JSON patch (RFC 6902)."""
+def _apply_step(content: Json, step: Json) -> None:
+    """Apply one operation of a JSON patch (RFC 6902) to the object, in place."""
     match step["op"]:
         case "add":
             _put(content, step["path"], step["value"])
@@ -164,20 +166,21 @@ def _take(content: Json, step: Json) -> None:
 
 
 def _put(content: Any, path: str, value: Any) -> None:
-    place, last = _find(content, path)
-    if isinstance(place, list):
-        place.insert(len(place) if last == "-" else int(last), copy.deepcopy(value))
+    parent, last = _find_parent(content, path)
+    if isinstance(parent, list):
+        parent.insert(len(parent) if last == "-" else int(last), copy.deepcopy(value))
     else:
-        place[last] = copy.deepcopy(value)
+        parent[last] = copy.deepcopy(value)
 
 
 def _pop(content: Any, path: str) -> Any:
-    place, last = _find(content, path)
-    return place.pop(int(last) if isinstance(place, list) else last)
+    parent, last = _find_parent(content, path)
+    return parent.pop(int(last) if isinstance(parent, list) else last)
 
 
-def _find(content: Any, path: str) -> tuple[Any, str]:
-    *way, last = path.strip("/").split("/")
-    for step in way:
+def _find_parent(content: Any, path: str) -> tuple[Any, str]:
+    """Return the object or list that has the value at a JSON pointer, and the value's key or index in it."""
+    *steps, last = path.strip("/").split("/")
+    for step in steps:
         content = content[int(step) if isinstance(content, list) else step]
     return content, last

@@ -1,7 +1,8 @@
-"""The templates of the chart: what the kustomization writes, with the values in their places.
+"""Render the templates of the chart: the files of the kustomizations, with references to the chart's values.
 
-A file of the kustomization becomes a file of the chart with the same comments. What only some shapes have stands in a
-condition. A Deployment is written anew, because kustomizations patch it: its comments stay behind.
+A file of a kustomization becomes a file of the chart, and keeps its comments. Objects that only some shapes have are
+put into a condition. Deployments lose their comments: kustomizations patch them, so they are rendered from the patched
+objects. The entry is `render_templates`.
 """
 
 import copy
@@ -53,7 +54,7 @@ _OF_VALUES = {
     "      interval: 15s\n": "      interval: {{ .Values.monitoring.interval }}\n",
     ": serried-verbs-tls\n": ': {{ include "serried.tlsSecret" . | default "serried-verbs-tls" }}\n',
 }
-"""What values replace in the text of the kustomization."""
+"""By text of the kustomizations: the template text that replaces it."""
 
 _FIRST_CONDITION = """\
     # The first condition: ../namespaces takes it away.
@@ -75,15 +76,15 @@ _ACCOUNT_ANNOTATIONS = """\
 """
 
 _KEPT = frozenset({"compatible/podgroups.yaml"})
-"""What Helm leaves when it uninstalls the chart, because people's objects are of it."""
+"""The files that Helm keeps when it uninstalls the chart, because users have objects of these CRDs."""
 
 _SELECTED = frozenset({"monitoring/podmonitor.yaml", "monitoring/rules.yaml"})
-"""What Prometheus selects by labels."""
+"""The files whose objects Prometheus selects by labels."""
 
 _KEEP = "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"
 
 _MARK = re.compile(r"^(?P<indent> *)(?:- )?'@(?P<lines>\d+)@'(?:: null)?$|'@(?P<inline>\d+)@'", re.MULTILINE)
-"""A mark that is a line of its own, or a value."""
+"""Matches a mark that `_Template` puts into the YAML: as a whole line, or as a value."""
 
 _FLAG = re.compile("^(?:- )?(--[a-z-]+)", re.MULTILINE)
 
@@ -165,12 +166,12 @@ _END = "{{- end }}"
 
 
 def list_overlays(kustomize: Path) -> dict[str, Path]:
-    """The kustomization of each shape."""
+    """Return the folder of each shape's kustomization."""
     return {shape: kustomize / ("base" if shape == "base" else f"overlays/{shape}") for shape in SHAPES}
 
 
 def render_templates(kustomize: Path) -> dict[str, str]:
-    """The files of the chart that are made of files of the kustomization, by their path in the chart."""
+    """Return the files of the chart that come from files of the kustomizations: the text by path in the chart."""
     shapes = {shape: build(overlay) for shape, overlay in list_overlays(kustomize).items()}
     files: dict[str, str] = {}
     for source in sorted({item.source for items in shapes.values() for item in items}):
@@ -179,13 +180,13 @@ def render_templates(kustomize: Path) -> dict[str, str]:
             files[name] = f"---\n{source.read_text()}"  # helm show crds of Helm 3 puts nothing between them
         elif source.name == "scheduler-config.yaml":
             files[f"files/{name}"] = _set_values(source.read_text())
-        elif source.name != "namespace.yaml":  # Helm can make it before anything of the chart
+        elif source.name != "namespace.yaml":  # helm install --create-namespace creates it before the chart
             files[f"templates/{name}"] = _MADE % name + _render_file(source, shapes)
-    return files | _render_parts(kustomize)
+    return files | _render_options(kustomize)
 
 
-def _render_parts(kustomize: Path) -> dict[str, str]:
-    """What other values than the shape bring."""
+def _render_options(kustomize: Path) -> dict[str, str]:
+    """Return the files that are switched on by other values than the shape: the text by path in the chart."""
     fenced, watched = ".Values.networkPolicy.enabled", ".Values.monitoring.enabled"
     labelled = ".Values.labelledNamespaces.enabled"
     parts = {
@@ -234,7 +235,7 @@ def _render_file(source: Path, shapes: Mapping[str, Sequence[Item]]) -> str:
 
 
 def _set_values(text: str) -> str:
-    """A text of the kustomization with values in their places."""
+    """Return a text of the kustomizations with references to values. Template syntax in the text is escaped."""
     text = re.sub(r"\{\{.*?\}\}", lambda found: f"{{{{ `{found[0]}` }}}}", text)
     for written, of_values in _OF_VALUES.items():
         text = text.replace(written, of_values)
@@ -242,7 +243,7 @@ def _set_values(text: str) -> str:
 
 
 def _add_labels(text: str, more: str = "dict") -> str:
-    """Objects with the labels that Helm's charts have, and those of the value ``more``."""
+    """Return the text of objects with the chart's common labels, and with those of the expression ``more``."""
 
     def put(found: re.Match[str]) -> str:
         before, header, after = found[0].partition("  labels:\n")
@@ -252,7 +253,7 @@ def _add_labels(text: str, more: str = "dict") -> str:
 
 
 def _in_shapes(shapes: Sequence[str]) -> str:
-    """The condition that the shape is one of these; "" if it always is."""
+    """Return the template condition for these shapes, "" for all shapes."""
     if set(shapes) == set(SHAPES):
         return ""
     names = [f'"{shape}"' for shape in SHAPES if shape in shapes]
@@ -264,7 +265,7 @@ def _wrap(text: str, condition: str) -> str:
 
 
 def _render_deployments(found: Mapping[str, Item]) -> Iterator[tuple[str, str]]:
-    """A Deployment for all shapes in which only its arguments differ, with the condition for these shapes."""
+    """Yield a template of the Deployment and its condition, for each set of shapes that differ only in arguments."""
     alike: dict[str, dict[str, Json]] = {}
     for shape, item in found.items():
         alike.setdefault(yaml.safe_dump(_without_arguments(item.content)), {})[shape] = item.content
@@ -285,20 +286,21 @@ def _list_containers(deployment: Json) -> list[Json]:
 
 
 class _Template:
-    """A Deployment as it is in some shapes, which becomes a template.
+    """Makes one template from the Deployments of some shapes. `render` may be called once.
 
-    YAML has no place for what a template says. So the content gets marks, for which text is put into the YAML.
+    A YAML dumper cannot write template actions. So they are kept in a list, marks like ``@3@`` are put into the object,
+    and the marks in the dumped text are replaced.
     """
 
     def __init__(self, contents: Mapping[str, Json]) -> None:
         self._contents = contents
-        """The Deployment by shape. Only arguments of containers differ."""
+        """The Deployment by shape. They differ only in the arguments of containers."""
 
         self._texts: list[str] = []
-        """What stands for each mark."""
+        """The template text of each mark."""
 
     def render(self) -> str:
-        """The template."""
+        """Return the text of the template."""
         deployment = copy.deepcopy(next(iter(self._contents.values())))
         containers = _list_containers(deployment)
         name = containers[0]["name"]
@@ -308,10 +310,10 @@ class _Template:
         for number, container in enumerate(containers):
             self._set_container(container, number)
         text = yaml.dump(deployment, Dumper=_NoAliases, sort_keys=False, width=1000)
-        return _MARK.sub(self._fill, _add_labels(_set_values(text)))
+        return _MARK.sub(self._replace_mark, _add_labels(_set_values(text)))
 
     def _set_metadata(self, metadata: Json) -> None:
-        """The labels and annotations of the pods."""
+        """Add the labels and annotations of the values to the pod template's metadata."""
         metadata["labels"] = {**metadata["labels"], self._mark(_POD_LABELS): None}
         if "annotations" in metadata:
             metadata["annotations"][self._mark(_MORE.format(path="podAnnotations"))] = None
@@ -319,7 +321,7 @@ class _Template:
             metadata[self._mark(_BLOCK_IF_SET.format(path="podAnnotations", key="annotations"))] = None
 
     def _set_pod(self, pod: Json, name: str, labels: Mapping[str, str]) -> None:
-        """The pod of a Deployment with these labels, whose first container has this name."""
+        """Put values into the spec of the pods. ``name`` is the first container's, ``labels`` select the pods."""
         for volume in pod.get("volumes", ()):
             if volume.get("configMap", {}).get("name") == _CONFIG:
                 volume["configMap"]["name"] = self._mark('{{ include "serried.schedulerConfigName" . }}')
@@ -347,7 +349,7 @@ class _Template:
             self._extend(container, "volumeMounts", name, _MOUNT)
 
     def _extend(self, place: Json, key: str, name: str, certificate: str) -> None:
-        """Add to a list, which may not be there, the certificate and what the values of a process add."""
+        """Append the certificate and the process's own value (like ``extraVolumes``) to a list, which may be absent."""
         items = place.get(key, [])
         extra = f"{name}.extra{key[0].upper()}{key[1:]}"
         own = [] if any(each["name"] == "tls" for each in items) else [certificate]
@@ -360,7 +362,7 @@ class _Template:
         place[self._mark(_END)] = None
 
     def _list_arguments(self, name: str, number: int) -> Iterator[str]:
-        """The arguments of all shapes, each for the shapes that have it, and those of the values."""
+        """Yield the arguments of a container: those of the shapes, in conditions where needed, and those of values."""
         by_shape = {shape: _list_containers(content)[number]["args"] for shape, content in self._contents.items()}
         every = max(by_shape.values(), key=len)
         for argument in every:
@@ -375,11 +377,11 @@ class _Template:
         yield self._mark(_MORE_ARGUMENTS.format(name=name, flags=flags))
 
     def _mark(self, text: str) -> str:
-        """What to put into the YAML where the text is to stand."""
+        """Return a mark, which `render` replaces by the template text."""
         self._texts.append(text.rstrip())
         return f"@{len(self._texts) - 1}@"
 
-    def _fill(self, found: re.Match[str]) -> str:
+    def _replace_mark(self, found: re.Match[str]) -> str:
         if found["inline"]:
             return self._texts[int(found["inline"])]
         level = len(found["indent"])
@@ -388,7 +390,7 @@ class _Template:
 
 
 class _NoAliases(yaml.SafeDumper):
-    """Writes what stands in several places in full."""
+    """A YAML dumper that writes an object in full wherever it occurs, without anchors."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True

@@ -1,4 +1,7 @@
-"""The values of the chart: their defaults, the schema that refuses all others, and the table that explains them."""
+"""The values of the chart: render their defaults, the schema that rejects all others, and the table of their meaning.
+
+They are written in `values.yaml` beside this file; some defaults come from the kustomizations.
+"""
 
 import json
 import re
@@ -25,19 +28,19 @@ class Value:
     """One value of the chart."""
 
     path: str
-    """As after `--set`."""
+    """Its path with dots, as in `--set`."""
 
     default: Any
 
     schema: Json
-    """JSON Schema of what it may be, without the default."""
+    """JSON Schema of the allowed values, without the default."""
 
     about: str
-    """A sentence or more, Markdown in one line."""
+    """Its meaning in one or more sentences: Markdown in one line."""
 
 
 def list_values(items: Sequence[Item]) -> list[Value]:
-    """All values. Some have the default that a kustomization gives."""
+    """Return all values. ``items`` are the objects of the kustomization from which some defaults are taken."""
     shipped = _read_defaults(items)
     return [
         Value(
@@ -51,7 +54,7 @@ def list_values(items: Sequence[Item]) -> list[Value]:
 
 
 def _describe_flags(settings: CommonSettings) -> Json:
-    """The schema of a list of flags of a process."""
+    """Return the schema of a list of command-line flags that a process accepts."""
     names = "|".join(each.flag.removeprefix("--") for each in describe_settings(settings))
     return {"type": "array", "items": {"type": "string", "pattern": f"^--({names})="}}
 
@@ -82,20 +85,20 @@ def _read_defaults(items: Sequence[Item]) -> Json:
 
 
 def render_values(values: Sequence[Value]) -> str:
-    """`values.yaml`, with a comment for each value."""
+    """Return the text of `values.yaml`, with a comment for each value."""
     return "\n".join(_write_level(_nest(values))).rstrip() + "\n"
 
 
 def render_schema(values: Sequence[Value]) -> str:
-    """`values.schema.json`, which refuses every value that is none of these."""
+    """Return the text of `values.schema.json`, which rejects unknown values."""
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Serried", **_describe(_nest(values))}
-    # Helm gives it to a chart that is part of another one.
+    # Helm passes this value to a chart that is a dependency of another one.
     schema["properties"]["global"] = {"type": "object"}
     return json.dumps(schema, indent=2) + "\n"
 
 
 def render_table(values: Sequence[Value]) -> str:
-    """The table of the values in Markdown."""
+    """Return the table of the values in Markdown."""
     rows = (f"| `{value.path}` | `{_write_default(value.default)}` | {value.about} |\n" for value in values)
     return "| value | default | meaning |\n|---|---|---|\n" + "".join(rows)
 
@@ -107,19 +110,19 @@ def _write_default(default: Any) -> str:
 
 
 def _nest(values: Sequence[Value]) -> Json:
-    """The values as a tree."""
+    """Return the values as nested mappings, by the parts of their paths."""
     tree: Json = {}
     for value in values:
-        *way, last = value.path.split(".")
-        place = tree
-        for step in way:
-            place = place.setdefault(step, {})
-        place[last] = value
+        *steps, last = value.path.split(".")
+        branch = tree
+        for step in steps:
+            branch = branch.setdefault(step, {})
+        branch[last] = value
     return tree
 
 
 def _describe(tree: Mapping[str, Any]) -> Json:
-    """The schema of a tree of values."""
+    """Return the schema of nested values."""
     properties = {
         key: each.schema | {"description": _LINK.sub(r"\1", each.about), "default": each.default}
         if isinstance(each, Value)

@@ -1,7 +1,7 @@
-"""A real control plane with Serried in it, for tests, benchmarks and the demo.
+"""Starts local clusters for tests, benchmarks and the demo: a real control plane, simulated nodes, and Serried.
 
-`python -m bench.cluster up --name NAME` starts one and leaves it running; `Cluster.up(Spec(...))` does the same from
-Python.
+`python -m bench.cluster up --name NAME` starts a cluster and leaves it running; `Cluster.up(Spec(...))` does the same
+from Python.
 """
 
 from bench.cluster.cluster import Cluster

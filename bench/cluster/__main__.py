@@ -1,4 +1,4 @@
-"""The command line: up, down, status, binaries, helm."""
+"""The command line for local clusters: up, down, status, binaries, helm."""
 
 import argparse
 import json
@@ -17,8 +17,8 @@ _SCHEDULER_HELP = "the version of kube-scheduler, if it is another one"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; JSON goes to standard output, progress and errors to standard error."""
-    # A terminated `up` must clean up like an interrupted one.
+    """Run one command and return its exit code. JSON goes to standard output, progress and errors to standard error."""
+    # So that `up` removes its half-started cluster on SIGTERM as it does on SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run

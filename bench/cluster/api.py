@@ -1,4 +1,4 @@
-"""The few requests that bringing a cluster up needs, as its administrator."""
+"""A small blocking client of a local cluster's API server, with the administrator's certificate."""
 
 import json
 import ssl
@@ -17,7 +17,7 @@ _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, kee
 
 
 class ApiError(Exception):
-    """An answer other than 2xx."""
+    """The API server answered with a status other than 2xx."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -25,10 +25,10 @@ class ApiError(Exception):
 
 
 class Api:
-    """The API server of one cluster, for any number of threads.
+    """Client of one cluster's API server. Any number of threads may use it.
 
-    Connections are kept: whoever asks again and again pays for one handshake. Every method raises ApiError, and
-    ConnectionError where there is no answer.
+    Connections are kept open for further requests. Every method raises ApiError for an answer other than 2xx, and
+    ConnectionError if there is no answer.
     """
 
     def __init__(self, port: int, pki: Path) -> None:
@@ -36,7 +36,7 @@ class Api:
         self._pki = pki
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Any:
-        """One request: the decoded object, or text where the answer is none."""
+        """Send one request. Return the decoded JSON object, or the text if the answer is no object."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
@@ -48,19 +48,19 @@ class Api:
         return answer.json() if answer.content.startswith(b"{") else answer.text
 
     def get(self, path: str) -> Any:
-        """The object or list at a path."""
+        """Return the object or list at a path."""
         return self.request("GET", path)
 
     def post(self, path: str, body: object) -> Any:
-        """Create an object."""
+        """Create an object and return it as stored."""
         return self.request("POST", path, body)
 
     def patch(self, path: str, body: object) -> Any:
-        """Change an object by a merge patch."""
+        """Change an object by a merge patch and return it."""
         return self.request("PATCH", path, body, "application/merge-patch+json")
 
     def delete(self, path: str, propagation: str = "Background", *, fine: Collection[int] = (404,)) -> None:
-        """Delete an object at once. Statuses that are ``fine`` are no errors: by default that it is gone."""
+        """Delete an object without a grace period. A status in ``fine`` is no error: by default 404."""
         try:
             self.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": propagation})
         except ApiError as error:

@@ -1,9 +1,10 @@
-"""Where the binaries come from: a directory of the user's, the cache, the official release, a build.
+"""Locate the binaries of a cluster: in a directory of the user, in the cache, by download, or by a build.
 
-`SERRIED_KUBERNETES_BIN` names a directory with `etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`,
-`kubectl`, `kwok` and `kwokctl`, or with one directory per Kubernetes version that holds them (`1.37.1/kubectl`); what
-is missing there comes from the next place. The cache is `$XDG_CACHE_HOME/serried/kubernetes/<version>/`,
-`$XDG_CACHE_HOME/serried/kwok/<version>/` and `$XDG_CACHE_HOME/serried/helm/<version>/`.
+`SERRIED_KUBERNETES_BIN` names the user's directory. It has `etcd`, `kube-apiserver`, `kube-controller-manager`,
+`kube-scheduler`, `kubectl`, `kwok` and `kwokctl`, or a directory with them for each Kubernetes version
+(`1.37.1/kubectl`). Binaries that are missing there are searched in the cache: `$XDG_CACHE_HOME/serried/kubernetes/
+<version>/`, `$XDG_CACHE_HOME/serried/kwok/<version>/` and `$XDG_CACHE_HOME/serried/helm/<version>/`. Others are
+downloaded to the cache from the official release, or built if that fails.
 """
 
 import os
@@ -24,12 +25,12 @@ BIN = "SERRIED_KUBERNETES_BIN"
 _SCHEDULER = "kube-scheduler"
 
 Parts = Mapping[Path, Sequence[Binary]]
-"""Binaries by the directory of the cache in which they lie."""
+"""The binaries in each directory of the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """The path of every binary of a cluster."""
+    """The paths of a cluster's binaries, by name of the binary."""
 
     paths: dict[str, Path]
 
@@ -38,26 +39,26 @@ class Binaries:
 
 
 def locate(version: str, report: Report, scheduler: str = "") -> Binaries:
-    """Every binary for a Kubernetes version, fetched or built if need be.
+    """Return the binaries of a Kubernetes version. Missing ones are downloaded or built first.
 
-    ``scheduler`` is the version of kube-scheduler, empty for that of the others.
+    ``scheduler`` is the version of kube-scheduler, "" for the same version. Raise ClusterError if a build fails.
     """
     return Binaries(_locate_all(_list_parts(version, scheduler), version, report))
 
 
 def locate_helm(version: str, report: Report) -> Path:
-    """Helm of a version, fetched or built if need be."""
+    """Return the path of a version of Helm, which is downloaded or built first if it is missing."""
     return _locate_all({cache() / "helm" / version: [release.helm(version)]}, version, report)["helm"]
 
 
 def find_helm(version: str) -> Path | None:
-    """Helm of a version if it is there without a download or a build."""
+    """Return the path of a version of Helm, None if it would have to be downloaded or built."""
     wanted, directory = release.helm(version), cache() / "helm" / version
     return _given(wanted, version) or (None if _missing([wanted], directory) else directory / wanted.name)
 
 
 def are_at_hand(version: str, scheduler: str = "") -> bool:
-    """Whether `locate` finds every binary without a download or a build."""
+    """Return whether `locate` finds every binary without a download or a build."""
     return not any(
         _missing([binary for binary in wanted if _given(binary, version) is None], directory)
         for directory, wanted in _list_parts(version, scheduler).items()
@@ -65,7 +66,7 @@ def are_at_hand(version: str, scheduler: str = "") -> bool:
 
 
 def cache() -> Path:
-    """The cache of all versions."""
+    """Return the directory of the cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "serried"
 
@@ -90,7 +91,10 @@ def _locate_all(parts: Parts, version: str, report: Report) -> dict[str, Path]:
 
 
 def _fill(parts: Parts, report: Report) -> None:
-    """Fetch or build what is missing; the locks are taken in the order of their names, which is the same everywhere."""
+    """Download or build the missing binaries.
+
+    Each directory has a lock. All processes acquire the locks in the order of their names, so that none deadlocks.
+    """
     with ExitStack() as locks:
         missing: dict[Path, Binary] = {}
         for directory, binaries in sorted(parts.items()):

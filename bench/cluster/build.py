@@ -1,4 +1,4 @@
-"""Builds from pinned Go modules: slow the first time, but they need nothing but Go."""
+"""Build binaries from pinned Go modules. A first build takes minutes; it needs Go and a module proxy only."""
 
 import os
 import shutil
@@ -17,11 +17,14 @@ from bench.cluster.release import Binary
 GO_NEEDED = "1.26"
 
 COMPILED = ("-trimpath", "-gcflags=all=-dwarf=false")
-"""Go keeps what it has compiled apart by these: without a trace of the place, and of what only a debugger reads."""
+"""Compiler flags: without paths of this machine, and without debug information. Go's cache is keyed by these flags."""
 
 
 def build(binaries: Mapping[Path, Binary], report: Report) -> None:
-    """Build each binary to its path: those of one module at once, so that what they share is compiled once."""
+    """Build each binary to its path. Raise ClusterError if that fails.
+
+    The binaries of one module are built by one command, so that Go compiles shared packages once.
+    """
     go = _find_go(tuple(binaries.values()))
     for module in dict.fromkeys(binary.module for binary in binaries.values()):
         group = {path: binary for path, binary in binaries.items() if binary.module == module}
@@ -75,7 +78,7 @@ def _build_together(go: str, module: Path, binaries: Mapping[Path, Binary]) -> N
 
 
 def command(go: str, binaries: Sequence[Binary], directory: Path) -> list[str]:
-    """The go build of binaries of one module."""
+    """Return the ``go build`` command for binaries of one module."""
     stamps = " ".join(f"-X {key}={value}" for key, value in dict.fromkeys(s for b in binaries for s in b.stamps))
     return [go, "build", "-mod=readonly", *COMPILED,
             "-ldflags", f"-s -w {stamps}".strip(),
@@ -83,10 +86,10 @@ def command(go: str, binaries: Sequence[Binary], directory: Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The user's environment without the settings that would change what is built.
+    """Return the user's environment, with fixed values for settings that would change the build.
 
-    The compiler does not collect its garbage: it ends soon, and collecting takes time. Where a go.mod names a newer Go,
-    Go fetches that one, also if the user's or the distribution's settings forbid it: without it there is no build.
+    The compiler's garbage collection is off, because a compiler process is short-lived. Go may fetch the newer version
+    that a go.mod needs, even if the user's settings forbid that: without it the build would fail.
     """
     settings = {"GOFLAGS": "-buildvcs=false", "GOWORK": "off", "GOGC": "off", "GOTOOLCHAIN": "auto"}
     return os.environ | {"CGO_ENABLED": "0"} | settings

@@ -1,4 +1,8 @@
-"""One cluster, from nothing to ready and back to nothing."""
+"""Start, change and remove one local cluster.
+
+The entry is `Cluster.up`. The record on disk (`bench.cluster.state`) names all processes and ports, so that any later
+command can open the cluster, or remove what is left of it.
+"""
 
 import signal
 import socket
@@ -21,15 +25,15 @@ from bench.cluster.waiting import answers, raise_for_dead, wait_for
 
 _API_SERVER = ("etcd", "kube-apiserver")
 _READY_TIMEOUT = 60.0
-# A second scheduler that takes over from a killed one waits out its Lease first.
+# A scheduler that is started after a killed one first waits until the Lease of the killed one expires.
 _LEASE_TIMEOUT = 90.0
 
 AnyName = components.Name | components.ControlPlaneName
-"""A process that can be ended and started again."""
+"""The name of a process that can be killed and started again."""
 
 
 class Cluster:
-    """A running cluster. It belongs to nobody's lifetime: only `down` ends it."""
+    """A running cluster. Its processes outlive this object and this process; only `down` ends them."""
 
     def __init__(self, place: Place, record: Record) -> None:
         self._place = place
@@ -38,7 +42,10 @@ class Cluster:
 
     @classmethod
     def up(cls, spec: Spec, report: Report = silent) -> "Cluster":
-        """Start a cluster and return when all of it is ready; on any failure nothing of it is left."""
+        """Start a cluster, and return when all of its processes are ready.
+
+        Raise ClusterError if the name is in use, or if the start fails. Then everything that was started is removed.
+        """
         place = state.place(spec.name)
         with place.lock(report):
             if place.directory.exists():
@@ -54,7 +61,7 @@ class Cluster:
 
     @classmethod
     def open(cls, name: str) -> "Cluster":
-        """The cluster of this name that an earlier command has started."""
+        """Return the cluster of this name that was started before. Raise ClusterError if there is none."""
         place = state.place(name)
         record = place.read()
         if record is None:
@@ -63,28 +70,28 @@ class Cluster:
 
     @property
     def spec(self) -> Spec:
-        """What it was asked to be."""
+        """The settings of the cluster."""
         return self._record.spec
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's credentials."""
+        """The administrator's kubeconfig."""
         return self._place.kwok / "kubeconfig.yaml"
 
     @property
     def pki(self) -> Path:
-        """The certificates: those of the cluster's authority, and the administrator's."""
+        """The directory with the certificates of the cluster's authority and of the administrator."""
         return self._place.kwok / "pki"
 
     @property
     def kubeconfigs(self) -> dict[str, Path]:
-        """The credentials of every process of ours."""
+        """The kubeconfig of each of Serried's processes."""
         directory = self._place.directory / "credentials"
         return {name: directory / f"{name}.kubeconfig" for name in components.PROCESSES}
 
     @property
     def pids(self) -> dict[str, int]:
-        """The pid of every process, also of those that have ended."""
+        """The pid of every process, including those that have ended."""
         return {name: process.pid for name, process in self._record.processes.items()}
 
     @property
@@ -94,12 +101,12 @@ class Cluster:
 
     @property
     def logs(self) -> dict[str, str]:
-        """The log of every process."""
+        """The path of every process's log."""
         return {name: process.log for name, process in self._record.processes.items()}
 
     @property
     def alive(self) -> dict[str, bool]:
-        """Which processes run."""
+        """By process: True while it runs."""
         return {name: process.alive for name, process in self._record.processes.items()}
 
     @property
@@ -109,46 +116,46 @@ class Cluster:
 
     @property
     def filter_url(self) -> str:
-        """Where the scheduler sends filter, prioritize and preempt."""
+        """URL of the extender to which the scheduler sends filter, prioritize and preempt."""
         return self._url("filter")
 
     @property
     def bind_url(self) -> str:
-        """Where the scheduler sends bind."""
+        """URL of the extender to which the scheduler sends bind."""
         return self._url("bind")
 
     @property
     def ops_url(self) -> str:
-        """The extender's probes, metrics and debug pages."""
+        """URL of the extender's probes, metrics and debug pages."""
         return self._url("ops")
 
     @property
     def debug_url(self) -> str:
-        """The extender's debug pages."""
+        """URL of the extender's debug pages."""
         return f"{self.ops_url}/debug"
 
     @property
     def metrics_url(self) -> str:
-        """The extender's metrics."""
+        """URL of the extender's metrics."""
         return f"{self.ops_url}/metrics"
 
     @property
     def etcd_url(self) -> str:
-        """The HTTP interface of etcd."""
+        """URL of etcd's HTTP interface."""
         return self._url("etcd")
 
     @property
     def controller_url(self) -> str:
-        """The controller's probes and metrics."""
+        """URL of the controller's probes and metrics."""
         return self._url("controller-ops")
 
     @property
     def controller_manager_url(self) -> str:
-        """kube-controller-manager's probes and metrics; its certificate is signed by itself."""
+        """URL of kube-controller-manager's probes and metrics. Its certificate is self-signed."""
         return f"https://{LOOPBACK}:{self._record.ports['controller-manager']}"
 
     def describe(self) -> dict[str, Any]:
-        """All of the above, as JSON."""
+        """Return the JSON object that `up` and `status` print."""
         spec = self.spec
         described: dict[str, Any] = {
             "name": spec.name,
@@ -169,11 +176,11 @@ class Cluster:
 
     @property
     def kubectl_program(self) -> Path:
-        """The kubectl of the cluster's version."""
+        """The path of kubectl, of the cluster's version."""
         return self._place.directory / "kubectl"
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl as administrator and return what it prints."""
+        """Run kubectl as administrator and return its standard output. Raise ClusterError if it fails."""
         command = [str(self.kubectl_program), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -181,7 +188,7 @@ class Cluster:
         return done.stdout
 
     def kill(self, name: AnyName, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process; SIGKILL and SIGTERM return when it is gone."""
+        """Send a signal to a process. After SIGKILL and SIGTERM, wait until the process has ended."""
         process = self._process(name)
         if number in {signal.SIGKILL, signal.SIGTERM}:
             processes.stop([process], number)
@@ -189,10 +196,9 @@ class Cluster:
             process.send(number)
 
     def start(self, name: AnyName, *arguments: str) -> Process:
-        """Start a process again: same command, ports, data and credentials. Does not wait until it is ready.
+        """Start a process again, with the same command, ports, data and credentials. Return it without waiting.
 
-        More ``arguments`` are put behind the command's own; of two that set the same, the last one counts. One that
-        runs is left alone.
+        ``arguments`` are appended to the command; they override earlier ones. A process that runs is left alone.
         """
         process = self._process(name)
         if process.alive:
@@ -210,12 +216,12 @@ class Cluster:
         self.await_ready(name)
 
     def await_ready(self, name: AnyName) -> None:
-        """Return when a process is ready; for the scheduler, when it holds the Lease."""
+        """Wait until a process is ready. Raise ClusterError if it ends, or after a timeout."""
         seconds = _LEASE_TIMEOUT if name == "scheduler" else _READY_TIMEOUT
         wait_for(f"{name} to be ready", lambda: self.is_ready(name), {name: self._process(name)}, seconds)
 
     def is_ready(self, name: AnyName) -> bool:
-        """Whether a process is ready now; for the scheduler, whether it holds the Lease. Raises as `Api` does."""
+        """Return whether a process is ready now; the scheduler is once it holds the Lease. Raise as `Api` does."""
         match name:
             case "extender":
                 return answers(f"{self.ops_url}/readyz")
@@ -230,17 +236,17 @@ class Cluster:
             case "kube-controller-manager":
                 return not ports.is_free(self._record.ports["controller-manager"])
 
-    def succeed(self, spec: Spec, report: Report = silent) -> None:
-        """Restart the control plane over the same data, as this spec says: another version, other gates.
+    def upgrade(self, spec: Spec, report: Report = silent) -> None:
+        """Restart the control plane with another spec: another version, or other feature gates. The data are kept.
 
-        Extender and controller run on, as they would; Serried's kube-scheduler is restarted if the version is another.
+        Extender and controller keep running; Serried's kube-scheduler is restarted if its version changes.
         """
         programs = binaries.locate(spec.kubernetes, report, spec.scheduler)
         before = self._record
-        succession.end(before.processes, spec)
+        succession.stop_components(before.processes, spec)
         self._save(replace(before, spec=spec))
         for name in succession.list_flags(spec):
-            started = succession.begin(name, before.processes[name], self._place, programs, spec)
+            started = succession.start_component(name, before.processes[name], self._place, programs, spec)
             self._save(self._record.with_processes({name: started}))
             if name == "kube-apiserver":
                 wait_for("the API server", lambda: self.api.get("/readyz") == "ok", {name: started}, _READY_TIMEOUT)
@@ -250,8 +256,11 @@ class Cluster:
         if spec.scheduler_version != before.spec.scheduler_version:
             self._replace_scheduler(programs)
 
-    def play(self, report: Report = silent) -> None:
-        """Start extender, controller and scheduler, as the Deployments of an installation would."""
+    def start_serried(self, report: Report = silent) -> None:
+        """Start extender, controller and scheduler in a cluster without Serried whose manifests were applied.
+
+        They stand in for the pods of the Deployments, which no kubelet runs here.
+        """
         record = Record(replace(self.spec, serried=True), "ready", self._record.ports, self._record.processes)
         programs = binaries.locate(self.spec.kubernetes, report, self.spec.scheduler)
         self._save(_Start(self._place, programs, report).start_processes(self, record))
@@ -272,7 +281,7 @@ class Cluster:
     def _lease_is_held(self) -> bool:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{installation.NAMESPACE}/leases/{components.LEASE}"
         lease = self.api.get(path)["spec"]
-        # A killed scheduler stays the holder until its Lease has run out.
+        # A killed scheduler stays the holder until its Lease expires, so the holder alone does not tell.
         acquired = datetime.fromisoformat(lease["acquireTime"]).timestamp() if lease.get("acquireTime") else 0.0
         held_here = str(lease.get("holderIdentity") or "").startswith(f"{socket.gethostname()}_")
         return held_here and acquired > self._process("scheduler").started_at
@@ -291,7 +300,7 @@ class Cluster:
 
 
 class _Start:
-    """The steps of `up`; the record on disk is always ahead of what may have to be removed."""
+    """The steps of `Cluster.up`. The record on disk is written first, so that a half-started cluster can be removed."""
 
     def __init__(self, place: Place, programs: binaries.Binaries, report: Report) -> None:
         self._place = place
@@ -310,7 +319,7 @@ class _Start:
         cluster.kubectl_program.symlink_to(self._programs["kubectl"])
         needed = {name: record.processes[name] for name in _API_SERVER}
         wait_for("the API server", lambda: cluster.api.get("/readyz") == "ok", needed, _READY_TIMEOUT)
-        record = self._start_again(record)
+        record = self._restart_ended(record)
         self._create_nodes(cluster, record)
         if spec.serried:
             record = self._start_serried(cluster, record)
@@ -329,8 +338,8 @@ class _Start:
             log = self._place.kwok / "logs" / f"{missing[0]}.log"
             raise ClusterError(f"{', '.join(missing)} died at once. Last lines of {log}:\n{processes.tail(log)}")
 
-    def _start_again(self, record: Record) -> Record:
-        # kube-controller-manager gives up after 20 s without an API server, which takes longer on a busy machine.
+    def _restart_ended(self, record: Record) -> Record:
+        # kube-controller-manager ends after 20 s without an API server, which may need longer on a busy machine.
         for name, process in record.processes.items():
             processes.reap(process.pid)
             if not process.alive:
@@ -357,7 +366,7 @@ class _Start:
         return self.start_processes(cluster, record)
 
     def start_processes(self, cluster: Cluster, record: Record) -> Record:
-        """Start extender, controller and scheduler of what is installed."""
+        """Start extender, controller and scheduler, and return the record with them once they are ready."""
         self._report("starting extender, controller and scheduler")
         for name, command in self._commands(cluster, record).items():
             log, through = self._place.logs / f"{name}.log", components.THROUGH.get(name, ())
@@ -397,7 +406,7 @@ class _Start:
 
 
 def down(name: str, report: Report = silent) -> bool:
-    """Remove a cluster, whatever state it is in; False if nothing of it was there."""
+    """Remove a cluster in any state. Return False if there was none of this name."""
     place = state.place(name)
     with place.lock(report):
         found = place.directory.exists()
@@ -406,7 +415,10 @@ def down(name: str, report: Report = silent) -> bool:
 
 
 def status(name: str | None = None) -> list[dict[str, Any]]:
-    """Every cluster, or the one of this name; of a half removed one, what can still be said."""
+    """Return JSON objects about all clusters, or about the one of this name.
+
+    One that is half-started or half-removed has the phase broken, and fewer keys.
+    """
     found = [place for place in state.places() if name in {None, place.name}]
     return [_describe(place) for place in found]
 
@@ -429,6 +441,6 @@ def _remove(place: Place) -> None:
     rest = [process for name, process in known.items() if name not in components.PROCESSES]
     processes.stop(ours)
     processes.stop(rest, signal.SIGKILL)
-    # A command that was killed half-way has recorded kwokctl, but not yet what kwokctl has started.
+    # An `up` that was killed may have recorded kwokctl, but not yet the processes that kwokctl started.
     processes.stop(kwok.running(place).values(), signal.SIGKILL)
     place.remove()

@@ -1,4 +1,4 @@
-"""The three processes of ours in a cluster: extender, controller, and the stock scheduler that calls the extender."""
+"""The command lines of Serried's processes in a cluster: extender, controller, and the scheduler that calls them."""
 
 import socket
 import sys
@@ -12,11 +12,11 @@ from bench.cluster.spec import Spec
 
 Name = Literal["extender", "controller", "scheduler"]
 ControlPlaneName = Literal["etcd", "kube-apiserver", "kube-controller-manager"]
-"""A component that kwokctl has started, and that can be started again over the same data."""
+"""A component that kwokctl starts, and that can be started again with the same data."""
 
 PROCESSES: tuple[Name, ...] = ("extender", "controller", "scheduler")
 THROUGH = {"scheduler": ("env", "GOGC=400")}
-"""Commands through which processes are started: our scheduler's environment is that of the manifests."""
+"""By process: a prefix of its command. The scheduler gets the environment variables that the manifests set."""
 
 PORTS = ("filter", "bind", "ops", "controller-ops", "scheduler")
 LEASE = "serried"
@@ -25,11 +25,11 @@ LEASE = "serried"
 def commands(
     spec: Spec, ports: Mapping[str, int], kubeconfigs: Mapping[str, Path], scheduler: Path, scheduler_config: Path
 ) -> dict[str, list[str]]:
-    """The command line of every process."""
+    """Return the command line of each process."""
     return {
         "extender": _extender(spec, ports, kubeconfigs["extender"]),
         "controller": _controller(spec, ports, kubeconfigs["controller"]),
-        "scheduler": run_scheduler(spec, ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
+        "scheduler": scheduler_command(spec, ports, kubeconfigs["scheduler"], scheduler, scheduler_config),
     }
 
 
@@ -53,13 +53,13 @@ def _controller(spec: Spec, ports: Mapping[str, int], kubeconfig: Path) -> list[
     return [
         sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig),
         "--ops-listen", f"{LOOPBACK}:{ports['controller-ops']}", "--api", spec.api,
-        # One process at a time: a new one takes the Lease of a killed one at once, as in a Pod.
+        # The same identity after a restart: a new process acquires the Lease of a killed one at once.
         "--lease-holder", "controller",
     ]  # fmt: skip
 
 
-def run_scheduler(spec: Spec, ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
-    """The command line of the stock scheduler."""
+def scheduler_command(spec: Spec, ports: Mapping[str, int], kubeconfig: Path, program: Path, config: Path) -> list[str]:
+    """Return the command line of the kube-scheduler that calls the extender."""
     return [
         str(program), f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports['scheduler']}",
         f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}",

@@ -1,4 +1,4 @@
-"""Official builds, taken only if their published checksum fits."""
+"""Download official builds, and check them against their published checksums."""
 
 import hashlib
 import shutil
@@ -19,18 +19,18 @@ _CHUNK = 1 << 20
 
 
 class DownloadError(Exception):
-    """One download that did not work; the build takes over."""
+    """A download failed. The binary is built instead."""
 
 
 class UnreachableError(DownloadError):
-    """The host does not answer: asking for the next file there is a waste of time."""
+    """The host does not answer, so that further downloads are not tried."""
 
 
 def fetch(binaries: Mapping[Path, Binary], report: Report) -> dict[Path, Binary]:
-    """Download each binary to its path; returns those that are still missing.
+    """Download each binary to its path. Return those that are still missing.
 
-    Every failure is one line. A host that cannot be reached ends the downloads of all binaries from it and from
-    every other host: a machine without one has none.
+    Every failure is reported in one line. After the first host that cannot be reached no other download is tried,
+    because the machine is probably offline.
     """
     missing = dict(binaries)
     for path, binary in binaries.items():
@@ -62,7 +62,10 @@ def _fetch_one(download: Download, target: Path) -> None:
 
 
 def _checksum(download: Download) -> str:
-    """The published SHA-256: of a file that holds only it, or from the list of a release."""
+    """Return the published SHA-256 of a download.
+
+    The checksum file has either that digest alone, or a list of the release's files.
+    """
     with _open(download.checksums) as answer:
         text = answer.read(_CHUNK).decode(errors="replace")
     name = download.url.rpartition("/")[2]

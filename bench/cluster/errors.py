@@ -1,5 +1,5 @@
-"""The one exception that the command line turns into a sentence."""
+"""The exception of this package that the command line prints without a traceback."""
 
 
 class ClusterError(Exception):
-    """Says what failed, where, and what to do about it."""
+    """An operation on a cluster failed. The message says what failed, where, and what to do about it."""

@@ -1,4 +1,4 @@
-"""Our manifests in the cluster, and the credentials that they grant."""
+"""Apply Serried's manifests to a cluster, and write the kubeconfigs of its ServiceAccounts."""
 
 import base64
 import json
@@ -23,16 +23,20 @@ ACCOUNTS = {"extender": "serried", "controller": "serried-controller", "schedule
 _TOKEN_SECONDS = 30 * 24 * 3600
 _ATTEMPTS = 10
 _PAUSE = 0.5
+"""Seconds between two attempts to apply a manifest."""
 
 
 def pieces(spec: Spec) -> list[str]:
-    """The kustomizations, and single manifests, that a cluster of this spec gets, in order."""
-    asked = (("gate", spec.gate_policy), ("marker", spec.isolated), ("base/sidecar-rbac.yaml", spec.one_account))
-    return ["crds", "rbac", "volumes-and-devices", "policies", *(name for name, wanted in asked if wanted)]
+    """Return the paths of the kustomizations and manifests for a cluster of this spec, in the order of applying."""
+    optional = (("gate", spec.gate_policy), ("marker", spec.isolated), ("base/sidecar-rbac.yaml", spec.one_account))
+    return ["crds", "rbac", "volumes-and-devices", "policies", *(name for name, wanted in optional if wanted)]
 
 
 def apply(kubectl: Path, kubeconfig: Path, names: Iterable[str]) -> None:
-    """Apply our kustomizations and manifests; a kind that is not served yet is tried again."""
+    """Apply kustomizations and manifests by kubectl. Each is tried several times, until its CRDs are served.
+
+    Raise ClusterError if one cannot be applied.
+    """
     for name in names:
         piece = MANIFESTS / "kustomize" / name
         option = "-k" if piece.is_dir() else "-f"
@@ -47,7 +51,7 @@ def apply(kubectl: Path, kubeconfig: Path, names: Iterable[str]) -> None:
 
 
 def established(api: Api) -> bool:
-    """Whether all CRDs of ours are served."""
+    """Return whether all of Serried's CRDs are established."""
     listed = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
     ours = [crd for crd in listed if crd["spec"]["group"] == GROUP]
     return bool(ours) and all(_is_established(crd) for crd in ours)
@@ -59,14 +63,14 @@ def _is_established(crd: dict[str, Any]) -> bool:
 
 
 def name_accounts(spec: Spec) -> Mapping[str, str]:
-    """The ServiceAccount of each process."""
+    """Return the ServiceAccount of each process."""
     return ACCOUNTS | {"scheduler": ACCOUNTS["extender"]} if spec.one_account else ACCOUNTS
 
 
 def write_kubeconfigs(
     api: Api, port: int, ca: Path, directory: Path, accounts: Mapping[str, str] = ACCOUNTS
 ) -> dict[str, Path]:
-    """One kubeconfig per process, each with the token of its ServiceAccount."""
+    """Write a kubeconfig for each process, with a token of its ServiceAccount. Return the paths."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {}
     for process, account in accounts.items():
@@ -88,7 +92,7 @@ def _token(api: Api, account: str) -> str:
 
 
 def kubeconfig(server: str, ca: bytes, token: str) -> dict[str, Any]:
-    """A kubeconfig with one cluster, one user, one context."""
+    """Return a kubeconfig with one cluster, one user and one context."""
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca).decode()}
     return {
         "apiVersion": "v1",
@@ -101,7 +105,7 @@ def kubeconfig(server: str, ca: bytes, token: str) -> dict[str, Any]:
 
 
 def scheduler_config(spec: Spec, kubeconfig_path: Path, ports: Mapping[str, int]) -> str:
-    """The shipped scheduler config with this cluster's ports, credentials and client rate, and maybe more profiles."""
+    """Return the shipped scheduler configuration, with this cluster's ports, credentials, rate limit and profiles."""
     source = MANIFESTS / "kustomize" / ("isolated" if spec.isolated else "scheduler") / "scheduler-config.yaml"
     config = yaml.safe_load(source.read_text())
     config["clientConnection"] = {"kubeconfig": str(kubeconfig_path), "qps": spec.qps, "burst": spec.qps}
@@ -109,13 +113,13 @@ def scheduler_config(spec: Spec, kubeconfig_path: Path, ports: Mapping[str, int]
         verb = "bind" if "bindVerb" in extender else "filter"
         extender["urlPrefix"] = f"http://{LOOPBACK}:{ports[verb]}"
         if verb == "filter" and spec.prioritize_weight is not None:
-            _ask_for_scores(extender, spec.prioritize_weight)
+            _set_weight(extender, spec.prioritize_weight)
     config["profiles"] += [{"schedulerName": name} for name in spec.profiles]
     return yaml.safe_dump(config, sort_keys=False)
 
 
-def _ask_for_scores(extender: dict[str, Any], weight: int) -> None:
+def _set_weight(extender: dict[str, Any], weight: int) -> None:
     extender.pop("prioritizeVerb", None)
     extender.pop("weight", None)
-    if weight:  # kube-scheduler takes no verb without a weight, and no weight of 0
+    if weight:  # kube-scheduler rejects a verb without a weight, and a weight of 0
         extender |= {"prioritizeVerb": "prioritize", "weight": weight}

@@ -1,4 +1,7 @@
-"""The control plane, started by kwokctl with its binary runtime: no container engine, no network."""
+"""Start the control plane by kwokctl with its binary runtime, which needs no container engine and no network.
+
+`launch` starts kwokctl, `await_launched` waits for it, and `running` finds the processes that it started.
+"""
 
 import os
 import time
@@ -16,24 +19,24 @@ from bench.cluster.spec import Spec
 from bench.cluster.state import Place
 
 PORTS = ("apiserver", "etcd", "etcd-peer", "controller-manager", "stock-scheduler", "kwok")
-# kwokctl calls its own component by another name than the program.
+# The program of kwok-controller is called kwok.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 STAGES = Path(__file__).with_name("stages.yaml")
 _CREATE_TIMEOUT = 180.0
 _PAUSE = 0.05
-# kwokctl starts a component that ends at once a few times before it waits for it in vain.
+# kwokctl restarts a component that ends at once a few times. After these seconds it waits for the component in vain.
 _DEATH_IS_FINAL = 2.0
 # ServiceAccount would give every pod a token volume that no kubelet mounts here. TaintNodesByCondition taints new nodes
 # until node-lifecycle-controller, which does not run here, finds them ready.
 _NO_ADMISSION = "ServiceAccount,TaintNodesByCondition"
-# The others either look after kubelets, or write an annotation into every node.
+# The disabled ones either handle kubelets, or write an annotation to every node.
 _CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller,-ttl-controller"
 
 
 def configuration(
     spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binaries, scheduler_config: Path
 ) -> dict[str, Any]:
-    """The KwokctlConfiguration of a cluster."""
+    """Return the KwokctlConfiguration of a cluster."""
     options = {
         "runtime": "binary",
         "kubeVersion": f"v{spec.kubernetes}",
@@ -70,7 +73,7 @@ def configuration(
 
 
 def _arguments(spec: Spec, place: Place) -> dict[str, dict[str, str]]:
-    """Flags of single components; kwokctl's own option would set feature gates in all of them."""
+    """Return the flags of each component. kwokctl's own option would set the same feature gates in all of them."""
     qps = {"kube-api-qps": str(spec.qps), "kube-api-burst": str(spec.qps)}
     server_gates, manager_gates = _gates(spec.api_server_gates), _gates(spec.controller_manager_gates)
     manager = {"controllers": _CONTROLLERS, "leader-elect": "false", "concurrent-job-syncs": str(spec.job_syncs)}
@@ -87,12 +90,15 @@ def _api_server_flags(spec: Spec, place: Place) -> dict[str, str]:
     return {"disable-admission-plugins": _NO_ADMISSION} | _front_proxy(place) | more
 
 
-def _gates(said: str) -> dict[str, str]:
-    return {"feature-gates": said} if said else {}
+def _gates(gates: str) -> dict[str, str]:
+    return {"feature-gates": gates} if gates else {}
 
 
 def _front_proxy(place: Place) -> dict[str, str]:
-    """What every real API server publishes and kwokctl leaves out: schedulers look for it and complain without it."""
+    """Return the API server's flags for a front proxy.
+
+    kwokctl leaves them out, and kube-schedulers log errors if the API server does not publish these settings.
+    """
     return {
         "requestheader-client-ca-file": str(place.kwok / "pki" / "ca.crt"),
         "requestheader-allowed-names": "front-proxy-client",
@@ -103,7 +109,7 @@ def _front_proxy(place: Place) -> dict[str, str]:
 
 
 def stock_scheduler_config(qps: int) -> dict[str, Any]:
-    """The cluster's own scheduler: as shipped, but for the client's rate."""
+    """Return the configuration of the cluster's own scheduler: the defaults, with another rate limit."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -113,7 +119,7 @@ def stock_scheduler_config(qps: int) -> dict[str, Any]:
 
 
 def launch(spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binaries) -> Process:
-    """Let kwokctl start the control plane; `await_launched` says whether it did."""
+    """Write kwokctl's configuration and start kwokctl, which starts the control plane. Call `await_launched` next."""
     place.directory.mkdir(parents=True, exist_ok=True)
     scheduler = place.directory / "stock-scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(stock_scheduler_config(spec.qps)))
@@ -121,13 +127,16 @@ def launch(spec: Spec, place: Place, ports: Mapping[str, int], binaries: Binarie
     settings = yaml.safe_dump(configuration(spec, place, ports, binaries, scheduler))
     config.write_text(f"{settings}---\n{STAGES.read_text()}")
     command = [str(binaries["kwokctl"]), "--name", spec.name, "--config", str(config), "create", "cluster",
-               # No lease: nothing here reads one, and renewing thousands costs the API server.
+               # No node Leases: nothing here reads them, and thousands of renewals would slow down the API server.
                "--node-lease-duration-seconds", "0", "--kubeconfig", ""]  # fmt: skip
     return spawn(command, place.logs / "kwokctl.log", place.directory, _environment(place))
 
 
 def await_launched(place: Place, kwokctl: Process) -> None:
-    """Return when the API server answers; raise as soon as a component has died, long before kwokctl gives up."""
+    """Wait until kwokctl has started the control plane.
+
+    Raise ClusterError if kwokctl fails, or soon after a component has died, which kwokctl itself notices much later.
+    """
     deadline = time.monotonic() + _CREATE_TIMEOUT
     dead_since: dict[tuple[str, int], float] = {}
     while (code := exit_code(kwokctl.pid)) is None and time.monotonic() < deadline:
@@ -154,25 +163,28 @@ def _environment(place: Place) -> dict[str, str]:
 
 
 def running(place: Place) -> dict[str, Process]:
-    """The components that kwokctl has recorded as started and that are surely of this cluster."""
+    """Return the running components that kwokctl recorded, by name.
+
+    A recorded pid counts only if the process is certainly of this cluster.
+    """
     found = {}
     for component in COMPONENTS:
         pid = _pid(place.kwok / "pids" / f"{component}.pid")
         process = adopt(pid, log_of(place, component)) if pid else None
-        # The cluster's directory stands in the arguments of every component: a pid that the system has given to
-        # somebody else since does not have it.
+        # Every component has the cluster's directory in its arguments. A process that was given the same pid later
+        # does not have it.
         if process is not None and any(str(place.kwok) in argument for argument in process.argv):
             found[component] = process
     return found
 
 
 def log_of(place: Place, component: str) -> Path:
-    """The log of a component."""
+    """Return the path of a component's log."""
     return place.kwok / "logs" / f"{component}.log"
 
 
-def note_pid(place: Place, component: str, pid: int) -> None:
-    """A component was started anew, by somebody else than kwokctl."""
+def record_pid(place: Place, component: str, pid: int) -> None:
+    """Record the pid of a component that this package, and not kwokctl, has restarted."""
     (place.kwok / "pids" / f"{component}.pid").write_text(str(pid))
 
 

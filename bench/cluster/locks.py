@@ -10,7 +10,7 @@ from bench.cluster.progress import Report
 
 @contextmanager
 def exclusive(path: Path, report: Report, waiting: str) -> Iterator[None]:
-    """Hold the lock at `path` for the body; say `waiting` once if another process holds it."""
+    """Hold the lock file at ``path`` while the body runs. Report ``waiting`` once if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         try:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: racks in blocks in zones, evenly filled."""
+"""Create the simulated nodes of a cluster: evenly split over racks, racks over blocks, blocks over zones."""
 
 import time
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _CONFLICT = 409
 
 
 def node_name(index: int) -> str:
-    """`node-00000` and so on."""
+    """Return the name of a node: `node-00000` and so on."""
     return f"node-{index:05d}"
 
 
 def node_labels(spec: Spec, index: int) -> dict[str, str]:
-    """The labels of one node."""
+    """Return the labels of one node."""
     rack = index * spec.racks // spec.nodes
     block = rack * spec.blocks // spec.racks
     return {
@@ -37,7 +37,7 @@ def node_labels(spec: Spec, index: int) -> dict[str, str]:
 
 
 def node_object(spec: Spec, index: int) -> dict[str, Any]:
-    """One node as its kubelet would register it, already ready."""
+    """Return one node as its kubelet would register it, with the condition Ready."""
     room = {"cpu": spec.node_cpu, "memory": spec.node_memory, "pods": str(spec.node_pods)}
     now = write_time(time.time())
     return {
@@ -75,7 +75,7 @@ _UNKNOWN_NODE_INFO = (
 
 
 def create_nodes(api: Api, spec: Spec) -> None:
-    """Create all nodes; those that exist stay as they are."""
+    """Create all nodes. Existing ones are not changed."""
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(lambda part: _create_part(api, spec, part), _parts(spec.nodes)))
 
@@ -98,7 +98,7 @@ def _create(api: Api, node: dict[str, Any]) -> None:
 
 
 def ready_nodes(api: Api) -> int:
-    """How many nodes are ready and may take pods."""
+    """Count the nodes that are ready and have no taints."""
     return sum(1 for node in api.get("/api/v1/nodes")["items"] if _is_ready(node))
 
 

@@ -1,4 +1,4 @@
-"""Ports that nobody else has."""
+"""Pick free ports on the loopback interface for the processes of a cluster."""
 
 import os
 import random
@@ -13,21 +13,22 @@ from bench.cluster.progress import silent
 
 LOOPBACK = "127.0.0.1"
 RANGE = range(20000, 32000)
-"""Below the range from which Linux takes the local ends of outgoing connections.
+"""The ports to pick from.
 
-So a restarted process finds its port free although clients that still retry on it have taken thousands of others.
+They are below the range from which Linux takes ports for outgoing connections. So a restarted process finds its port
+free, although clients that reconnect to it use thousands of ports.
 """
 
 SHARE = "SERRIED_PORTS"
-"""The variable of the environment with the part of the range to pick from, as FIRST-LAST.
+"""The environment variable with the part of the range to pick from, as FIRST-LAST.
 
-A port that was picked is free for a moment longer: whoever starts clusters beside others, with a state of their own,
-needs a share of their own.
+A picked port is not in use until its process listens. Commands with different state directories do not see each
+other's picks, so they need different parts of the range.
 """
 
 
 def share() -> range:
-    """The ports to pick from. Raises ValueError if the variable is no range."""
+    """Return the ports to pick from. Raise ValueError if the environment variable is no range."""
     text = os.environ.get(SHARE, "")
     if not text:
         return RANGE
@@ -36,7 +37,7 @@ def share() -> range:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this port now."""
+    """Return whether a server could listen on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -47,7 +48,7 @@ def is_free(port: int) -> bool:
 
 
 def pick(names: Collection[str], taken: Collection[int]) -> dict[str, int]:
-    """A port for every name, none of them in `taken` or in use."""
+    """Pick a port for every name, none of them in ``taken`` or in use. Raise ClusterError if there are too few."""
     found: dict[str, int] = {}
     ports = share()
     candidates = (port for port in _shuffled(ports) if port not in taken and is_free(port))
@@ -64,5 +65,5 @@ def _shuffled(ports: range) -> Iterator[int]:
 
 
 def reservation(directory: Path) -> AbstractContextManager[None]:
-    """Only one command at a time picks ports and records them."""
+    """Hold a lock while the body picks ports and records them, so that two commands do not pick the same ones."""
     return exclusive(directory / ".ports.lock", silent, "")

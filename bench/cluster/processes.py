@@ -1,4 +1,7 @@
-"""Processes that outlive the one that starts them, and that are signalled only while they are surely the same."""
+"""Start processes that outlive this one, and signal them later.
+
+A pid can be reused by another process. So a signal is sent only while start time and command line are the same.
+"""
 
 import os
 import signal
@@ -13,26 +16,29 @@ _GRACE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One started process: its identity is the pid, the kernel's start time of it and its command line."""
+    """A started process. Pid, start time and command line together identify it."""
 
     pid: int
     started: int
+    """The start time by the kernel, in clock ticks since boot."""
+
     argv: tuple[str, ...]
     log: str
+    """The path of the file with its output."""
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs; a pid that was given to another process counts as dead."""
+        """True while the process runs. A process that was given the same pid later does not count."""
         return start_time(self.pid) == self.started and command_line(self.pid) == self.argv
 
     @property
     def started_at(self) -> float:
-        """The start in seconds since 1970, to a hundredth."""
+        """The start time in seconds since 1970, to a hundredth."""
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / os.sysconf("SC_CLK_TCK")
         return time.time() - age
 
     def send(self, number: int) -> bool:
-        """Send a signal if the process is still this one; False if it is gone."""
+        """Send a signal. Return False if the process has ended."""
         reap(self.pid)
         if not self.alive:
             return False
@@ -46,13 +52,13 @@ class Process:
 def spawn(
     argv: Iterable[str], log: Path, cwd: Path, env: Mapping[str, str] | None = None, through: Iterable[str] = ()
 ) -> Process:
-    """Start a process in a session of its own, with its output appended to `log`.
+    """Start a process in a session of its own, with its output appended to ``log``.
 
-    `through` is a command that prepares something and then replaces itself by the command behind it.
+    ``through`` is a prefix of the command, like ``env NAME=VALUE``, that replaces itself by the rest (exec).
     """
     command = tuple(argv)
     log.parent.mkdir(parents=True, exist_ok=True)
-    # posix_spawn knows no working directory; the shell replaces itself, so the pid stays.
+    # posix_spawn cannot set a working directory, but a shell can. The shell execs the command, which keeps its pid.
     shell = ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *through, *command)
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -66,13 +72,13 @@ def spawn(
 
 
 def adopt(pid: int, log: Path) -> Process | None:
-    """The running process of this pid, started by another program; None if there is none."""
+    """Return the running process of a pid that another program started; None if it does not run."""
     started, argv = start_time(pid), command_line(pid)
     return Process(pid, started, argv, str(log)) if started is not None and argv else None
 
 
 def stop(processes: Iterable[Process], first: int = signal.SIGTERM, grace: float = _GRACE) -> None:
-    """End the processes, in one go: `first`, then SIGKILL for those that do not go in time."""
+    """End all processes: send ``first`` to each, then SIGKILL to those that still run after ``grace`` seconds."""
     waiting = [process for process in processes if process.send(first)]
     waiting = _await_gone(waiting, grace)
     waiting = [process for process in waiting if process.send(signal.SIGKILL)]
@@ -80,18 +86,18 @@ def stop(processes: Iterable[Process], first: int = signal.SIGTERM, grace: float
 
 
 def start_time(pid: int) -> int | None:
-    """The kernel's start time in clock ticks since boot; None for no process, and for a zombie."""
+    """Return the start time of a process in clock ticks since boot; None if it does not run or is a zombie."""
     try:
         stat = (PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    # The command name may contain spaces and brackets: fields count from the last bracket.
+    # The command name may contain spaces and brackets, so fields are counted from the last bracket.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """The arguments of a process; empty for none."""
+    """Return the arguments of a process; empty if it does not run."""
     try:
         raw = (PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -100,7 +106,7 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 
 def reap(pid: int) -> None:
-    """Read the end of a child of ours, so that it does not stay as a zombie; others' children are left alone."""
+    """Collect the exit status of a pid that is a child of this process, so that it is no zombie. Ignore other pids."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -108,7 +114,10 @@ def reap(pid: int) -> None:
 
 
 def exit_code(pid: int) -> int | None:
-    """The exit code of a child of ours, once: None while it runs, and for a process that is not our child."""
+    """Return the exit code of a child of this process, once.
+
+    None while the child runs, after the first call that returned a code, and for a pid that is no child.
+    """
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -117,7 +126,7 @@ def exit_code(pid: int) -> int | None:
 
 
 def tail(log: str | Path, lines: int = 15) -> str:
-    """The last lines of a log, indented; a sentence if there is none."""
+    """Return the last lines of a log, indented, or a sentence if the log is missing or empty."""
     try:
         text = Path(log).read_text(errors="replace")
     except OSError:
@@ -137,7 +146,7 @@ def _await_gone(processes: list[Process], seconds: float) -> list[Process]:
     while processes and time.monotonic() < deadline:
         for process in processes:
             reap(process.pid)
-        # Not by the command line: the kernel takes it away while the process still holds its files and its port.
+        # The command line does not tell: the kernel clears it while the process still has its files and its port.
         processes = [process for process in processes if start_time(process.pid) == process.started]
         if processes:
             time.sleep(0.02)

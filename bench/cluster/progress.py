@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while a cluster comes up."""
+"""Report the progress of long operations to a person at a terminal."""
 
 import sys
 import time
@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 Report = Callable[[str], None]
+"""Reports one line of progress."""
 
 
 def stderr_report() -> Report:
-    """A report that prefixes every line with the seconds since it was made."""
+    """Return a report to standard error that prefixes every line with the seconds since this call."""
     start = time.monotonic()
 
     def report(text: str) -> None:
@@ -22,12 +23,12 @@ def stderr_report() -> Report:
 
 
 def silent(_text: str) -> None:
-    """The report of callers who want none."""
+    """Report nothing."""
 
 
 @contextmanager
 def ticking(report: Report, text: str) -> Iterator[None]:
-    """Show `text` with the elapsed time while the body runs, in one line that is rewritten: at a terminal only."""
+    """Show a line with ``text`` and the elapsed time while the body runs. Without a terminal, show nothing."""
     console = Console(stderr=True)
     if report is silent or not console.is_terminal:
         yield

@@ -1,4 +1,4 @@
-"""Which binaries a control plane has, which module builds each, and where its official release lies."""
+"""The binaries of a cluster: their versions, the Go modules that build them, and the URLs of official releases."""
 
 import os
 import platform
@@ -11,14 +11,14 @@ Origin = Literal["kubernetes", "etcd", "kwok", "helm"]
 
 KWOK_VERSION = "0.8.0"
 KWOK_MODULE = "kubernetes-1.37.1"
-"""kwok is built with the libraries of this Kubernetes: what both need is compiled once."""
+"""The module that also builds kwok, so that Go compiles packages that kwok shares with this Kubernetes once."""
 
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 KWOK = ("kwok", "kwokctl")
 HELM_VERSIONS = ("4.3.1", "3.22.0")
 MODULES = Path(__file__).parent / "modules"
 
-# A mirror, or a local server in tests, with one directory for each origin. The word "off" skips downloads.
+# The environment variable with the URL of a mirror, which has one directory for each origin. "off" skips downloads.
 DOWNLOADS = "SERRIED_DOWNLOAD_URL"
 _BASES: dict[Origin, str] = {
     "kubernetes": "https://dl.k8s.io",
@@ -31,48 +31,53 @@ _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One program: what it is called here, its version, and the Go package and module directory that build it.
-
-    ``stamps`` are variables that the linker sets; a program without the package of such a variable does not change.
-    """
+    """One program in one version."""
 
     name: str
     origin: Origin
     version: str
     package: str
+    """The Go package to build."""
+
     module: Path
+    """The directory with the go.mod that pins all dependencies."""
+
     stamps: tuple[tuple[str, str], ...] = ()
+    """Go variables for the linker to set, with their values. Those of packages that the program lacks are ignored."""
 
     @property
     def label(self) -> str:
-        """How progress names it."""
+        """Name and version for messages."""
         return f"{self.name} {self.version}"
 
     @property
     def program(self) -> str:
-        """What ``go build`` calls it: the last word of the package that is no version of a module."""
+        """File name that ``go build`` gives the program: the package's last part that is no version of a module."""
         *_, last = (word for word in self.package.split("/") if not re.fullmatch(r"v\d+", word))
         return last
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Where the official build of a binary lies: a file, or a member of an archive, and the file with its SHA-256."""
+    """The official build of a binary."""
 
     url: str
     checksums: str
+    """URL of the file with the SHA-256 of the download."""
+
     member: str = ""
+    """Path of the binary in the downloaded archive, "" if the download is the binary."""
 
 
 def control_plane(version: str) -> tuple[Binary, ...]:
-    """The Kubernetes binaries of a version with their etcd."""
+    """Return the Kubernetes binaries of a version, and the etcd that belongs to it."""
     module = MODULES / f"kubernetes-{version}"
     etcd = Binary("etcd", "etcd", etcd_version(module), "go.etcd.io/etcd/server/v3", module)
     return (etcd, *(kubernetes(name, version) for name in KUBERNETES))
 
 
 def kubernetes(name: str, version: str) -> Binary:
-    """One of the Kubernetes binaries of a version. Of a pre-release, only kube-scheduler has pinned modules."""
+    """Return one of the Kubernetes binaries of a version. Of a pre-release, only kube-scheduler has pinned modules."""
     major, minor, *_ = version.split(".")
     stamps = (("gitVersion", f"v{version}"), ("gitMajor", major), ("gitMinor", minor))
     stamped = tuple((f"k8s.io/component-base/version.{key}", value) for key, value in stamps)
@@ -81,20 +86,20 @@ def kubernetes(name: str, version: str) -> Binary:
 
 
 def nodes() -> tuple[Binary, ...]:
-    """The binaries that start the cluster and stand in for its kubelets."""
+    """Return kwok, which simulates the kubelets, and kwokctl, which starts the cluster."""
     module = MODULES / KWOK_MODULE
     return tuple(Binary(name, "kwok", KWOK_VERSION, f"sigs.k8s.io/kwok/cmd/{name}", module) for name in KWOK)
 
 
 def helm(version: str) -> Binary:
-    """Helm, which installs the chart in tests: no cluster needs it."""
+    """Return Helm, which tests use to install the chart; clusters do not need it."""
     module = f"helm.sh/helm/v{version.split('.', 1)[0]}"
     stamps = ((f"{module}/internal/version.version", f"v{version}"),)
     return Binary("helm", "helm", version, f"{module}/cmd/helm", MODULES / f"helm-{version}", stamps)
 
 
 def etcd_version(module: Path) -> str:
-    """The etcd that the go.mod of a Kubernetes version pins; 'unknown' without one."""
+    """Return the version of etcd that a module pins; 'unknown' without a go.mod."""
     try:
         text = (module / "go.mod").read_text()
     except OSError:
@@ -104,9 +109,9 @@ def etcd_version(module: Path) -> str:
 
 
 def go_version(module: Path) -> str:
-    """The Go that a module is built with, by the `toolchain` or else the `go` line of its go.mod.
+    """Return the version of Go that builds a module: from the `toolchain` line of its go.mod, or the `go` line.
 
-    Raises OSError without a go.mod and KeyError if it has neither line.
+    Raise OSError without a go.mod, and KeyError if it has neither line.
     """
     lines = (line.split() for line in (module / "go.mod").read_text().splitlines())
     versions = {words[0]: words[1] for words in lines if len(words) > 1 and words[0] in {"go", "toolchain"}}
@@ -114,7 +119,7 @@ def go_version(module: Path) -> str:
 
 
 def download_of(binary: Binary) -> Download:
-    """The official download of a binary for this machine."""
+    """Return the official download of a binary for this machine's architecture."""
     arch = _MACHINES.get(platform.machine().lower(), platform.machine().lower())
     base = f"{_base(binary.origin)}/v{binary.version}"
     if binary.origin == "kubernetes":
@@ -131,7 +136,7 @@ def download_of(binary: Binary) -> Download:
 
 
 def downloads_enabled() -> bool:
-    """Whether the user wants downloads to be tried."""
+    """Return whether downloads may be tried (`SERRIED_DOWNLOAD_URL` is not ``off``)."""
     return os.environ.get(DOWNLOADS, "") != "off"
 
 

@@ -1,4 +1,4 @@
-"""What a cluster is asked to be."""
+"""The settings of a local cluster, checked when they are made."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ VERSION = re.compile(r"1\.\d+\.\d+")
 SCHEDULER_VERSION = re.compile(r"1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?")
 DEFAULT_VERSION = "1.37.1"
 
-# scheduling.k8s.io changes its served version with every minor.
+# By minor version of Kubernetes: the version of scheduling.k8s.io that it serves.
 _API_VERSION = {35: "v1alpha1", 36: "v1alpha2", 37: "v1beta1"}
 _NATIVE_GATES = {
     35: ("GenericWorkload", "GangScheduling"),
@@ -29,20 +29,9 @@ _FIRST_MUTATING_POLICY = 36
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One cluster: its size, its Kubernetes, its API level and what of Serried runs in it.
+    """The settings of one cluster: its size, its Kubernetes, its API level, and Serried's processes in it.
 
-    Racks are split evenly over blocks and blocks over zones, so that a rack never lies in two blocks. `scheduler` is
-    the version of both kube-schedulers, the stock one and Serried's; empty for that of the rest of the control plane.
-    A pre-release is accepted there only: its kube-scheduler builds, its API server does not. `server_gates` are gates
-    of the API server alone, written `Name=true`, `manager_gates` those of kube-controller-manager alone; `server_flags`
-    are more flags of the API server, written `name=value`. With `gates` on, the stock scheduler and
-    kube-controller-manager schedule gangs natively (the thing to compare with); Serried's scheduler does with
-    `scheduler_gates` of its own. `job_syncs` is how many Jobs kube-controller-manager works on at a time.
-    `native_version` is the one version of the Workload API that is served natively, empty for the minor's own.
-    `profiles` are scheduler names that Serried's scheduler serves beside its own. With `isolated` it calls the extender
-    for marked pods only, and the policy that marks them is installed. With `one_account` it has the extender's account,
-    as in the Pod that we ship. `prioritize_weight` is the weight of the extender's scores, 0 if the scheduler does not
-    ask for them, None for what is shipped.
+    Racks are split evenly over blocks, and blocks over zones, so that a rack is never in two blocks.
     """
 
     name: str
@@ -52,28 +41,58 @@ class Spec:
     zones: int = 1
     kubernetes: str = DEFAULT_VERSION
     scheduler: str = ""
+    """Version of both kube-schedulers, the stock one and Serried's; "" for ``kubernetes``. Only this version may be a
+    pre-release: the kube-scheduler of one can be built, its API server cannot."""
+
     api: Api = "native"
     hold: Hold = "auto"
     node_cpu: str = "32"
     node_memory: str = "256Gi"
     node_pods: int = 110
     serried: bool = True
+    """False for a control plane and nodes without Serried."""
+
     gates: Switch = "off"
+    """on: the stock scheduler and kube-controller-manager schedule gangs natively, to compare with Serried."""
+
     server_gates: tuple[str, ...] = ()
+    """Feature gates of the API server only, written ``Name=true``."""
+
     server_flags: tuple[str, ...] = ()
+    """More flags of the API server, written ``name=value``."""
+
     manager_gates: tuple[str, ...] = ()
+    """Feature gates of kube-controller-manager only, written ``Name=true``."""
+
     scheduler_gates: tuple[str, ...] = ()
+    """Feature gates of Serried's kube-scheduler only, written ``Name=true``."""
+
     qps: int = 5000
+    """Rate limit of the schedulers' and kube-controller-manager's clients, in requests per second."""
+
     job_syncs: int = 5
+    """Number of Jobs that kube-controller-manager reconciles at a time."""
+
     serried_args: tuple[str, ...] = ()
+    """More arguments of the extender."""
+
     native_version: str = ""
+    """Version of the Workload API that is served natively; "" for the default of the minor version."""
+
     profiles: tuple[str, ...] = ()
+    """Names of more profiles of Serried's kube-scheduler."""
+
     isolated: bool = False
+    """True to call the extender for marked pods only, and to install the policy that marks them."""
+
     one_account: bool = False
+    """True if kube-scheduler uses the extender's ServiceAccount, as in the shipped pod."""
+
     prioritize_weight: int | None = None
+    """Weight of the extender's scores; 0 for no prioritize calls, None for the shipped weight."""
 
     def __post_init__(self) -> None:
-        """Refuse what could only fail later, half-way through."""
+        """Raise ClusterError for settings with which a start would fail later."""
         if not NAME.fullmatch(self.name):
             raise ClusterError(f"name {self.name!r}: use up to 40 lower-case letters, digits and '-'")
         if not VERSION.fullmatch(self.kubernetes) or self.minor not in _API_VERSION:
@@ -94,39 +113,39 @@ class Spec:
 
     @property
     def minor(self) -> int:
-        """37 for 1.37.1."""
+        """Minor version of Kubernetes: 37 for 1.37.1."""
         return int(self.kubernetes.split(".")[1])
 
     @property
     def scheduler_version(self) -> str:
-        """The version of kube-scheduler."""
+        """Version of both kube-schedulers."""
         return self.scheduler or self.kubernetes
 
     @property
     def scheduler_minor(self) -> int:
-        """38 for 1.38.0-beta.0."""
+        """Minor version of the kube-schedulers: 38 for 1.38.0-beta.0."""
         return int(self.scheduler_version.split(".")[1])
 
     @property
     def has_mutating_policies(self) -> bool:
-        """Whether MutatingAdmissionPolicy v1 is served."""
+        """True if the API server serves MutatingAdmissionPolicy v1."""
         return self.minor >= _FIRST_MUTATING_POLICY
 
     @property
     def gate_policy(self) -> bool:
-        """Whether the policy that puts scheduling gates on gang pods is installed."""
+        """True if the policy that adds scheduling gates to pods of gangs is installed."""
         return self.hold != "filter" and self.has_mutating_policies
 
     @property
     def api_version(self) -> str:
-        """The apiVersion of PodGroups and Workloads that Serried uses here."""
+        """The apiVersion of the PodGroups and Workloads that Serried uses in this cluster."""
         if self.api == "native":
             return f"scheduling.k8s.io/{self.native_version or _API_VERSION[self.minor]}"
         return "scheduling.serried.dev/v1beta1"
 
     @property
     def runtime_config(self) -> str:
-        """The API server's --runtime-config. Composite groups have a version of their own."""
+        """The API server's --runtime-config. CompositePodGroups have a version of their own."""
         if self.api == "fallback":
             return ""
         composite = ["scheduling.k8s.io/v1alpha3"] if "CompositePodGroup=true" in self.server_gates else []
@@ -143,7 +162,7 @@ class Spec:
 
     @property
     def stock_gates(self) -> str:
-        """--feature-gates of the stock scheduler."""
+        """The stock scheduler's --feature-gates."""
         return self._list_gates(_SCHEDULER_GATES[self.scheduler_minor])
 
     @property

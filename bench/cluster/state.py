@@ -1,4 +1,4 @@
-"""What is known about clusters between two commands: one directory per cluster, one file in it."""
+"""The state of clusters on disk, which later commands read: a directory for each cluster, with one record in it."""
 
 import json
 import os
@@ -21,7 +21,7 @@ Phase = Literal["starting", "ready"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One cluster as written to disk: every process is in it before anything else happens to it."""
+    """One cluster as written to disk. A process is recorded as soon as it is started, before anything can fail."""
 
     spec: Spec
     phase: Phase
@@ -29,7 +29,7 @@ class Record:
     processes: Mapping[str, Process]
 
     def with_processes(self, processes: Mapping[str, Process]) -> "Record":
-        """The record with these processes added or replaced."""
+        """Return the record with these processes added or replaced."""
         return replace(self, processes={**self.processes, **processes})
 
 
@@ -42,49 +42,52 @@ class Place:
 
     @property
     def directory(self) -> Path:
-        """Everything of the cluster lies below it."""
+        """The directory with all files of the cluster."""
         return self.root / self.name
 
     @property
     def file(self) -> Path:
-        """The record."""
+        """The file with the record."""
         return self.directory / "state.json"
 
     @property
     def kwok(self) -> Path:
-        """The directory that kwokctl keeps of this cluster."""
+        """The directory that kwokctl uses for this cluster."""
         return self.directory / "kwok" / "clusters" / self.name
 
     @property
     def logs(self) -> Path:
-        """Logs of what this package starts; those of the control plane are kwokctl's."""
+        """The directory with the logs of processes that this package starts. Those of kwokctl's are below `kwok`."""
         return self.directory / "logs"
 
     def lock(self, report: Report) -> AbstractContextManager[None]:
-        """Only one command at a time changes a cluster; the lock outlives its directory."""
+        """Hold the cluster's lock while the body runs, so that one command at a time changes the cluster.
+
+        The lock file is outside of the cluster's directory, so that it remains after a removal.
+        """
         return exclusive(self.root / f".{self.name}.lock", report, f"waiting for another command on {self.name}")
 
     def read(self) -> Record | None:
-        """The record; None if there is none or it cannot be read."""
+        """Return the record; None if there is none, or if it cannot be read."""
         try:
             return _decode(json.loads(self.file.read_text()))
         except (OSError, ValueError, KeyError, TypeError, ClusterError):
             return None
 
     def write(self, record: Record) -> None:
-        """Replace the record in one step."""
+        """Replace the record atomically."""
         self.directory.mkdir(parents=True, exist_ok=True)
         part = self.file.with_suffix(".part")
         part.write_text(json.dumps(asdict(record), indent=2))
         part.replace(self.file)
 
     def remove(self) -> None:
-        """Delete the directory, whatever is left of it."""
+        """Delete the cluster's directory. Errors are ignored."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def root() -> Path:
-    """Where clusters are kept."""
+    """Return the directory of all clusters."""
     if STATE in os.environ:
         return Path(os.environ[STATE]).absolute() / "clusters"
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -92,14 +95,14 @@ def root() -> Path:
 
 
 def place(name: str) -> Place:
-    """The directory of the cluster of this name, there or not."""
+    """Return the place of a cluster, which may not exist. Raise ClusterError if the name is invalid."""
     if not NAME.fullmatch(name):
         raise ClusterError(f"{name!r} is no name of a cluster")
     return Place(name, root())
 
 
 def places() -> list[Place]:
-    """All clusters that have a directory."""
+    """Return the places of all clusters that have a directory."""
     try:
         found = sorted(path.name for path in root().iterdir() if path.is_dir() and NAME.fullmatch(path.name))
     except FileNotFoundError:
@@ -108,7 +111,7 @@ def places() -> list[Place]:
 
 
 def recorded_ports(clusters: Iterable[Place]) -> set[int]:
-    """Ports that belong to clusters, also while their processes are down."""
+    """Return the ports that clusters have recorded, including those of stopped processes."""
     records = (cluster.read() for cluster in clusters)
     return {port for record in records if record is not None for port in record.ports.values()}
 

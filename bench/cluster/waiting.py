@@ -1,4 +1,4 @@
-"""Waiting for a cluster, without waiting for the dead."""
+"""Wait for a condition of a cluster, and stop waiting as soon as a process that it needs has ended."""
 
 import http.client
 import time
@@ -13,10 +13,11 @@ _PAUSE = 0.1
 _PROBE_TIMEOUT = 2.0
 
 Check = Callable[[], bool]
+"""Returns whether the condition holds. Errors of connections and of the API count as False."""
 
 
 def wait_for(what: str, check: Check, processes: Mapping[str, Process], seconds: float) -> None:
-    """Return when `check` holds; raise at once when a process dies, and at the deadline."""
+    """Wait until ``check`` holds. Raise ClusterError as soon as one of the processes ends, or after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not _holds(check):
         raise_for_dead(processes, f"while waiting for {what}")
@@ -27,7 +28,7 @@ def wait_for(what: str, check: Check, processes: Mapping[str, Process], seconds:
 
 
 def raise_for_dead(processes: Mapping[str, Process], when: str) -> None:
-    """Raise for the first process that has ended, with the end of its log."""
+    """Raise ClusterError with the end of the log, if one of the processes has ended."""
     for name, process in processes.items():
         reap(process.pid)
         if not process.alive:
@@ -37,7 +38,7 @@ def raise_for_dead(processes: Mapping[str, Process], when: str) -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether a URL answers 200."""
+    """Return whether a URL answers with status 200."""
     try:
         with urllib.request.urlopen(url, timeout=_PROBE_TIMEOUT) as answer:
             return bool(answer.status == http.client.OK)

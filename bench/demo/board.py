@@ -1,4 +1,4 @@
-"""The table of the demo: what `/debug/groups` says of each gang. Pure, but for rich."""
+"""The table of the demo: a row for each gang, from the answer of `/debug/groups`. Without I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,10 @@ class Row:
 
 
 def read_rows(groups: Iterable[Mapping[str, Any]], gangs: Sequence[Gang], load: Load, gone: Iterable[str]) -> list[Row]:
-    """A row for each gang that is known to Serried, or was and is gone, in the order of ``gangs``."""
+    """Return a row for each gang that `/debug/groups` shows, or that was deleted, in the order of ``gangs``.
+
+    ``groups`` is the answer of `/debug/groups`, ``gone`` the names of deleted gangs.
+    """
     found = {gang.name: group for group in groups if (gang := _match(group["name"], gangs, load)) is not None}
     rows = []
     for gang in gangs:
@@ -38,20 +41,20 @@ def read_rows(groups: Iterable[Mapping[str, Any]], gangs: Sequence[Gang], load: 
 
 
 def _match(group: str, gangs: Sequence[Gang], load: Load) -> Gang | None:
-    # Names start with the Job's: of the PodGroup that is made for it, and of the stand-in until that exists.
+    # The PodGroup's name starts with the Job's name, and so does that of the placeholder until the PodGroup exists.
     name = group.rpartition(":")[2]
     return next((gang for gang in gangs if f"{name}-".startswith(f"{group_name(load, gang)}-")), None)
 
 
 def _row(group: Mapping[str, Any], gang: Gang, wants: str) -> Row:
     quorum = f"{group['placed']} of {group['minCount'] or gang.size}"
-    # The sentence starts with the reason; its numbers are what a person wants to see.
+    # The message starts with the reason, and has the numbers in addition.
     reason = group["message"] or group["reason"]
     return Row(gang.name, wants, quorum, group["domain"], group["state"], reason)
 
 
 def render_table(rows: Iterable[Row], caption: str) -> Table:
-    """The live table."""
+    """Return the rows as a table for the terminal."""
     table = Table(caption=caption, caption_justify="left", expand=True)
     for title in ("gang", "wants", "quorum", "domain", "state"):
         table.add_column(title, no_wrap=True)
@@ -63,7 +66,7 @@ def render_table(rows: Iterable[Row], caption: str) -> Table:
 
 
 def render_changes(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
-    """A plain line for each gang whose state or reason is another one than before."""
+    """Return a line of text for each gang whose state or reason has changed."""
     known = {row.gang: (row.state, row.reason.partition(":")[0]) for row in before}
     return [
         "  ".join(part for part in (f"{row.gang:<10}", f"{row.state:<10}", row.domain, row.reason) if part)

@@ -1,4 +1,4 @@
-"""Who takes part in the demo, sized for 100 nodes of 32 CPU in 10 racks: 40 pods of 8 CPU fill a rack. Values only."""
+"""The cluster and the gangs of the demo: 100 nodes of 32 CPUs in 10 racks, so that 40 pods of 8 CPUs fill a rack."""
 
 from bench.cluster import Spec
 from bench.cluster.nodes import RACK
@@ -9,7 +9,7 @@ PLAIN_PODS = 30
 SCHEDULER = "serried"
 RUN = "demo"
 
-# In the order of submission. Together with the plain pods they leave room for 72 pods.
+# In the order of creation. Beside them and the plain pods there is room for 72 more pods.
 STARTERS = (
     Gang("train-a", 32, RACK),
     Gang("train-b", 32, RACK),
@@ -18,20 +18,21 @@ STARTERS = (
     Gang("simulation", 150),
 )
 GIANT = Gang("too-large", 48, RACK)
-"""Fits the free room of the cluster, but no rack: waits for ever."""
+"""A gang that fits the free capacity of the cluster, but no rack: it waits for ever."""
 PATIENT = Gang("patient", 120)
-"""Fits when SIMULATION has gone."""
+"""A gang that fits after `LEAVES` was deleted."""
 LATE = Gang("late", 110)
-"""Comes at the end, and finds room for fewer."""
+"""A gang that is created at the end, when the capacity is too small for it."""
 LEAVES = STARTERS[-1]
+"""The gang that is deleted to make room."""
 GANGS = (*STARTERS, GIANT, PATIENT, LATE)
 
 
 def make_spec(name: str) -> Spec:
-    """A stock cluster: no gate, no alpha API."""
+    """Return a stock cluster: without feature gates and alpha APIs."""
     return Spec(name, nodes=100, racks=10, blocks=2, api="fallback")
 
 
 def make_load(*gangs: Gang, plain: int = 0) -> Load:
-    """These gangs as Jobs, and so many plain pods."""
+    """Return a load with the gangs as Jobs, and ``plain`` plain pods."""
     return Load(RUN, SCHEDULER, plain=plain, gangs=gangs, link="job", cpu=CPU)

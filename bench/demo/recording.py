@@ -1,4 +1,4 @@
-"""What the demo tells, kept with its times: as an asciicast, which `asciinema play` plays, and as a picture that moves.
+"""Record the output of the demo with its times: as an asciicast for `asciinema play`, and as an animated SVG.
 
 Source of the format: https://docs.asciinema.org/manual/asciicast/v2/ .
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 COLUMNS = 132
-"""How many letters of a line are shown."""
+"""The width of the recording in characters; longer lines are cut."""
 
 _ROW, _LETTER = 17, 7.3
 _STYLE = (
@@ -24,14 +24,19 @@ _STYLE = (
 
 
 class Line(NamedTuple):
-    """A line, and how many seconds after the beginning it came."""
+    """A line of output."""
 
     at: float
+    """Seconds since the start of the recording."""
+
     text: str
 
 
 class Tee(io.TextIOBase):
-    """Hands on what is written, and keeps each line with its time; no terminal, whatever ``out`` is."""
+    """A text stream that writes to ``out``, and keeps each line with its time.
+
+    It never counts as a terminal, so the demo prints lines and no live table.
+    """
 
     def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.lines: list[Line] = []
@@ -40,20 +45,23 @@ class Tee(io.TextIOBase):
         self._open = ""
 
     def write(self, text: str) -> int:
-        """Write to both."""
+        """Write the text to ``out``, and keep the lines that it completes."""
         self._out.write(text)
         *whole, self._open = (self._open + text).split("\n")
         self.lines += [Line(round(self._clock() - self._begun, 2), line) for line in whole]
         return len(text)
 
     def flush(self) -> None:
-        """Flush the first."""
+        """Flush ``out``."""
         self._out.flush()
 
 
 @contextmanager
 def record(path: Path) -> Iterator[None]:
-    """Keep what is printed in ``path``, and beside it as a picture, if it ends well."""
+    """Record standard output while the body runs. Afterwards write the asciicast to ``path``, and the SVG beside it.
+
+    Write nothing if the body raises.
+    """
     tee = Tee(sys.stdout)
     with redirect_stdout(tee):
         yield
@@ -62,14 +70,14 @@ def record(path: Path) -> Iterator[None]:
 
 
 def write_cast(lines: Sequence[Line]) -> str:
-    """The asciicast."""
+    """Return the text of the asciicast."""
     head = {"version": 2, "width": COLUMNS, "height": len(lines) + 1, "title": "make demo"}
     events = [[line.at, "o", f"{line.text}\r\n"] for line in lines]
     return "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in (head, *events))
 
 
 def draw(lines: Sequence[Line]) -> str:
-    """An SVG in which each line comes when it came. Where nothing moves, all of them are there."""
+    """Return an SVG in which each line appears at its time. Viewers without animation show all lines."""
     width, height = round(COLUMNS * _LETTER) + 20, len(lines) * _ROW + 20
     rows = "\n".join(
         f'<text x="10" y="{number * _ROW + 22}" style="animation-delay:{line.at}s">{escape(_shorten(line.text))}</text>'

@@ -1,4 +1,4 @@
-"""The two ways of showing the demo: a live table on a terminal, plain lines anywhere else."""
+"""The output of the demo: a live table on a terminal, plain lines anywhere else. `open_stage` chooses."""
 
 import sys
 import time
@@ -13,30 +13,29 @@ from bench.demo.board import Row, render_changes, render_table
 
 
 class Stage(Protocol):
-    """Shows what happens; a context manager, so that a terminal is left as it was found."""
+    """The output of the demo. A context manager, because a terminal has to be restored at the end."""
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the output."""
 
     def __exit__(
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End; never suppresses."""
+        """End the output, and restore the terminal. Exceptions are not suppressed."""
 
-    def say(self, text: str) -> None:
-        """A sentence about what comes next."""
+    def announce(self, text: str) -> None:
+        """Show a sentence about the next step."""
 
     def show(self, rows: Sequence[Row], caption: str) -> None:
-        """How the gangs stand."""
+        """Show the state of all gangs."""
 
 
 class Terminal:
-    """A table that is redrawn in place."""
+    """The output on a terminal: a table that is redrawn in place."""
 
     def __init__(self) -> None:
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False)
-        self._said = ""
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -47,17 +46,17 @@ class Terminal:
     ) -> None:
         self._live.stop()
 
-    def say(self, text: str) -> None:
-        """Above the table, where it stays."""
+    def announce(self, text: str) -> None:
+        """Print the sentence above the table."""
         self._live.console.print(f"[bold]{text}[/bold]")
 
     def show(self, rows: Sequence[Row], caption: str) -> None:
-        """Redraw."""
+        """Redraw the table."""
         self._live.update(render_table(rows, caption), refresh=True)
 
 
 class Lines:
-    """A line for each change."""
+    """The output without a terminal: a line for each change of a gang."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -71,17 +70,17 @@ class Lines:
     ) -> None:
         return None
 
-    def say(self, text: str) -> None:
-        """One line."""
+    def announce(self, text: str) -> None:
+        """Print the sentence as a line, with the seconds since the start."""
         print(f"[{time.monotonic() - self._begun:6.1f}s] {text}", flush=True)
 
-    def show(self, rows: Sequence[Row], caption: str) -> None:  # noqa: ARG002 - it changes with every pod
-        """What has changed since the last time."""
+    def show(self, rows: Sequence[Row], caption: str) -> None:  # noqa: ARG002 - the caption changes with every pod
+        """Print a line for each gang that has changed since the last call."""
         for line in render_changes(self._rows, rows):
-            self.say(f"  {line}")
+            self.announce(f"  {line}")
         self._rows = rows
 
 
 def open_stage() -> Stage:
-    """A table if a person watches, else lines."""
+    """Return the output for the terminal if standard output is one, else the output in lines."""
     return Terminal() if sys.stdout.isatty() else Lines()

@@ -1,4 +1,4 @@
-"""What happens in the demo, step by step; and whether it went as promised."""
+"""The steps of the demo. Each one checks that the promises about gangs are kept. The entry is `Story.run`."""
 
 import asyncio
 import json
@@ -21,16 +21,17 @@ from serried.kube.reflector import Reflector
 from serried.kube.wire import JOBS, PODS, Selection
 
 _STEP_TIMEOUT = 30.0
-_REFRESH = 0.25
-_LINGER = 3.0
+_REFRESH_SECONDS = 0.25
+_STEP_PAUSE = 3.0
+"""Seconds after each step, in which a person can read the table."""
 
 
 class BrokenPromiseError(Exception):
-    """The demo did not go as it must; says what happened instead."""
+    """A promise was broken, or a step took too long. The message says what happened."""
 
 
 class Story:
-    """One performance on one cluster."""
+    """One run of the demo on one cluster."""
 
     def __init__(self, cluster: Cluster, stage: Stage) -> None:
         self._cluster = cluster
@@ -39,8 +40,8 @@ class Story:
         self._gone: list[str] = []
         self._summary: list[str] = []
 
-    async def tell(self) -> list[str]:
-        """Run all steps and return the summary's lines. Raises BrokenPromiseError."""
+    async def run(self) -> list[str]:
+        """Run all steps, and return the lines of the summary. Raise BrokenPromiseError at the first broken promise."""
         async with open_client(self._cluster.kubeconfig) as client:
             self._referee = Referee(GANGS, await read_domains(client, RACK), time.monotonic)
             pods = Selection(NAMESPACE, labels=f"{RUN_LABEL}={RUN}")
@@ -50,7 +51,7 @@ class Story:
                 await reflector.listed.wait()
                 for step in (self._fill, self._overfill, self._make_room, self._leave_waiting):
                     await step(client)
-                    await asyncio.sleep(_LINGER)
+                    await asyncio.sleep(_STEP_PAUSE)
                     self._require(not self._referee.find_breaches(), "; ".join(self._referee.find_breaches()))
                 return self._summary
             finally:
@@ -59,7 +60,7 @@ class Story:
                 await asyncio.gather(*background, return_exceptions=True)
 
     async def _fill(self, client: ApiClient) -> None:
-        self._stage.say(f"{len(STARTERS)} gang Jobs and {PLAIN_PODS} plain pods arrive")
+        self._stage.announce(f"{len(STARTERS)} gang Jobs and {PLAIN_PODS} plain pods arrive")
         for gang in STARTERS[:2]:
             await self._submit(client, gang)
         for _, pod in pod_objects(make_load(plain=PLAIN_PODS)):
@@ -78,7 +79,9 @@ class Story:
         )
 
     async def _overfill(self, client: ApiClient) -> None:
-        self._stage.say(f"{GIANT.name} needs {GIANT.size} slots in one rack, which has 40; {PATIENT.name} needs room")
+        self._stage.announce(
+            f"{GIANT.name} needs {GIANT.size} slots in one rack, which has 40; {PATIENT.name} needs room"
+        )
         for gang in (GIANT, PATIENT):
             await self._submit(client, gang)
         for gang in (GIANT, PATIENT):
@@ -87,10 +90,10 @@ class Story:
 
     async def _make_room(self, client: ApiClient) -> None:
         self._require(self._referee.bound(PATIENT) == 0, f"{PATIENT.name} started without room")
-        self._stage.say(f"{LEAVES.name} is deleted, so {PATIENT.name} has room")
-        self._referee.dismiss(LEAVES)
+        self._stage.announce(f"{LEAVES.name} is deleted, so {PATIENT.name} has room")
+        self._referee.expect_deletion(LEAVES)
         self._gone.append(LEAVES.name)
-        # Without a policy the API server would leave a Job's pods alone.
+        # Without a propagation policy the API server would not delete the Job's pods.
         path, params = JOBS.path(NAMESPACE, group_name(make_load(), LEAVES)), {"propagationPolicy": "Background"}
         await client.request("DELETE", path, params=params)
         await self._until(lambda: self._referee.bound(LEAVES) == 0, f"the pods of {LEAVES.name} to go")
@@ -103,7 +106,7 @@ class Story:
         self._summary.append("no gang was half-started, none ran in two racks that asked for one")
 
     async def _leave_waiting(self, client: ApiClient) -> None:
-        self._stage.say(f"{LATE.name} comes too late; {GIANT.name} and it are left waiting, to be looked at")
+        self._stage.announce(f"{LATE.name} comes too late; {GIANT.name} and it are left waiting, to be looked at")
         await self._submit(client, LATE)
         await self._until(lambda: self._waits(LATE), f"a reason why {LATE.name} waits")
 
@@ -120,7 +123,7 @@ class Story:
             breaches = self._referee.find_breaches()
             self._require(not breaches, "; ".join(breaches))
             self._require(time.monotonic() < deadline, f"waited {_STEP_TIMEOUT:.0f} s in vain for {what}")
-            await asyncio.sleep(_REFRESH / 5)
+            await asyncio.sleep(_REFRESH_SECONDS / 5)
 
     def _require(self, holds: object, otherwise: str) -> None:
         if not holds:
@@ -129,19 +132,19 @@ class Story:
     async def _show(self) -> None:
         load = make_load(*GANGS)
         while True:
-            groups = await _patiently(lambda: asyncio.to_thread(_fetch, f"{self._cluster.debug_url}/groups"))
+            groups = await _or_empty(lambda: asyncio.to_thread(_fetch, f"{self._cluster.debug_url}/groups"))
             self._rows = read_rows(groups, GANGS, load, self._gone)
             caption = f"{self._referee.plain} of {PLAIN_PODS} plain pods run · {self._cluster.debug_url}/"
             self._stage.show(self._rows, caption)
-            await asyncio.sleep(_REFRESH)
+            await asyncio.sleep(_REFRESH_SECONDS)
 
 
 def _is_final(row: Row) -> bool:
-    # A gang whose pods are still being made has a reason, too; it is not the one to end on.
+    # A gang whose pods are still being created has a reason, too, but the demo waits for the later one.
     return row.reason.startswith(("NoDomainFits", "NoCapacity"))
 
 
-async def _patiently(fetch: Callable[[], Awaitable[list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+async def _or_empty(fetch: Callable[[], Awaitable[list[dict[str, Any]]]]) -> list[dict[str, Any]]:
     try:
         return await fetch()
     except OSError:

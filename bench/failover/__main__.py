@@ -1,14 +1,15 @@
-"""How long nothing is bound after whoever leads was struck, in each way, with the shipped Pods and their probes.
+"""Measure for how long no pod is bound after the leader failed, for each kind of failure (way), with the shipped Pods.
 
-Two pairs of scheduler and extender run on a control plane, each under a stand-in of a kubelet. A gang is created, the
-leader struck while it is under way, and another gang created: what is told is the time to its first Binding, and to the
-last of both. The API server's audit log says whether a pod was bound twice, and how many Bindings were refused. Several
-control planes are struck at the same time, for most of the time is waiting. JSON goes to `bench/results/`, the table to
+Two pairs of scheduler and extender run on a control plane, each under a simulated kubelet with the shipped probes. A
+gang is created; the leader is made to fail (a strike) while the gang is being planned or bound; then another gang is
+created. Measured are the seconds from the strike to the first Binding of the second gang, and to the last Binding of
+both. The API server's audit log shows whether a pod was bound twice, and how many Bindings were rejected. A strike is
+mostly waiting, so several control planes are measured at the same time. JSON goes to `bench/results/`, the table to
 standard output.
 
     python -m bench.failover                      all ways, 4 repetitions on each of 3 control planes
     python -m bench.failover --only frozen loop   some ways
-    python -m bench.failover --minutes 10         no strike begins later
+    python -m bench.failover --minutes 10         starts no strike after 10 minutes
 """
 
 import argparse
@@ -29,7 +30,7 @@ from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.api import ApiError
 from bench.cluster.cluster import down
 from bench.cluster.progress import Report, stderr_report
-from bench.failover.bindings import note_bindings
+from bench.failover.bindings import make_binding_log_flags
 from bench.failover.bounds import bounds, read_pace
 from bench.failover.pairs import Pairs
 from bench.failover.rolling import Rolled, roll
@@ -39,47 +40,50 @@ from bench.machine import describe_machine, measure_noise
 
 RESULTS = Path(__file__).parents[1] / "results"
 BOUND_SECONDS = 20.0
-"""The Lease's duration and five seconds."""
+"""The longest time in seconds that a failover may take: the Lease's duration plus 5 s."""
 
-_TROUBLES = (ClusterError, ApiError, OSError, http.client.HTTPException)
-"""What ends one strike, and no other."""
+_FAILURES = (ClusterError, ApiError, OSError, http.client.HTTPException)
+"""The errors that end one strike; the others are made all the same."""
 
 
-def spec_of(lane: int, flags: tuple[str, ...] = ()) -> Spec:
-    """A small cluster, with these flags of its API server."""
+def make_spec(lane: int, flags: tuple[str, ...] = ()) -> Spec:
+    """Return a small cluster without Serried, with more flags of its API server."""
     return Spec(name=f"failover-{lane}", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
 
 
 @dataclass(slots=True)
 class Lane:
-    """What was seen on one control plane."""
+    """The strikes on one control plane. Several lanes run at the same time, each in a thread."""
 
     number: int
     strikes: list[Strike] = field(default_factory=list)
     rolled: list[Rolled] = field(default_factory=list)
-    """Rolling updates, one after the strikes."""
+    """The rolling update after the strikes; empty if it failed."""
 
     failures: list[str] = field(default_factory=list)
-    """Strikes after which gangs were not bound, or pairs not ready, in time; and what else went wrong."""
+    """One sentence for each error, and for each strike after which gangs were not bound or pairs not ready in time."""
 
 
 def run_lane(lane: Lane, ways: Sequence[str], repetitions: int, until: float, report: Report) -> None:
-    """All strikes on one control plane; none begins after ``until`` on the monotonic clock."""
+    """Make all strikes on one control plane, and then a rolling update. Errors are added to the lane's failures.
+
+    No strike begins after ``until`` (monotonic clock).
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="serried-failover-") as directory:
-            cluster = Cluster.up(spec_of(lane.number, note_bindings(Path(directory))))
+            cluster = Cluster.up(make_spec(lane.number, make_binding_log_flags(Path(directory))))
             try:
                 pairs = Pairs(cluster, Path(directory))
                 try:
                     pairs.replace()
-                    _strike_all(lane, pairs, order(ways, repetitions, lane.number), until, report)
+                    _strike_all(lane, pairs, order_ways(ways, repetitions, lane.number), until, report)
                     lane.rolled.append(roll(pairs, "rolling"))
                     report(f"{lane.number}: {lane.rolled[-1]}")
                 finally:
                     pairs.close()
             finally:
                 cluster.down()
-    except _TROUBLES as error:
+    except _FAILURES as error:
         lane.failures.append(f"control plane {lane.number}: {error}")
         report(f"error: {lane.failures[-1]}")
 
@@ -91,20 +95,20 @@ def _strike_all(lane: Lane, pairs: Pairs, names: Sequence[str], until: float, re
         try:
             lane.strikes.append(strike(pairs, name, WAYS[name], f"s{number}-{name}"))
             report(f"{lane.number}: {lane.strikes[-1]}")
-        except _TROUBLES as error:
+        except _FAILURES as error:
             lane.failures.append(f"{name}: {error}")
             report(f"error: {lane.failures[-1]}")
             pairs.replace()
 
 
-def order(ways: Sequence[str], repetitions: int, lane: int) -> list[str]:
-    """Every way in turn; each control plane begins with another one, so that not all are struck alike at a time."""
+def order_ways(ways: Sequence[str], repetitions: int, lane: int) -> list[str]:
+    """Return all ways, repeated. Each lane begins with another way, so that lanes do not strike alike at a time."""
     begin = lane * 3 % len(ways)
     return [*ways[begin:], *ways[:begin]] * repetitions
 
 
 def summarize(seen: Sequence[Strike], ways: Sequence[str], bounds: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One row a way. ``bounds`` says how long each takes at most, on paper."""
+    """Return a row for each way. ``bounds`` has the longest time of each way, as computed from the manifests."""
     rows = []
     for name in ways:
         found = [each for each in seen if each.way == name]
@@ -128,7 +132,7 @@ def summarize(seen: Sequence[Strike], ways: Sequence[str], bounds: Mapping[str, 
 
 
 def summarize_rolled(rolled: Sequence[Rolled]) -> dict[str, Any]:
-    """All rolling updates; empty if there was none."""
+    """Return the figures of all rolling updates together; empty if there was none."""
     if not rolled:
         return {}
     return {
@@ -142,12 +146,12 @@ def summarize_rolled(rolled: Sequence[Rolled]) -> dict[str, Any]:
 
 
 def _pick(ordered: Sequence[float], share: float) -> float:
-    """The value that this share does not exceed; of fewer than a hundred, the 99th is the last."""
+    """Return the percentile of sorted values. Of fewer than a hundred values, the 99th percentile is the last."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the exit code is 1 if something was bound too late, twice, or not at all."""
+    """Measure and write the result. Return 1 if pods were bound too late, twice, or not at all; else 0."""
     options = _parser().parse_args(arguments)
     ways = options.only or list(WAYS)
     report = stderr_report()
@@ -160,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 run.result()
     finally:
         for lane in lanes:
-            down(spec_of(lane.number).name)
+            down(make_spec(lane.number).name)
     result = {"date": options.date, "noise_before": round(noise, 2), **describe(lanes, ways)}
     path: Path = options.results / f"failover-{options.date}.json"
     path.write_text(json.dumps(result, indent=2) + "\n")
@@ -173,11 +177,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(lanes: Sequence[Lane], ways: Sequence[str]) -> dict[str, Any]:
-    """The result of all control planes."""
+    """Return the result of all lanes as JSON."""
     seen = [each for lane in lanes for each in lane.strikes]
     return {
         "machine": describe_machine(),
-        "kubernetes": spec_of(0).kubernetes,
+        "kubernetes": make_spec(0).kubernetes,
         "control_planes": len(lanes),
         "bound_seconds": BOUND_SECONDS,
         "strikes": len(seen),
@@ -190,14 +194,18 @@ def describe(lanes: Sequence[Lane], ways: Sequence[str]) -> dict[str, Any]:
 
 
 def find_defects(lanes: Sequence[Lane]) -> list[str]:
-    """What must not be: bound twice, in part for longer than a failover, too late, or not at all."""
+    """Return a sentence for each broken promise.
+
+    A pod was bound twice, a gang was bound in part for longer than a failover may take, or the first Binding came too
+    late or never.
+    """
     seen = [each for lane in lanes for each in lane.strikes]
     defects = [failure for lane in lanes for failure in lane.failures]
-    watched: list[tuple[str, Strike | Rolled]] = [(each.way, each) for each in seen]
-    watched += [("rolling update", each) for lane in lanes for each in lane.rolled]
-    for way, shown in watched:
-        defects += [f"{way}: {defect}" for defect in shown.defects]
-        defects += [f"{way}: a gang was bound in part for {shown.half} s"] if shown.half > BOUND_SECONDS else []
+    observed: list[tuple[str, Strike | Rolled]] = [(each.way, each) for each in seen]
+    observed += [("rolling update", each) for lane in lanes for each in lane.rolled]
+    for way, figures in observed:
+        defects += [f"{way}: {defect}" for defect in figures.defects]
+        defects += [f"{way}: a gang was bound in part for {figures.half} s"] if figures.half > BOUND_SECONDS else []
     return defects + [
         f"{each.way}: the first Binding after {each.first} s" for each in seen if each.first > BOUND_SECONDS
     ]

@@ -1,4 +1,7 @@
-"""What the API server answered to Bindings, from its audit log. Pods do not show it: their nodeName never changes."""
+"""The API server's answers to Bindings, read from its audit log, and checks of them.
+
+Pods do not show a second Binding: the API server rejects it, and their nodeName never changes.
+"""
 
 import http.client
 from collections import Counter
@@ -14,50 +17,52 @@ _RULES: tuple[dict[str, Any], ...] = (
 )
 
 
-def note_bindings(directory: Path) -> tuple[str, ...]:
-    """Flags of an API server that writes every Binding, and its answer, into a log in this directory."""
+def make_binding_log_flags(directory: Path) -> tuple[str, ...]:
+    """Return the API server's flags with which it logs every Binding and its answer to a file in the directory."""
     return audit.make_flags(directory, _RULES)
 
 
 class Answer(NamedTuple):
-    """What was answered to one Binding."""
+    """The API server's answer to one Binding."""
 
     pod: str
     uid: str
     node: str
     status: int
+    """The HTTP status, 0 if the log has none."""
 
     @property
     def accepted(self) -> bool:
-        """Whether it has bound the pod."""
+        """True if the Binding bound the pod."""
         return self.status == http.client.CREATED
 
     @property
     def refused(self) -> bool:
-        """Whether it has done nothing. A failure of the server, or a client that has gone, leaves that open."""
+        """True if the Binding had no effect. After a server error or a lost client, it may have had one."""
         return http.client.BAD_REQUEST <= self.status < http.client.INTERNAL_SERVER_ERROR
 
 
 def read_answers(events: Iterable[Mapping[str, Any]], namespace: str) -> Iterator[Answer]:
-    """The answers to Bindings of pods of a namespace."""
+    """Yield the answers to Bindings in a namespace, from events of the audit log."""
     for event in events:
-        target, asked = event.get("objectRef") or {}, event.get("requestObject") or {}
+        target, binding = event.get("objectRef") or {}, event.get("requestObject") or {}
         if target.get("subresource") == "binding" and target.get("namespace") == namespace:
-            uid = (asked.get("metadata") or {}).get("uid", "")
-            node = (asked.get("target") or {}).get("name", "")
+            uid = (binding.get("metadata") or {}).get("uid", "")
+            node = (binding.get("target") or {}).get("name", "")
             yield Answer(target.get("name", ""), uid, node, (event.get("responseStatus") or {}).get("code", 0))
 
 
 def count_accepted(answers: Iterable[Answer]) -> Counter[str]:
-    """How many Bindings of each pod were accepted, by UID."""
+    """Count the accepted Bindings of each pod, by UID."""
     return Counter(each.uid for each in answers if each.accepted)
 
 
-def judge(answers: Iterable[Answer], bound: Mapping[str, str]) -> list[str]:
-    """What must never be, where pods were seen ``bound`` to these nodes, by UID.
+def find_binding_defects(answers: Iterable[Answer], bound: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each pod that was bound twice, bound without a Binding, or planned for two nodes.
 
-    A Binding that is sent once more and refused does no harm, if it names the same node: whoever takes over cannot know
-    which of the old leader's have arrived. To name another one is to have planned the pod twice.
+    ``bound`` has the node of each bound pod, by UID. A repeated Binding to the same node, which the API server rejects,
+    is no defect: a new leader cannot know which Bindings of the old leader arrived. A rejected Binding to another node
+    is one: the pod was planned twice.
     """
     found = list(answers)
     names = {each.uid: each.pod for each in found}

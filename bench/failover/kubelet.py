@@ -1,8 +1,8 @@
-"""A stand-in for the kubelet: it runs the containers of one Pod as processes, probes them, and restarts them.
+"""A simulated kubelet: runs the containers of one Pod as processes, probes them, and restarts them.
 
-What it does as the kubelet does (pkg/kubelet/prober/worker.go, pkg/kubelet/kuberuntime): the order of sidecars, the
-startup before the liveness probe, thresholds, SIGTERM and after the grace period SIGKILL, the pauses between restarts,
-and that a death is seen at the next look only.
+As in the kubelet (pkg/kubelet/prober/worker.go, pkg/kubelet/kuberuntime), sidecars start first, liveness probes wait
+for the startup probe, thresholds count, a container gets SIGTERM and after the grace period SIGKILL, restarts are
+delayed (back-off), and the end of a process is noticed at the next relist only.
 """
 
 import http.client
@@ -27,11 +27,11 @@ GRACE_SECONDS = 30.0
 """terminationGracePeriodSeconds of the shipped Pods."""
 
 _RELIST_SECONDS = 1.0
-"""How often the kubelet looks which containers run."""
+"""Seconds between two checks of which containers run."""
 
-_FIRST_PAUSE_SECONDS = 10.0
-_LONGEST_PAUSE_SECONDS = 300.0
-"""The pause before the second restart in a row, which doubles with each further one; before the first there is none."""
+_FIRST_BACKOFF_SECONDS = 10.0
+_MAX_BACKOFF_SECONDS = 300.0
+"""The first restart is made at once. The second waits for the first back-off, which then doubles each time."""
 
 _TICK_SECONDS = 0.05
 
@@ -43,11 +43,14 @@ _UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 
 Launch = Callable[[], Process]
-"""Starts the process of a container; of one that runs it is that process."""
+"""Starts the process of a container and returns it. If the process runs already, returns that one."""
 
 
 class Kubelet:
-    """Runs one Pod until it is stopped. ``launches`` and ``ports`` say what stands for which container and port."""
+    """Runs one Pod, from `start` until `delete` or `power_off`.
+
+    ``launches`` start the containers, by name. ``ports`` map the ports of the manifest to those of this machine.
+    """
 
     def __init__(
         self, pod: str, containers: Sequence[Container], launches: Mapping[str, Launch], ports: Mapping[int, int]
@@ -63,48 +66,48 @@ class Kubelet:
                 before.append(runner)
 
     def start(self) -> None:
-        """Start the Pod. Does not wait until it is ready."""
+        """Start the Pod, and return without waiting."""
         for runner in self._runners:
             runner.begin()
 
     def send(self, container: str, number: int) -> None:
-        """Somebody else sends a signal to a container."""
+        """Send a signal to a container's process, as any other process could. The kubelet notices the effect later."""
         self._runner(container).process.send(number)
 
     def pid(self, container: str) -> int:
-        """The process of a container."""
+        """Return the pid of a container."""
         return self._runner(container).process.pid
 
     def restarts(self, container: str) -> int:
-        """How often a container was started again."""
+        """Return the number of restarts of a container."""
         return max(0, self._runner(container).starts - 1)
 
-    def spoil(self, container: str) -> None:
-        """From its next start on a container ends at once, as with a command that it does not have."""
-        self._runner(container).spoiled = True
+    def break_starts(self, container: str) -> None:
+        """Let every further start of a container fail, as with a command that does not exist (a crash loop)."""
+        self._runner(container).broken = True
 
-    def mend(self) -> None:
-        """Containers start as they should again, and have run well for so long that no pause is left."""
+    def repair(self) -> None:
+        """Let containers start again, and reset their back-off."""
         for runner in self._runners:
-            runner.spoiled = False
-            runner.forgive()
+            runner.broken = False
+            runner.reset_backoff()
 
     def is_ready(self) -> bool:
-        """Whether all containers are ready."""
+        """Return whether all containers are ready."""
         return all(runner.is_ready() for runner in self._runners)
 
-    def leave(self) -> None:
-        """The kubelet itself ends: what runs goes on, and nobody looks after it."""
+    def stop_supervising(self) -> None:
+        """End the kubelet only: containers keep running, but are not probed and not restarted any more."""
         for runner in self._runners:
-            runner.leave()
+            runner.stop_supervising()
 
     def delete(self) -> None:
-        """The Pod is deleted: its containers end in their order, sidecars last."""
+        """Delete the Pod: end its containers by SIGTERM, sidecars last. Return when all have ended."""
         for runner in reversed(self._runners):
             runner.end(signal.SIGTERM)
 
-    def vanish(self) -> None:
-        """The node loses its power."""
+    def power_off(self) -> None:
+        """Kill all containers at once, as if the node lost its power. None is restarted."""
         for runner in self._runners:
             runner.abandon()
             if runner.starts:
@@ -118,25 +121,27 @@ class Kubelet:
 
 
 class _Runner:
-    """One container."""
+    """Runs one container in a thread of its own. ``before`` are the sidecars that have to start first."""
 
     def __init__(
         self, container: Container, launch: Launch, ports: Mapping[int, int], before: tuple["_Runner", ...]
     ) -> None:
         self.container = container
         self.starts = 0
-        self.spoiled = False
+        self.broken = False
+        """True while every start fails."""
         self.started = threading.Event()
-        """Set while its startup probe has succeeded."""
+        """Set from the success of the startup probe until the container ends."""
         self.process: Process
         self._launch = launch
         self._ports = ports
         self._before = before
         self._over = threading.Event()
-        self._pause = 0.0
-        """Seconds from an end to the next start."""
-        self._again = threading.Event()
-        """Set when the pause is waived."""
+        """Set when the container must not be supervised any more."""
+        self._backoff = 0.0
+        """Seconds from the container's end to its next start."""
+        self._restart_now = threading.Event()
+        """Set to end the back-off early."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def begin(self) -> None:
@@ -146,21 +151,23 @@ class _Runner:
         running = self.started.is_set() and self.process.alive
         return running and (self.container.readiness is None or self._passes(self.container.readiness))
 
-    def forgive(self) -> None:
-        self._pause = 0.0
-        self._again.set()
+    def reset_backoff(self) -> None:
+        self._backoff = 0.0
+        self._restart_now.set()
 
     def abandon(self) -> None:
+        """Tell the thread to end, without waiting."""
         self._over.set()
-        self._again.set()
+        self._restart_now.set()
 
-    def leave(self) -> None:
+    def stop_supervising(self) -> None:
+        """Tell the thread to end, and wait for it. The container keeps running."""
         self.abandon()
         self._thread.join()
 
     def end(self, number: int) -> None:
-        """End it for good; nobody restarts it."""
-        self.leave()
+        """End the container by a signal, and by SIGKILL after the grace period. It is not restarted."""
+        self.stop_supervising()
         if self.starts:
             processes.stop([self.process], number, GRACE_SECONDS)
 
@@ -171,17 +178,17 @@ class _Runner:
                     return
         while not self._over.is_set():
             self._start()
-            self._look_after()
+            self._supervise()
             self.started.clear()
             if not self._over.is_set():
-                self._rest()
+                self._back_off()
 
     def _start(self) -> None:
-        self.process = _launch_in_vain() if self.spoiled else self._launch()
+        self.process = _launch_failing() if self.broken else self._launch()
         self.starts += 1
 
-    def _look_after(self) -> None:
-        """Probe it until it has ended, by itself or by us."""
+    def _supervise(self) -> None:
+        """Probe the container until it has ended by itself, or was ended because its probe failed."""
         container = self.container
         startup, liveness = (Worker(probe) for probe in (container.startup, container.liveness))
         relist = time.monotonic() + random.uniform(0.0, _RELIST_SECONDS)
@@ -205,15 +212,15 @@ class _Runner:
 
     def _has_ended(self) -> bool:
         processes.reap(self.process.pid)
-        # Not by the command line: on a busy machine it is that of the shell for a while.
+        # The command line does not tell: on a busy machine the process is still the shell that execs the command.
         return processes.start_time(self.process.pid) != self.process.started
 
-    def _rest(self) -> None:
-        self._again.clear()
-        pause = self._pause
-        self._pause = min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS, 2 * pause))
-        if pause and not self._over.is_set():
-            self._again.wait(pause)
+    def _back_off(self) -> None:
+        self._restart_now.clear()
+        seconds = self._backoff
+        self._backoff = min(_MAX_BACKOFF_SECONDS, max(_FIRST_BACKOFF_SECONDS, 2 * seconds))
+        if seconds and not self._over.is_set():
+            self._restart_now.wait(seconds)
 
     def _passes(self, probe: Probe) -> bool:
         url = f"{probe.scheme}://{LOOPBACK}:{self._ports[probe.port]}{probe.path}"
@@ -225,12 +232,12 @@ class _Runner:
 
 
 def launch_in_pod(pod: str, command: Sequence[str], log: Path, environment: Mapping[str, str] = {}) -> Process:
-    """Start the process of a container of a Pod of this name; ``environment`` is what it finds there besides."""
-    # Of its Pod's name kube-scheduler makes its identity, and the extender knows it by that.
+    """Start a container's process, with the Pod's name as its host name, and with more environment variables."""
+    # kube-scheduler's identity in the Lease starts with its host name, and the extender compares it with POD_NAME.
     namespaces = ("--uts",) if os.geteuid() == 0 else ("--uts", "--user", "--map-root-user")
     through = ("unshare", *namespaces, "/bin/sh", "-c", 'hostname "$0" && exec "$@"', pod)
     return processes.spawn(command, log, REPOSITORY, {**os.environ, **environment, "POD_NAME": pod}, through)
 
 
-def _launch_in_vain() -> Process:
+def _launch_failing() -> Process:
     return processes.spawn(("/bin/false",), Path(os.devnull), REPOSITORY)

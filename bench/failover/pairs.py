@@ -1,4 +1,4 @@
-"""Pods of the shipped Deployments on a control plane, each with its own kubelet."""
+"""Run Pods of the shipped Deployments on a control plane, each with its own simulated kubelet."""
 
 import http.client
 import re
@@ -28,21 +28,22 @@ _READY_SECONDS = 60.0
 
 
 class Pairs:
-    """What runs Pods on a cluster that was started without Serried. ``directory`` is for files and logs.
+    """Runs pairs of scheduler and extender, and controllers, on a cluster that was started without Serried.
 
-    Who leads is who holds the Lease ``elected_by``.
+    ``directory`` gets their files and logs. The pair whose scheduler holds the Lease ``elected_by`` leads. Call `close`
+    at the end.
     """
 
     def __init__(self, cluster: Cluster, directory: Path, elected_by: str = components.LEASE) -> None:
         self.cluster = cluster
         self.elected_by = elected_by
         self.pods: dict[str, Kubelet] = {}
-        """The pairs, by name."""
+        """The Pods with an extender, by name: pairs, and extenders alone."""
         self.controllers: dict[str, Kubelet] = {}
         self.schedulers: dict[str, Kubelet] = {}
-        """Those that have no extender beside them."""
+        """The schedulers that run without an extender, by name."""
         self.environment: Mapping[str, str] = {}
-        """What the containers of Pods that are started from now on find in their environment besides."""
+        """More environment variables of the Pods that are started from now on."""
         self._directory = directory
         self._program = binaries.locate(cluster.spec.kubernetes, silent, cluster.spec.scheduler)["kube-scheduler"]
         self._taken: set[int] = set()
@@ -52,15 +53,15 @@ class Pairs:
         port = int(cluster.server.rpartition(":")[2])
         pki = cluster.kubeconfig.parent / "pki" / "ca.crt"
         self.kubeconfigs = installation.write_kubeconfigs(cluster.api, port, pki, directory / "credentials")
-        """By process: what is written there counts for those that are started from then on."""
+        """The kubeconfig of each process. Processes read it when they start."""
 
     def run(self, name: str) -> Kubelet:
-        """Start a pair in a Pod of this name."""
+        """Start a pair in a Pod of this name, and return it without waiting."""
         found = self._pick(_MANIFEST_PORTS)
         containers = read_pod("serried.yaml", "serried")
         config = self._directory / f"{name}.yaml"
         config.write_text(installation.scheduler_config(self.cluster.spec, self.kubeconfigs["scheduler"], found))
-        scheduler = components.run_scheduler(
+        scheduler = components.scheduler_command(
             self.cluster.spec, found, self.kubeconfigs["scheduler"], self._program, config
         )
         here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
@@ -70,20 +71,20 @@ class Pairs:
         return self.pods[name]
 
     def run_another(self) -> Kubelet:
-        """Start one more pair, under a name that no Pod had."""
+        """Start one more pair, with a new name."""
         self._started += 1
         return self.run(f"serried-{self._started}")
 
     def replace(self) -> None:
-        """End every pair, and start two others."""
+        """Kill all pairs, and start two new ones."""
         for pod in self.pods.values():
-            pod.vanish()
+            pod.power_off()
         self.pods.clear()
         for _ in range(2):
             self.run_another()
 
     def run_extender(self, name: str, *flags: str) -> Kubelet:
-        """Start an extender alone in a Pod of this name, with these flags behind those of the manifest."""
+        """Start an extender without a scheduler, with the flags of the manifest and more."""
         found = self._pick(_MANIFEST_PORTS)
         here = {_MANIFEST_PORTS[port]: number for port, number in found.items()}
         (extender,) = [each for each in read_pod("serried.yaml", "serried") if each.name == "extender"]
@@ -92,13 +93,13 @@ class Pairs:
         return self.pods[name]
 
     def run_scheduler(self, name: str, config: Mapping[str, Any]) -> Kubelet:
-        """Start a scheduler alone, with this config but for its credentials."""
+        """Start a scheduler without an extender, with this configuration and the cluster's credentials."""
         found = self._pick({"scheduler": _MANIFEST_PORTS["scheduler"]})
         kubeconfig = self.kubeconfigs["scheduler"]
         path = self._directory / f"{name}.yaml"
         path.write_text(yaml.safe_dump({**config, "clientConnection": {"kubeconfig": str(kubeconfig)}}))
-        command = components.run_scheduler(self.cluster.spec, found, kubeconfig, self._program, path)
-        # Nobody probes it here: what is beside it is not its extender.
+        command = components.scheduler_command(self.cluster.spec, found, kubeconfig, self._program, path)
+        # The shipped probes are left out: they also check the extender beside the scheduler, which is missing here.
         alone = Container("scheduler", (), sidecar=False, startup=None, liveness=None, readiness=None)
         self.schedulers[name] = self._start(name, [alone], {"scheduler": command}, {})
         return self.schedulers[name]
@@ -114,23 +115,23 @@ class Pairs:
         return self.controllers[name]
 
     def delete_lease(self) -> None:
-        """Somebody deletes the Lease of who leads."""
+        """Delete the Lease of the election of pairs."""
         self.cluster.api.delete(self._find_lease())
 
     def close(self) -> None:
-        """End everything."""
+        """Kill all Pods."""
         for pod in (*self.pods.values(), *self.controllers.values(), *self.schedulers.values()):
-            pod.vanish()
+            pod.power_off()
 
     # --- what is seen ------------------------------------------------------------------------------------------
 
     def lease(self, name: str = "") -> Mapping[str, Any]:
-        """The spec of a Lease; "" is that of who leads."""
+        """Return the spec of a Lease; "" names the Lease of the election of pairs."""
         spec: Mapping[str, Any] = self.cluster.api.get(self._find_lease(name))["spec"]
         return spec
 
     def holder(self, name: str = "") -> str:
-        """The Pod that holds a Lease; "" for none."""
+        """Return the name of the Pod that holds a Lease; "" if none does."""
         try:
             return str(self.lease(name).get("holderIdentity") or "").rpartition("_")[0]
         except ApiError as error:
@@ -139,20 +140,20 @@ class Pairs:
             return ""
 
     def renewed(self, name: str = "") -> datetime:
-        """When a Lease was renewed last."""
+        """Return the time of a Lease's last renewal."""
         return datetime.fromisoformat(self.lease(name)["renewTime"])
 
     def leader(self) -> Kubelet | None:
-        """The pair that leads, and plans; None if there is none at this moment."""
+        """Return the pair that holds the Lease, is ready and plans; None if there is none now."""
         pod = self.pods.get(self.holder())
         return pod if pod is not None and pod.is_ready() and self.selfcheck(pod).get("planning") else None
 
     def others(self, pod: Kubelet) -> list[Kubelet]:
-        """The pairs beside this one."""
+        """Return all pairs except this one."""
         return [each for each in self.pods.values() if each is not pod]
 
     def selfcheck(self, pod: Kubelet) -> dict[str, Any]:
-        """What an extender says of itself; empty if it says nothing."""
+        """Return the extender's answer of `/debug/selfcheck`; empty if it does not answer."""
         try:
             answer = httpx.get(f"http://{LOOPBACK}:{pod.ports[_MANIFEST_PORTS['ops']]}/debug/selfcheck", timeout=2.0)
         except httpx.HTTPError:
@@ -171,7 +172,7 @@ class Pairs:
         return found
 
     def _python(self, module: str, container: Container, here: Mapping[int, int]) -> list[str]:
-        """The container's command with this machine's ports, and what is asked of the cluster."""
+        """Return the container's command with this machine's ports and with the flags of the cluster's spec."""
         spec = self.cluster.spec
         more = ["--hold", "filter", *spec.serried_args] if module == "extender" else []
         flags = ["--kubeconfig", str(self.kubeconfigs[module]), "--api", spec.api, *more]

@@ -1,4 +1,4 @@
-"""What a kubelet reads of a shipped Deployment: its containers in their order, and their probes."""
+"""Read the containers and probes of a shipped Deployment, as a kubelet needs them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +13,16 @@ BASE = MANIFESTS / "kustomize" / "base"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An httpGet probe; times in seconds, with the API's defaults."""
+    """An httpGet probe. Times are seconds; the defaults are those of the API."""
 
     path: str
     port: int
-    """As the manifest has it: on one machine, two Pods need others."""
+    """The port in the manifest. Two Pods on one machine listen on other ports (`Kubelet.ports`)."""
     scheme: str = "http"
     period: float = 10.0
     timeout: float = 1.0
     failures: int = 3
+    """The number of consecutive failures after which the container is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class Container:
     name: str
     arguments: tuple[str, ...]
     sidecar: bool
-    """Whether it is an init container that goes on: those behind it start when it has started."""
+    """True for an init container that keeps running: the containers after it start once it has started."""
     startup: Probe | None
     liveness: Probe | None
     readiness: Probe | None
 
 
 def read_pod(file: str, deployment: str) -> list[Container]:
-    """The containers of a Deployment in the base, in the order in which they start."""
+    """Return the containers of a Deployment in the base kustomization, in the order in which they start."""
     documents = yaml.safe_load_all((BASE / file).read_text())
     (found,) = [each for each in documents if (each["kind"], each["metadata"]["name"]) == ("Deployment", deployment)]
     spec = found["spec"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""One strike at whoever leads, and how long it takes until gangs are bound again."""
+"""Make one strike: let the leader fail, and measure the time until gangs are bound again."""
 
 import random
 import time
@@ -9,43 +9,47 @@ from bench.cluster import ClusterError
 from bench.failover.kubelet import Kubelet
 from bench.failover.pairs import Pairs
 from bench.failover.ways import Way
-from bench.failover.witness import LOOK_SECONDS, Witness
+from bench.failover.witness import POLL_SECONDS, Witness
 
 _CAUGHT = 40
-"""Members of the gang that is under way at the strike."""
+"""Members of the gang that is created before the strike."""
 
 _LATER = 4
-"""Members of the gang that is created right after it."""
+"""Members of the gang that is created right after the strike."""
 
-_UNDER_WAY_SECONDS = 1.5
-"""The strike falls within so long after the creation of the first: before its plan, in its burst, or after it."""
+_BEFORE_SECONDS = 1.5
+"""The longest time from the creation of the first gang to the strike. Drawn at random, so that strikes happen before
+the plan, between the Bindings, or after them."""
 
-_LONGEST_SECONDS = 90.0
+_TIMEOUT_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What was seen of one."""
+    """The figures of one strike."""
 
     way: str
     first: float
-    """Seconds until the first Binding of a gang that was created after it."""
+    """Seconds from the strike to the first Binding of the gang that was created after it."""
     whole: float
-    """Seconds until both gangs are whole."""
+    """Seconds from the strike until all members of both gangs are bound."""
     half: float
-    """The longest time in seconds for which the gang that was under way was seen bound in part."""
+    """The longest time in seconds for which the first gang was bound in part."""
     leader_changed: bool
     defects: tuple[str, ...] = ()
     refused: int = 0
-    """Bindings of pods that were bound already."""
+    """The number of rejected Bindings, of pods that were bound already."""
 
 
 def strike(pairs: Pairs, name: str, way: Way, namespace: str) -> Strike:
-    """Strike, look, and make everything whole again. Raises ClusterError if gangs are not bound in time."""
+    """Let the leader fail in one way, measure, and repair it. Return the figures.
+
+    Raise ClusterError if gangs are not bound, or pairs not ready, in time.
+    """
     leader = await_leader(pairs)
     witness = Witness(pairs.cluster, namespace)
     witness.create("caught", _CAUGHT)
-    time.sleep(random.uniform(0.0, _UNDER_WAY_SECONDS))
+    time.sleep(random.uniform(0.0, _BEFORE_SECONDS))
     begun = time.monotonic()
     way.strike(pairs, leader)
     witness.create("later", _LATER)
@@ -71,21 +75,21 @@ def _observe(witness: Witness, begun: float) -> tuple[float, float, float]:
         first = first or (now - begun if later else 0.0)
         if (caught, later) == (_CAUGHT, _LATER):
             return round(first, 2), round(now - begun, 2), round(half, 2)
-        if now - begun > _LONGEST_SECONDS:
+        if now - begun > _TIMEOUT_SECONDS:
             raise ClusterError(f"{caught} of {_CAUGHT} and {later} of {_LATER} members are bound")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def await_leader(pairs: Pairs) -> Kubelet:
-    """The pair that leads, once it does and the others are warm."""
+    """Wait until one pair leads and all others are ready. Return the leader. Raise ClusterError after 90 s."""
     found: list[Kubelet] = []
 
-    def look() -> bool:
+    def is_led() -> bool:
         leader = pairs.leader()
         found[:] = [leader] if leader is not None else []
         return leader is not None and all(pod.is_ready() for pod in pairs.pods.values())
 
-    _await("a leader, and a warm standby", look)
+    _await("a leader, and a warm standby", is_led)
     return found[0]
 
 
@@ -94,9 +98,9 @@ def _records(pairs: Pairs, namespace: str) -> bool:
     return bool(pairs.cluster.api.get(path)["items"])
 
 
-def _await(what: str, look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while not look():
+def _await(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while not holds():
         if time.monotonic() > deadline:
-            raise ClusterError(f"{what}: not within {_LONGEST_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)
+            raise ClusterError(f"{what}: not within {_TIMEOUT_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""A namespace in which gangs are created, and what is seen of their pods and of their Bindings."""
+"""Create gangs in a namespace, and observe their pods (by the API) and their Bindings (by the audit log)."""
 
 import time
 from collections import Counter
@@ -6,19 +6,19 @@ from typing import Any
 
 from bench.cluster import Cluster, ClusterError
 from bench.cluster.audit import AuditLog
-from bench.failover.bindings import Answer, count_accepted, judge, read_answers
+from bench.failover.bindings import Answer, count_accepted, find_binding_defects, read_answers
 
-LOOK_SECONDS = 0.1
-"""The pause between two looks: no time that is told is more exact."""
+POLL_SECONDS = 0.1
+"""Seconds between two reads of all pods. Measured times are not more exact than that."""
 
 _CLEAR_SECONDS = 30.0
 
 _LAG_SECONDS = 5.0
-"""The API server writes into its audit log after it has answered."""
+"""The longest time in seconds from the API server's answer until its audit log has the event."""
 
 
 class Witness:
-    """Creates gangs, and looks. The API server has to note Bindings (`note_bindings`)."""
+    """Creates and observes gangs in one new namespace. The API server needs the flags of `make_binding_log_flags`."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._remade: list[str] = []
@@ -29,13 +29,13 @@ class Witness:
         self._native = cluster.spec.api == "native"
         self._namespace = namespace
         self._nodes: dict[str, str] = {}
-        """Where each pod was seen bound, by UID."""
+        """By UID of a pod: the node to which it was seen bound."""
         self._names: dict[str, str] = {}
-        """The UID of each pod, by name."""
+        """By name of a pod: its UID."""
         self._api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
 
     def create(self, gang: str, size: int) -> None:
-        """A gang whose members all have to run together."""
+        """Create a gang whose minCount is its size, with all of its pods."""
         spec = {"schedulingPolicy": {"gang": {"minCount": size}}}
         path = f"/apis/{self._version}/namespaces/{self._namespace}/podgroups"
         self._api.post(
@@ -55,18 +55,18 @@ class Witness:
         return {"metadata": metadata, "spec": spec}
 
     def count_bound(self, gang: str) -> int:
-        """How many members of a gang are bound now."""
+        """Count the bound members of a gang."""
         return self.count_each().get(gang, 0)
 
     def count_each(self) -> dict[str, int]:
-        """How many members of each gang are bound now, by its name."""
+        """Count the bound members of each gang, by name of the gang."""
         found: Counter[str] = Counter()
         for pod in self._api.get(self._pods)["items"]:
-            self._note(pod)
+            self._record(pod)
             found[pod["metadata"]["name"].rpartition("-")[0]] += bool(pod["spec"].get("nodeName"))
         return dict(found)
 
-    def _note(self, pod: dict[str, Any]) -> None:
+    def _record(self, pod: dict[str, Any]) -> None:
         name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         if self._names.setdefault(name, uid) != uid:
             self._remade.append(f"pod {name} was made anew")
@@ -74,25 +74,28 @@ class Witness:
             self._nodes[uid] = node
 
     def find_defects(self) -> tuple[str, ...]:
-        """What must never be: a pod that is made anew, bound twice, or planned for two nodes."""
+        """Return a sentence for each pod that was created again, bound twice, or planned for two nodes.
+
+        Waits a few seconds until the audit log has the Bindings of all bound pods.
+        """
         deadline = time.monotonic() + _LAG_SECONDS
         while self._nodes.keys() - {each.uid for each in self._answers()} and time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
-        return (*self._remade, *judge(self._answers(), self._nodes))
+            time.sleep(POLL_SECONDS)
+        return (*self._remade, *find_binding_defects(self._answers(), self._nodes))
 
     def count_accepted(self) -> dict[str, int]:
-        """How many Bindings of each pod were accepted, by UID."""
+        """Count the accepted Bindings of each pod, by UID."""
         return dict(count_accepted(self._answers()))
 
     def count_refused(self) -> int:
-        """How many Bindings were refused: those of pods that were bound already, in most cases."""
+        """Count the rejected Bindings. Most are of pods that were bound already."""
         return sum(each.refused for each in self._answers())
 
     def _answers(self) -> list[Answer]:
         return list(read_answers(self._log.read(self._mark), self._namespace))
 
     def clear(self) -> None:
-        """Everything that was created goes."""
+        """Delete all pods and PodGroups. Raise ClusterError if the pods still exist after 30 s."""
         for pod in self._api.get(self._pods)["items"]:
             self._delete(f"{self._pods}/{pod['metadata']['name']}")
         groups = f"/apis/{self._version}/namespaces/{self._namespace}/podgroups"
@@ -102,7 +105,7 @@ class Witness:
         while left := len(self._api.get(self._pods)["items"]):
             if time.monotonic() > deadline:
                 raise ClusterError(f"{left} deleted pods are still there after {_CLEAR_SECONDS:g} s")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _delete(self, path: str) -> None:
         self._api.delete(path)

@@ -1,4 +1,4 @@
-"""The numbers of the Job integration: how soon a Job has its Workload, what that costs, and what is written at rest.
+"""Measures the controller: how soon a Job has its Workload, the cost of that, and the writes while nothing happens.
 
-`python -m bench.jobs` brings clusters of its own up, one after the other.
+The entry is `python -m bench.jobs`, which starts a new cluster for each part.
 """

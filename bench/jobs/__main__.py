@@ -1,11 +1,11 @@
-"""The numbers of the Job integration, on clusters of their own: suspended, running, and very many Jobs.
+"""Measure the controller in three parts, each on a new cluster: suspended Jobs, running Jobs, and very many Jobs.
 
-JSON goes to `bench/results/`, two tables to standard output: the phases, and each wanted number with what was found.
+JSON goes to `bench/results/`, two tables to standard output: the phases, and the targets with the measured values.
 
     python -m bench.jobs                  60 s at 100 Jobs/s; 5 to 80 running Jobs/s; 10,000 Jobs at once
     python -m bench.jobs --quick          the same with few Jobs
     python -m bench.jobs --api native     on an API server that serves the Workload API
-    python -m bench.jobs --own-core       with a core for the API server alone
+    python -m bench.jobs --own-core       the API server has one core for itself
 """
 
 import argparse
@@ -30,7 +30,7 @@ from bench.contenders import QPS
 from bench.jobs import verdicts
 from bench.jobs.figures import Phase
 from bench.jobs.objects import Batch
-from bench.jobs.run import Bench, core_of_its_own, measure_flood, measure_steady, open_bench
+from bench.jobs.run import Bench, measure_flood, measure_steady, open_bench, pin_api_server
 from bench.jobs.verdicts import Verdict
 from bench.load.run import StuckError
 from bench.machine import QUIET, describe_machine, measure_noise
@@ -42,17 +42,21 @@ _NODES = 100
 
 
 class Measurement:
-    """Runs the parts one after the other; ``phases`` and ``verdicts`` grow, so an interrupted one has something."""
+    """Runs the parts one after the other. The results so far remain after an interruption."""
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         self.phases: list[Phase] = []
         self.verdicts: list[Verdict] = []
         self.noise: list[float] = []
+        """The share of the cores that was busy before each part."""
+
         self.more: dict[str, Any] = {}
+        """More keys of the result: memory, rest and restart."""
+
         self._options, self._report = options, report
 
     def run(self) -> None:
-        """The chosen parts, each on a cluster of its own."""
+        """Run the chosen parts, each on a new cluster."""
         parts = {"steady": self._steady, "running": self._running, "flood": self._flood}
         for name in self._options.only:
             self.noise.append(round(measure_noise(), 2))
@@ -98,8 +102,8 @@ class Measurement:
 
     def _add(self, phase: Phase) -> None:
         self.phases.append(phase)
-        said = f"{phase.jobs} Jobs at {phase.rate:.1f}/s, other work took {phase.others_share:.0%} of the machine"
-        self._report(f"  {phase.name}: {said}")
+        text = f"{phase.jobs} Jobs at {phase.rate:.1f}/s, other work took {phase.others_share:.0%} of the machine"
+        self._report(f"  {phase.name}: {text}")
 
     def _on_cluster(self, part: str, measure: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
         nodes = _NODES if part == "running" else 2
@@ -109,7 +113,7 @@ class Measurement:
         cluster = Cluster.up(spec)
         try:
             with (
-                core_of_its_own(cluster.pids) if options.own_core else nullcontext(),
+                pin_api_server(cluster.pids) if options.own_core else nullcontext(),
                 asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
             ):
                 runner.run(_measure(cluster, measure, options.patience))
@@ -123,7 +127,7 @@ async def _measure(cluster: Cluster, measure: Callable[[Bench], Coroutine[Any, A
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the exit code is 1 if something could not be measured. A number that is missed is said, not an error."""
+    """Measure and write the result. Return 1 if measuring failed, else 0: a missed target is no error."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     measurement = Measurement(options, stderr_report())

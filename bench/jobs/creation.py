@@ -1,4 +1,4 @@
-"""Creating Jobs at a steady rate, or as fast as the API server takes them."""
+"""Create Jobs at a steady rate, or as fast as the API server accepts them."""
 
 import asyncio
 import math
@@ -12,29 +12,29 @@ from serried.kube.client import ApiClient
 from serried.kube.wire import JOBS, JSON
 
 AT_ONCE = math.inf
-"""The rate that knows no pause."""
+"""The rate without pauses between creates."""
 
 
 @dataclass(slots=True)
 class Creation:
-    """When each Job's create was sent and answered, by its name; monotonic seconds."""
+    """The times at which the create of each Job was sent and answered, by name (monotonic clock)."""
 
     sent: dict[str, float] = field(default_factory=dict)
     answered: dict[str, float] = field(default_factory=dict)
 
     @property
     def per_second(self) -> float:
-        """The rate that was really reached, from the first create sent to the last one answered."""
+        """The real rate, from the first create sent to the last one answered."""
         return len(self.answered) / (max(self.answered.values()) - min(self.sent.values()))
 
     @property
     def seconds(self) -> list[float]:
-        """How long each create took, sorted."""
+        """The seconds of each create, sorted."""
         return sorted(end - self.sent[name] for name, end in self.answered.items())
 
 
 async def create_jobs(client: ApiClient, jobs: Sequence[JSON], rate: float) -> Creation:
-    """Create the Jobs, ``rate`` a second; raises ApiError for the first that is refused."""
+    """Create the Jobs at ``rate`` per second. Return the times. Raise ApiError for the first rejected create."""
     creation, start, pending = Creation(), time.monotonic(), iter(enumerate(jobs))
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):

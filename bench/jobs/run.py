@@ -1,4 +1,7 @@
-"""Phases on one running cluster: batches of Jobs, rest, and a restart of the controller."""
+"""Measure phases on one running cluster: batches of Jobs, rest, and a restart of the controller.
+
+The entries are `open_bench`, and with its Bench `measure_steady` or `measure_flood`.
+"""
 
 import asyncio
 import math
@@ -30,45 +33,55 @@ CONTROLLER_SYNCS = "serried_job_sync_duration_seconds"
 CONTROLLER_WRITES = "serried_api_writes_total"
 RSS = "process_resident_memory_bytes"
 _PAUSE = 0.02
-_LOOK = 3.0
+_COUNT_INTERVAL = 3.0
+"""Seconds between two counts of the API server's writes."""
+
 _QUIET = 3.0
-# Longer than the extender waits before it tells of a PodGroup without pods, and the controller before its last look at
-# a Job that it has made objects for (30 and 31 s).
+"""Seconds without writes after which a phase is over."""
+
+# For suspended gangs: longer than the extender waits before it reports a PodGroup without pods, and the controller
+# before it checks a Job for the last time after creating its objects (30 and 31 s).
 _QUIET_OF_GROUPS = 35.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the processes have counted up to one moment; ``controller`` is None while it is stopped."""
+    """The metrics of all processes at one time."""
 
     at: float
     manager: Scrape
+    """Metrics of kube-controller-manager."""
+
     controller: Scrape | None
+    """Metrics of Serried's controller; None while it is stopped."""
+
     writes: Counter[str]
+    """The API server's count of writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Effort:
-    """The CPU seconds that were spent until ``at``."""
+    """The CPU seconds of all processes until ``at``."""
 
     at: float
     usage: Usage
 
     def others_share(self, earlier: "_Effort") -> float:
-        """The share of the machine that other work took since then."""
+        """Return the share of all cores that other work took since ``earlier``, from 0 to 1."""
         return self.usage.since(earlier.usage).others / ((self.at - earlier.at) * (os.cpu_count() or 1))
 
 
 class Bench:
-    """Measures on one cluster, whose controller runs; ``seconds`` is how long to wait for the last object."""
+    """Measures on one cluster, whose controller runs. Waits at most ``seconds`` for the last object of a phase."""
 
     def __init__(self, cluster: Cluster, client: ApiClient, sightings: Sightings, seconds: float) -> None:
         self._cluster, self._client, self._sightings, self._seconds = cluster, client, sightings, seconds
         self._workloads, self._groups = WORKLOADS[cluster.spec.api], POD_GROUPS[cluster.spec.api]
-        self._alone = False
+        self._stopped = False
+        """True while the controller is stopped."""
 
     async def measure(self, batch: Batch, rate: float = AT_ONCE) -> Phase:
-        """Create a batch, wait until all of it is there and nothing is written any more."""
+        """Create a batch, wait until all of its objects exist and no more are written, and return the figures."""
         before, begun = await self._read(), self._read_effort()
         creation = await create_jobs(self._client, batch.make_jobs(), rate)
         with suppress(TimeoutError):
@@ -106,17 +119,17 @@ class Bench:
         )
 
     async def _settle(self, quiet: float) -> None:
-        """Return when nothing but Leases was written for so many seconds, or when the time is over."""
+        """Wait until only Leases were written for ``quiet`` seconds, but not longer than the bench's ``seconds``."""
         begun = since = time.monotonic()
         before = without_leases(await read_writes(self._client))
         while (now := time.monotonic()) < min(since + quiet, begun + self._seconds):
-            await asyncio.sleep(min(_LOOK, since + quiet - now))
+            await asyncio.sleep(min(_COUNT_INTERVAL, since + quiet - now))
             written = without_leases(await read_writes(self._client))
             if written != before:
                 before, since = written, time.monotonic()
 
     async def rest(self, seconds: float) -> Rest:
-        """Let so much time pass, and count."""
+        """Wait for some seconds, and return the writes in that time."""
         before = await self._read()
         await asyncio.sleep(seconds)
         after = await self._read()
@@ -127,27 +140,27 @@ class Bench:
         )
 
     async def read_memory(self) -> float:
-        """The controller's resident memory in bytes."""
+        """Return the controller's resident memory in bytes."""
         return (await self._read_controller()).total(RSS)
 
     def stop_controller(self) -> None:
-        """End the controller; return when it is gone."""
+        """End the controller, and wait until it has ended."""
         self._cluster.kill("controller", signal.SIGTERM)
-        self._alone = True
+        self._stopped = True
 
     async def start_controller(self) -> float:
-        """Start it again; the seconds until it is ready. Raises StuckError."""
+        """Start the controller again. Return the seconds until it is ready. Raise StuckError after a timeout."""
         begun = time.monotonic()
         self._cluster.start("controller")
         while not await asyncio.to_thread(answers, f"{self._cluster.controller_url}/readyz"):
             if time.monotonic() - begun > self._seconds:
                 raise StuckError(f"the controller was not ready {self._seconds:.0f} s after its start")
             await asyncio.sleep(_PAUSE)
-        self._alone = False
+        self._stopped = False
         return time.monotonic() - begun
 
     async def restart(self, seconds: float) -> Restart:
-        """End the controller, start it, and count what it writes until ``seconds`` after it is ready."""
+        """Restart the controller, and count its writes until ``seconds`` after it is ready."""
         self.stop_controller()
         took = await self.start_controller()
         await asyncio.sleep(seconds)
@@ -158,7 +171,7 @@ class Bench:
         return _Reading(
             time.monotonic(),
             await asyncio.to_thread(read_metrics, self._cluster.controller_manager_url),
-            None if self._alone else await self._read_controller(),
+            None if self._stopped else await self._read_controller(),
             await read_writes(self._client),
         )
 
@@ -170,10 +183,11 @@ class Bench:
 
 
 @contextmanager
-def core_of_its_own(pids: Mapping[str, int]) -> Iterator[None]:
-    """Give the API server one core alone: all other processes of the cluster, and this one, have only the others.
+def pin_api_server(pids: Mapping[str, int]) -> Iterator[None]:
+    """Reserve one core for the API server while the body runs.
 
-    What this one starts meanwhile has them, too. Raises StuckError if there are no others.
+    The other processes of the cluster, this process, and processes that it starts use the other cores. Raise StuckError
+    if there is only one core.
     """
     cores = os.sched_getaffinity(0)
     alone, others = {min(cores)}, cores - {min(cores)}
@@ -181,7 +195,7 @@ def core_of_its_own(pids: Mapping[str, int]) -> Iterator[None]:
         raise StuckError("the API server cannot have the only core alone")
     for name, pid in pids.items():
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(ProcessLookupError):  # a thread may end meanwhile
+            with suppress(ProcessLookupError):  # the thread may have ended since it was listed
                 os.sched_setaffinity(int(thread.name), alone if name == "kube-apiserver" else others)
     os.sched_setaffinity(0, others)
     try:
@@ -192,7 +206,7 @@ def core_of_its_own(pids: Mapping[str, int]) -> Iterator[None]:
 
 @asynccontextmanager
 async def open_bench(cluster: Cluster, seconds: float) -> AsyncIterator[Bench]:
-    """A bench on this cluster."""
+    """Open a bench on this cluster, with watches of Workloads, PodGroups and pods, while the body runs."""
     async with open_client(cluster.kubeconfig) as client:
         resources = (WORKLOADS[cluster.spec.api], POD_GROUPS[cluster.spec.api], PODS)
         async with follow(client, resources) as sightings:
@@ -200,9 +214,11 @@ async def open_bench(cluster: Cluster, seconds: float) -> AsyncIterator[Bench]:
 
 
 async def measure_steady(bench: Bench, rate: float, seconds: float) -> AsyncIterator[Phase]:
-    """Suspended Jobs at a steady rate: others without the controller, others with it, gangs, others without it again.
+    """Measure four phases of suspended Jobs at a steady rate, and yield each.
 
-    The first and the last are what kube-controller-manager does by itself; two of them, because the cluster fills.
+    The first and the last are plain Jobs while the controller is stopped: they show kube-controller-manager alone,
+    twice, because the cluster has more objects at the end. Between them are plain Jobs, and gang Jobs, with the
+    controller.
     """
     count = math.ceil(rate * seconds)
     await bench.measure(Batch("warm-up", min(50, count)), rate)
@@ -216,7 +232,7 @@ async def measure_steady(bench: Bench, rate: float, seconds: float) -> AsyncIter
 
 
 async def measure_flood(bench: Bench, count: int, rest: float) -> tuple[Phase, Memory, Rest, Restart]:
-    """Suspended gang Jobs at full speed, then rest, then a restart of the controller."""
+    """Create suspended gang Jobs without pauses, then measure a time of rest, and a restart of the controller."""
     await bench.measure(Batch("warm-up", 50))
     before = await bench.read_memory()
     phase = await bench.measure(Batch("flood", count))

@@ -1,4 +1,4 @@
-"""When a watch of ours first showed the Workload, the PodGroup and a pod of each Job."""
+"""Record when a watch first showed the Workload, the PodGroup and a pod of each Job."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from serried.kube.wire import JSON, Resource, Selection
 
 
 class Sightings:
-    """The first sight of each resource for each Job that owns one; times as ``clock`` gives them."""
+    """The time at which the first object of each resource was seen, for each Job. Times are those of ``clock``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -20,23 +20,23 @@ class Sightings:
         self._changed = asyncio.Event()
 
     def sink(self, resource: Resource) -> Sink:
-        """The sink of a Reflector of this resource."""
+        """Return the sink for a Reflector of this resource."""
         first = self._seen.setdefault(resource.plural, {})
 
-        def take(event: Event) -> None:
+        def handle(event: Event) -> None:
             job = _owning_job(event.obj) if isinstance(event, Upserted) else ""
             if job and job not in first:
                 first[job] = self._clock()
                 self._changed.set()
 
-        return take
+        return handle
 
     def of(self, resource: Resource) -> Mapping[str, float]:
-        """The first sights of this resource by name of the Job; grows."""
+        """Return the times for this resource by name of the Job. The mapping grows as events arrive."""
         return self._seen[resource.plural]
 
     async def await_all(self, resource: Resource, jobs: Collection[str]) -> None:
-        """Return when the resource was seen for all these Jobs."""
+        """Wait until an object of the resource was seen for each of these Jobs."""
         while not self.of(resource).keys() >= set(jobs):
             self._changed.clear()
             await self._changed.wait()
@@ -44,7 +44,7 @@ class Sightings:
 
 @asynccontextmanager
 async def follow(client: ApiClient, resources: Collection[Resource]) -> AsyncIterator[Sightings]:
-    """Sightings of these resources, from now on."""
+    """Watch these resources while the body runs; yield the times. Objects that exist already count as seen now."""
     sightings = Sightings(time.monotonic)
     reflectors = [
         Reflector(client, resource, sightings.sink(resource), selection=Selection(NAMESPACE)) for resource in resources

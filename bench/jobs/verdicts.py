@@ -1,4 +1,4 @@
-"""The numbers that are wanted, beside those that were found. Pure."""
+"""Compare the figures of phases with their targets, and render the tables. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,21 @@ from dataclasses import dataclass
 from bench.jobs.figures import Marks, Memory, Phase, Rest, Restart, Syncs
 
 SLO_SECONDS = 1.0
+"""99 % of the Jobs must have their objects within this time."""
+
 MOST_MEMORY = 50.0
+"""The largest growth of the controller's memory, in MB."""
+
 LARGEST_SHARE, LARGEST_DELAY = 0.10, 0.010
+"""How much longer the mean sync of a controller may take: as a share, and in seconds."""
+
 MOST_CPU = 0.002
+"""The most CPU seconds of the controller for one gang Job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One wanted number."""
+    """One target and the measured value, as text for a table."""
 
     what: str
     wanted: str
@@ -22,7 +29,7 @@ class Verdict:
 
 
 def judge_creation(phase: Phase) -> Iterator[Verdict]:
-    """How soon a gang Job has its objects."""
+    """Judge how soon gang Jobs have their Workloads."""
     yield Verdict(
         f"99 % of Workloads after the Job's creation, {phase.state} gang Jobs at {phase.rate:.0f}/s",
         f"<= {SLO_SECONDS:g} s",
@@ -32,20 +39,20 @@ def judge_creation(phase: Phase) -> Iterator[Verdict]:
 
 
 def judge_creates(phase: Phase) -> Iterator[Verdict]:
-    """How many objects are created for a Job."""
+    """Judge how many objects are created for a Job: two for a gang, none for a plain Job."""
     wanted = 2 if phase.kind == "gang" else 0
     found = phase.creates_per_job
     yield Verdict(f"creates per {phase.kind} Job, {phase.jobs:,} Jobs", str(wanted), f"{found:g}", found == wanted)
 
 
 def judge_own_syncs(gang: Phase, plain: Phase) -> Iterator[Verdict]:
-    """The controller's syncs of gang Jobs beside those of other Jobs."""
+    """Judge how much longer the controller's syncs of gang Jobs take than those of plain Jobs."""
     if gang.controller_syncs and plain.controller_syncs:
         yield _compare("controller's mean sync, gang Jobs beside others", plain.controller_syncs, gang.controller_syncs)
 
 
 def judge_own_cpu(gang: Phase) -> Iterator[Verdict]:
-    """What a gang Job costs the controller, until the last one has its objects; its events are in it."""
+    """Judge the controller's CPU time for a gang Job, including watch events, until all Jobs have their objects."""
     spent = gang.cpu_seconds["controller"] / gang.jobs
     yield Verdict(
         f"controller's CPU for a gang Job at {gang.rate:.0f}/s",
@@ -56,7 +63,10 @@ def judge_own_cpu(gang: Phase) -> Iterator[Verdict]:
 
 
 def judge_manager_syncs(alone: Sequence[Phase], phase: Phase) -> Iterator[Verdict]:
-    """kube-controller-manager's syncs with the controller at work beside those without it, before and after."""
+    """Judge how much longer kube-controller-manager's syncs take beside the controller.
+
+    ``alone`` are the phases without the controller, before and after.
+    """
     without = [one.manager_syncs for one in alone if one.manager_syncs]
     if without and phase.manager_syncs:
         count = sum(one.count for one in without)
@@ -67,7 +77,7 @@ def judge_manager_syncs(alone: Sequence[Phase], phase: Phase) -> Iterator[Verdic
 
 
 def judge_memory(jobs: int, memory: Memory) -> Iterator[Verdict]:
-    """What the Jobs cost the controller in memory."""
+    """Judge the growth of the controller's memory by the Jobs."""
     more = memory.more
     yield Verdict(
         f"controller's RSS for {jobs:,} gang Jobs", f"<= {MOST_MEMORY:g} MB more", f"{more:.1f} MB", more <= MOST_MEMORY
@@ -75,7 +85,7 @@ def judge_memory(jobs: int, memory: Memory) -> Iterator[Verdict]:
 
 
 def judge_flood(phase: Phase) -> Iterator[Verdict]:
-    """Whether all objects of a flood exist."""
+    """Judge whether all gang Jobs of a flood have their PodGroup."""
     found = phase.pod_groups.count if phase.pod_groups else 0
     last = "" if phase.last is None else f", the last after {phase.last:.1f} s"
     yield Verdict(
@@ -87,20 +97,20 @@ def judge_flood(phase: Phase) -> Iterator[Verdict]:
 
 
 def judge_rest(rest: Rest) -> Iterator[Verdict]:
-    """What the controller writes when nothing happens."""
+    """Judge whether the controller writes while nothing happens."""
     rate = rest.controller_rate
     yield Verdict(f"controller's writes a second at rest, over {rest.seconds:.0f} s", "0", f"{rate:g}", rate == 0)
 
 
 def judge_restart(jobs: int, restart: Restart) -> Iterator[Verdict]:
-    """What a restart of the controller costs."""
+    """Judge whether the controller writes after a restart."""
     count = sum(restart.writes.values())
     what = f"controller's writes after a restart with {jobs:,} gang Jobs"
     yield Verdict(what, "0", f"{count} (ready after {restart.seconds:.1f} s)", count == 0)
 
 
 def judge_ladder(rungs: Sequence[Phase]) -> Iterator[Verdict]:
-    """The highest rate at which kube-controller-manager makes pods in time, and the Workloads at that rate."""
+    """Judge the creation of Workloads at the highest rate at which kube-controller-manager creates pods in time."""
     highest = max(filter(is_sustained, rungs), key=lambda rung: rung.rate, default=None)
     if highest is None:
         yield Verdict("running gang Jobs/s with pods in time", "any rate", "none of those tried", met=False)
@@ -109,25 +119,25 @@ def judge_ladder(rungs: Sequence[Phase]) -> Iterator[Verdict]:
 
 
 def is_sustained(phase: Phase) -> bool:
-    """Whether kube-controller-manager kept up: 99 % of the Jobs had a pod within a second, at the wanted rate."""
-    asked = phase.wanted_rate or 0.0
-    return is_in_time(phase.pods, phase.jobs) and phase.rate >= 0.95 * asked
+    """Return whether 99 % of the Jobs had a pod within the SLO, at about the wanted rate."""
+    wanted = phase.wanted_rate or 0.0
+    return is_in_time(phase.pods, phase.jobs) and phase.rate >= 0.95 * wanted
 
 
 def is_in_time(marks: Marks | None, jobs: int) -> bool:
-    """Whether all Jobs got theirs, 99 % of them within the SLO."""
+    """Return whether all Jobs got the object, and 99 % of them within the SLO."""
     return marks is not None and marks.count == jobs and marks.p99 <= SLO_SECONDS
 
 
 def render_verdicts(verdicts: Sequence[Verdict]) -> str:
-    """A Markdown table that says plainly what was missed."""
+    """Return a Markdown table of the targets; missed ones are marked in capitals."""
     lines = ["| number | wanted | found | |", "|---|---|---|---|"]
     lines += [f"| {one.what} | {one.wanted} | {one.found} | {'met' if one.met else 'MISSED'} |" for one in verdicts]
     return "\n".join(lines)
 
 
 def render_phases(phases: Sequence[Phase]) -> str:
-    """A Markdown table: one line per phase, times in milliseconds."""
+    """Return a Markdown table with a line for each phase. Times are milliseconds."""
     titles = ["phase", "Jobs/s", "create p99", "Workload p50", "p90", "p99", "max", "PodGroup p99", "pod p99",
               "mean sync of kube-controller-manager", "ours"]  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]

@@ -59,7 +59,7 @@ class ProcessFaults:
     def stop(self) -> None:
         """End; what is down stays so."""
         for kubelet in self._kubelets.values():
-            kubelet.leave()
+            kubelet.stop_supervising()
         self._ended.set()
         self._thread.join()
 
@@ -78,7 +78,7 @@ class ProcessFaults:
             self.kills[name] += 1
             self._wake(name)
             # It has done nothing wrong, so it is started again at once.
-            self._kubelets[name].mend()
+            self._kubelets[name].repair()
             self._cluster.kill(name, SIGKILL)
             return True
 
@@ -97,7 +97,7 @@ class ProcessFaults:
     def forgive(self) -> None:
         """No process waits longer for its next start because it has ended often."""
         for kubelet in self._kubelets.values():
-            kubelet.mend()
+            kubelet.repair()
 
     def is_well(self) -> bool:
         """Whether all of them are ready."""

@@ -136,7 +136,7 @@ def test_one_command_and_a_gang_runs_and_another_one_and_all_is_as_it_was(server
     begun = time.monotonic()
     command = begin(server, extender, "install", "--image", IMAGE)
     eventually(lambda: is_installed(server), 60)
-    server.cluster.play()
+    server.cluster.start_serried()
     said, _ = command.communicate(timeout=120)
     assert command.returncode == 0, said
     assert f"created deployments.apps {NAMESPACE}/serried" in said

@@ -59,7 +59,7 @@ class Elsewhere(Pairs):
             try:
                 yield
             finally:
-                self.schedulers.pop("elsewhere").vanish()
+                self.schedulers.pop("elsewhere").power_off()
 
     def _configure(self, filters: Front, binds: Front) -> Mapping[str, Any]:
         certificate, key = self._schedulers.sign("serried-scheduler")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster import Cluster, Spec
-from bench.failover.bindings import note_bindings
+from bench.failover.bindings import make_binding_log_flags
 from bench.failover.kubelet import Kubelet
 from bench.failover.pairs import Pairs
 from bench.failover.run import await_leader
@@ -36,7 +36,7 @@ _SERIAL = itertools.count()
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane without Serried."""
-    flags = note_bindings(tmp_path_factory.mktemp("audit"))
+    flags = make_binding_log_flags(tmp_path_factory.mktemp("audit"))
     spec = Spec(name="burst", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
     with running(spec, tmp_path_factory) as started:
         yield started

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster import Cluster, Spec
-from bench.failover.bindings import note_bindings
+from bench.failover.bindings import make_binding_log_flags
 from bench.failover.rolling import roll
 from bench.failover.run import await_leader, strike
 from bench.failover.ways import WAYS, Way
@@ -28,7 +28,7 @@ SHORT_SECONDS = 15.0
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane without Serried."""
-    flags = note_bindings(tmp_path_factory.mktemp("audit"))
+    flags = make_binding_log_flags(tmp_path_factory.mktemp("audit"))
     spec = Spec(name="front", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
     with running(spec, tmp_path_factory) as started:
         yield started
@@ -68,7 +68,7 @@ def test_a_scheduler_elsewhere_calls_whichever_extender_leads(shape: Elsewhere) 
     witness.create("before", 4)
     eventually("a gang", lambda: witness.count_bound("before") == 4)
 
-    leader.spoil("extender")
+    leader.break_starts("extender")
     leader.send("extender", signal.SIGKILL)
     witness.create("after", 4)
     eventually("the next gang", lambda: witness.count_bound("after") == 4, 90)

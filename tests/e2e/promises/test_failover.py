@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from bench.cluster import Cluster, Spec
-from bench.failover.bindings import note_bindings
+from bench.failover.bindings import make_binding_log_flags
 from bench.failover.kubelet import Kubelet
 from bench.failover.pairs import Pairs
 from bench.failover.rolling import roll
@@ -55,7 +55,7 @@ SUCCESSION_SECONDS = election.TIMING.lease + 5.0 + _SLACK_SECONDS
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane without Serried."""
-    flags = note_bindings(tmp_path_factory.mktemp("audit"))
+    flags = make_binding_log_flags(tmp_path_factory.mktemp("audit"))
     spec = Spec(name="failover", nodes=12, racks=4, serried=False, hold="filter", server_flags=flags)
     with running(spec, tmp_path_factory) as started:
         yield started
@@ -200,7 +200,7 @@ def test_an_extender_that_comes_back_and_may_not_see_pods_costs_its_scheduler_th
         eventually("the other pair plans", lambda: pairs.selfcheck(standby).get("planning"))
         assert not pairs.selfcheck(leader).get("planning")
     assert leader.restarts("extender") == before + 1
-    leader.mend()
+    leader.repair()
     await_leader(pairs)
 
 
@@ -344,7 +344,7 @@ def test_a_controller_that_stands_still_is_replaced_and_writes_nothing_when_it_g
 def test_a_controller_whose_node_dies_is_replaced(pairs: Pairs, stage: ClusterStage) -> None:
     dead = eventually("a controller that works", lambda: controller_at_work(pairs))
     del pairs.controllers[dead.pod]
-    dead.vanish()
+    dead.power_off()
     stage.submit_job("meanwhile")
     eventually("its objects", lambda: is_served(stage, "meanwhile"), SUCCESSION_SECONDS)
 

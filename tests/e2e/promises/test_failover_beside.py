@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.cluster import Spec
-from bench.failover.bindings import note_bindings
+from bench.failover.bindings import make_binding_log_flags
 from bench.failover.pairs import Pairs
 from bench.failover.run import strike
 from bench.failover.ways import WAYS
@@ -23,7 +23,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
         racks=4,
         serried=False,
         hold="filter",
-        server_flags=note_bindings(tmp_path_factory.mktemp("audit")),
+        server_flags=make_binding_log_flags(tmp_path_factory.mktemp("audit")),
         server_gates=GANG_GATES,
         manager_gates=GANG_GATES,
         scheduler_gates=GANG_GATES,

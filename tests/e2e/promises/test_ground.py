@@ -42,7 +42,7 @@ class Ground(JobStage):
         """The control plane goes on as another one. What is ours is killed, and these processes of it begin anew."""
         for name in OURS:
             self.cluster.kill(name, signal.SIGKILL)
-        self.cluster.succeed(to)
+        self.cluster.upgrade(to)
         self.native = to.api == "native"
         self.inline = to.api_version.endswith("/v1alpha1")
         self.begin(*(begun or OURS))
@@ -59,7 +59,7 @@ class Ground(JobStage):
         Only an outage that is longer than its Lease lasts ends the controller, and the kubelet starts it again.
         """
         extender = self.cluster.pids["extender"]
-        self.cluster.succeed(to)
+        self.cluster.upgrade(to)
         restart_scheduler(self.cluster)
         self.native = to.api == "native"
         eventually("what it turns to", lambda: self._find_version() == to.api_version, NOTICED_SECONDS)

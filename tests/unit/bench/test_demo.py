@@ -86,7 +86,7 @@ def test_a_gang_that_was_late_stays_a_breach(referee: Referee, clock: Clock) -> 
 def test_a_gang_that_is_deleted_goes_pod_by_pod(referee: Referee, clock: Clock) -> None:
     for name in ("t-0", "t-1"):
         referee(Upserted(pod(name, "tight", "a1")))
-    referee.dismiss(TIGHT)
+    referee.expect_deletion(TIGHT)
     referee(Deleted(pod("t-0", "tight", "a1")))
     clock.now += 60
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.cluster import Cluster, ClusterError, Spec
 from bench.cluster.audit import AuditLog
-from bench.failover.bindings import Answer, judge, note_bindings
+from bench.failover.bindings import Answer, find_binding_defects, make_binding_log_flags
 from bench.failover.witness import Witness
 
 CREATED, CONFLICT, FAILED = 201, 409, 500
@@ -62,7 +62,7 @@ def watch(spec: Spec, pods: BoundPods) -> Witness:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Spec:
-    return Spec(name="noted", server_flags=note_bindings(tmp_path))
+    return Spec(name="noted", server_flags=make_binding_log_flags(tmp_path))
 
 
 @pytest.fixture
@@ -122,14 +122,17 @@ def test_a_pod_that_is_made_anew_is_a_defect(spec: Spec, log: Path) -> None:
 
 def test_a_log_that_does_not_show_who_bound_a_pod_is_not_taken_for_a_good_one() -> None:
     answers = [Answer("ring-0", "0", "a", CREATED), Answer("ring-1", "1", "b", CONFLICT)]
-    assert judge(answers, {"0": "a", "1": "b", "2": "c"}) == [
+    assert find_binding_defects(answers, {"0": "a", "1": "b", "2": "c"}) == [
         "pod ring-1 is bound, and the audit log has no Binding",
         "pod 2 is bound, and the audit log has no Binding",
     ]
 
 
 def test_a_binding_whose_client_died_may_have_bound_the_pod_whatever_was_answered() -> None:
-    assert judge([Answer("ring-0", "0", "a", FAILED), Answer("ring-0", "0", "a", CONFLICT)], {"0": "a"}) == []
+    assert (
+        find_binding_defects([Answer("ring-0", "0", "a", FAILED), Answer("ring-0", "0", "a", CONFLICT)], {"0": "a"})
+        == []
+    )
 
 
 def test_a_cluster_whose_api_server_notes_nothing_is_refused() -> None:

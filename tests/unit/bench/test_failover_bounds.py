@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from bench.failover.__main__ import BOUND_SECONDS, Lane, find_defects, order, summarize
+from bench.failover.__main__ import BOUND_SECONDS, Lane, find_defects, order_ways, summarize
 from bench.failover.bounds import Pace, bounds, read_pace
 from bench.failover.pods import Probe
 from bench.failover.prober import Worker
-from bench.failover.rolling import Load, Rolled, Seen
+from bench.failover.rolling import BoundHistory, Load, Rolled
 from bench.failover.run import Strike
 from bench.failover.ways import WAYS
 from bench.failover.witness import Witness
@@ -98,7 +98,7 @@ def test_so_is_a_gang_that_is_bound_in_part_for_longer_than_a_failover_may_take(
 
 def test_control_planes_begin_with_different_ways_and_come_to_all() -> None:
     ways = list(WAYS)
-    orders = [order(ways, 2, lane) for lane in range(3)]
+    orders = [order_ways(ways, 2, lane) for lane in range(3)]
     assert len({each[0] for each in orders}) == 3
     assert all(sorted(each) == sorted(ways * 2) for each in orders)
 
@@ -115,7 +115,7 @@ class Refusing:
 
 
 def test_an_update_whose_load_cannot_come_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.failover.rolling._EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("bench.failover.rolling._INTERVAL_SECONDS", 0.0)
     refusing = Refusing()
     load = Load(cast("Witness", refusing))
     load.begin()
@@ -125,10 +125,10 @@ def test_an_update_whose_load_cannot_come_shows_nothing(monkeypatch: pytest.Monk
 
 
 def test_of_a_rolling_update_the_slowest_gang_is_told_and_the_longest_pause() -> None:
-    seen = Seen()
-    seen.take({"a": 4, "b": 1}, 10.0)
-    seen.take({"a": 4, "b": 3}, 11.0)
-    seen.take({"a": 4, "b": 4, "c": 4}, 12.5)
+    seen = BoundHistory()
+    seen.record({"a": 4, "b": 1}, 10.0)
+    seen.record({"a": 4, "b": 3}, 11.0)
+    seen.record({"a": 4, "b": 4, "c": 4}, 12.5)
     rolled = seen.summarize({"a": 9.0, "b": 9.5, "c": 12.0}, ["pod p was made anew"])
     assert (rolled.gangs, rolled.slowest, rolled.pause, rolled.half) == (3, 3.0, 2.5, 1.0)
     assert rolled.defects == ("pod p was made anew",)

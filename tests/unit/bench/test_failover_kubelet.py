@@ -23,7 +23,7 @@ def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubelet
     made.start()
     until(made.is_ready)
     yield made
-    made.vanish()
+    made.power_off()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -39,16 +39,16 @@ def test_a_container_knows_its_pod_by_name_and_host_and_what_it_is_told(kubelet:
 
 
 def test_one_that_is_spoiled_ends_until_it_is_mended(kubelet: Kubelet) -> None:
-    kubelet.spoil("main")
+    kubelet.break_starts("main")
     kubelet.send("main", 9)
     until(lambda: kubelet.restarts("main") == 1 and not kubelet.is_ready())
-    kubelet.mend()
+    kubelet.repair()
     until(kubelet.is_ready)
     assert kubelet.restarts("main") == 2
 
 
 def test_a_kubelet_that_leaves_ends_nothing(kubelet: Kubelet) -> None:
     before = kubelet.pid("main")
-    kubelet.leave()
+    kubelet.stop_supervising()
     assert kubelet.pid("main") == before
     assert processes.start_time(before) is not None

@@ -24,7 +24,7 @@ from bench.jobs.figures import (
     without_leases,
 )
 from bench.jobs.objects import Batch
-from bench.jobs.run import core_of_its_own
+from bench.jobs.run import pin_api_server
 from bench.jobs.scrape import Scrape
 from bench.jobs.sightings import Sightings
 from bench.jobs.verdicts import (
@@ -242,7 +242,7 @@ def test_the_api_server_has_its_core_alone_and_all_else_the_others() -> None:
     sleepers = [subprocess.Popen(["sleep", "30"]) for _ in range(2)]
     try:
         server, other = (sleeper.pid for sleeper in sleepers)
-        with core_of_its_own({"kube-apiserver": server, "controller": other}):
+        with pin_api_server({"kube-apiserver": server, "controller": other}):
             assert os.sched_getaffinity(server) == {min(cores)}
             assert os.sched_getaffinity(other) == os.sched_getaffinity(0) == cores - {min(cores)}
         assert os.sched_getaffinity(0) == cores
