@@ -141,7 +141,7 @@ def _time(solve: Callable[[], Plan]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How gangs of one size are split over clusters of one size, as means over `_DRAWS` random clusters."""
+    """The split of a gang over clusters of one size, as means over `_DRAWS` random clusters."""
 
     blocks: int
     racks: int

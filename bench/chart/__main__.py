@@ -45,7 +45,7 @@ sources: [https://github.com/serried/serried]
 maintainers: [{{name: The maintainers of Serried, url: https://github.com/serried}}]
 keywords: [scheduler, gang-scheduling, topology, batch, gpu, kube-scheduler]
 annotations:
-  # A newer Kubernetes is not refused. The chart's notes say that nobody has tried it.
+  # A newer Kubernetes is not refused. The chart's notes say that it has not been tested.
   scheduling.serried.dev/newest-tested: "1.{newest}"
 """
 

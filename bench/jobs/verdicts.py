@@ -12,7 +12,7 @@ MOST_MEMORY = 50.0
 """The largest growth of the controller's memory, in MB."""
 
 LARGEST_SHARE, LARGEST_DELAY = 0.10, 0.010
-"""How much longer the mean sync of a controller may take: as a share, and in seconds."""
+"""The largest growth of a controller's mean sync: as a share, and in seconds."""
 
 MOST_CPU = 0.002
 """The most CPU seconds of the controller for one gang Job."""

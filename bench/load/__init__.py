@@ -1,4 +1,5 @@
-"""A load generator: creates plain pods, gangs and Jobs as fast as the API server takes them, and watches them bind.
+"""A load generator: creates plain pods, gangs or Jobs, and measures how soon the pods are bound.
 
-`python -m bench.load --kubeconfig FILE ...` prints one JSON object; `bench.load.run.run_load` is the same in Python.
+`python -m bench.load --kubeconfig FILE ...` runs one load and prints its figures as JSON; `bench.load.run.run_load` is
+the same in Python.
 """

@@ -1,4 +1,4 @@
-"""The command line: one load on a running cluster."""
+"""The command line of the load generator: runs one load on a running cluster."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ from bench.load.run import clear, open_client, read_domains, run_load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one load; JSON goes to standard output. The exit code is 1 if a pod was not bound or a gang was split."""
+    """Run one load, and print its figures as JSON. The exit code is 1 if a pod was not bound or a gang was split."""
     options = _parser().parse_args(arguments)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         figures = runner.run(_run(options))

@@ -1,4 +1,4 @@
-"""What a run shows, computed from when each pod was created and seen bound. Pure."""
+"""Compute the figures of a run from the times at which each pod was created and bound. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,62 +10,82 @@ from bench.load.objects import Gang
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One pod: its gang ("" for a plain pod), when it was created and bound (None: never), and where.
-
-    ``seen`` is when the watch showed it first.
-    """
+    """The history of one pod. Times are seconds of the monotonic clock."""
 
     gang: str
+    """Name of the pod's gang, "" for a plain pod."""
+
     created: float
     bound: float | None = None
+    """The time at which the watch showed the pod bound; None if it never did."""
+
     node: str = ""
     seen: float | None = None
+    """The time at which the watch first showed the pod; None if it never did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run's results; times in seconds.
-
-    ``seconds`` is first create to last bind, ``create_seconds`` first create to the answer of the last one.
-    ``partial_gang_seconds`` is the sum over gangs of the time with 0 < bound < size; ``longest_burst`` the longest time
-    from first to last bind of one gang. ``split_gangs`` is the number of gangs with a key that run in more than one
-    domain. ``p50`` to ``p99`` are of create to bind of one pod, ``plain_`` those of pods of no gang. ``quorum_`` are of
-    one gang, from when the watch shows its last member to when it shows the last one bound. None is said of nothing.
-    """
+    """The figures of one run. Times are seconds; a figure is None if there is nothing to compute it from."""
 
     pods: int
     bound: int
+
     seconds: float
+    """Time from the first create to the last Binding."""
+
     create_seconds: float
+    """Time from the first create to the answer to the last one."""
+
     pods_per_second: float
+
     partial_gang_seconds: float
+    """Sum over all gangs of the time in which some, but not all, members were bound."""
+
     longest_burst: float
+    """The longest time from the first to the last Binding of one gang."""
+
     split_gangs: int
+    """Number of gangs with a topology key that run in more than one domain."""
+
     p50: float | None
+    """Median time of a pod from its create to its Binding; p95 and p99 likewise."""
+
     p95: float | None
     p99: float | None
     last_create_to_last_bind: float | None = None
+
     plain_p50: float | None = None
+    """Median time of a plain pod from its create to its Binding."""
+
     plain_p99: float | None = None
+
     quorum_p50: float | None = None
+    """Median time of a gang from the watch's event of its last member to the event of its last Binding."""
+
     quorum_p99: float | None = None
 
     def describe(self) -> dict[str, Any]:
-        """The figures as JSON, to the millisecond."""
+        """Return the figures as JSON, rounded to milliseconds."""
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run on the clock: first create, answer of the last create, end of the watch."""
+    """The times of one run, in seconds of the monotonic clock."""
 
     start: float
+    """The first create."""
+
     created: float
+    """The answer to the last create."""
+
     end: float
+    """The end of the watch."""
 
 
 def compute_figures(lives: Sequence[Life], gangs: Iterable[Gang], domains: Mapping[str, str], span: Span) -> Figures:
-    """The figures of one run; ``domains`` is the value of the topology key by node name."""
+    """Return the figures of one run. ``domains`` is the value of the topology key by node name."""
     bound = [life.bound for life in lives if life.bound is not None]
     seconds = max(bound) - span.start if bound else 0.0
     waits, plain_waits = _waits(lives), _waits([life for life in lives if not life.gang])
@@ -96,7 +116,7 @@ def _waits(lives: Iterable[Life]) -> list[float]:
 
 
 def _quorum_seconds(members: Sequence[Life]) -> float | None:
-    """From when the last member was seen until the last one was bound; None for a gang that is not bound whole."""
+    """Return the seconds from the last member's first event to the last Binding; None unless all members are bound."""
     bound = [life.bound for life in members if life.bound is not None]
     if not members or len(bound) < len(members):
         return None
@@ -104,7 +124,7 @@ def _quorum_seconds(members: Sequence[Life]) -> float | None:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float | None:
-    """The smallest value that at least ``percent`` of the values do not exceed (nearest rank); None of none."""
+    """Return a percentile of sorted values by the nearest-rank method; None if there are no values."""
     if not ordered:
         return None
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]

@@ -1,4 +1,4 @@
-"""What the API server was asked to write, by its own metrics: writes are what a pod costs everybody."""
+"""Count the writes to the API server, from its own metrics. They are the load that a pod puts on the control plane."""
 
 import re
 from collections import Counter
@@ -11,12 +11,12 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 async def read_writes(client: ApiClient) -> Counter[str]:
-    """How many writes of each kind were answered so far, for example ``POST pods/binding``."""
+    """Return the number of writes that the API server has answered, by verb and resource like ``POST pods/binding``."""
     return parse_writes((await client.request("GET", "/metrics")).body.decode())
 
 
 def parse_writes(metrics: str) -> Counter[str]:
-    """The writes in the text of the API server's metrics."""
+    """Return the number of writes by verb and resource, from the text of the API server's metrics."""
     found: Counter[str] = Counter()
     for sample in _SAMPLE.finditer(metrics):
         labels = dict(_LABEL.findall(sample["labels"]))

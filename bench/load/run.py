@@ -1,4 +1,7 @@
-"""One run: create everything, watch until all pods are bound, say how long it took; and the clearing up after it."""
+"""Run one load: create its objects, watch until all pods are bound, return the figures; and delete the objects.
+
+The entry is `run_load`.
+"""
 
 import asyncio
 import itertools
@@ -36,20 +39,22 @@ from serried.kube.reflector import Reflector
 from serried.kube.wire import JOBS, JSON, NODES, PODS, RESERVATIONS, Resource, Selection
 
 IN_FLIGHT = 32
+"""Number of requests that are in flight at the same time."""
+
 _BINDINGS_IN_FLIGHT = 12
 _DELETE_TIMEOUT = 180.0
 _DELETE_ATTEMPTS = 5
-_PAUSE = 0.1
-_GLANCE = 0.01
+_DELETE_POLL = 0.1
+_BOUND_POLL = 0.01
 _LONGEST_STOP = 9.0
 
 
 class StuckError(Exception):
-    """A run cannot be made or cleared away; says why."""
+    """A run cannot be made, or its objects cannot be deleted. The message says why."""
 
 
 def measure_all(measure: Callable[[], None], clusters: Iterable[str]) -> int:
-    """Measure, and take these clusters away however it ends. The exit code, after a line on what went wrong."""
+    """Call ``measure``, and remove the clusters in any case. Return the exit code, after printing an error if any."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         measure()
@@ -67,14 +72,14 @@ def measure_all(measure: Callable[[], None], clusters: Iterable[str]) -> int:
 
 @asynccontextmanager
 async def open_client(kubeconfig: Path) -> AsyncIterator[ApiClient]:
-    """A client with an administrator's credentials."""
+    """Open a client with the credentials of the kubeconfig, while the body runs."""
     credentials = load_credentials(str(kubeconfig))
     async with ApiClient(credentials, component="bench", connections=IN_FLIGHT + 4, timeout=60.0) as client:
         yield client
 
 
 async def read_domains(client: ApiClient, key: str) -> dict[str, str]:
-    """The value of a node label by node name; nodes without it are left out."""
+    """Return the value of a node label by node name. Nodes without the label are left out."""
     nodes = (node["metadata"] for node in await client.list_all(NODES))
     return {node["name"]: node["labels"][key] for node in nodes if key in node.get("labels", {})}
 
@@ -87,11 +92,12 @@ async def run_load(
     paused: Sequence[int] = (),
     begin: Callable[[], None] = lambda: None,
 ) -> Figures:
-    """Create the load and return its figures when all pods are bound, or when ``seconds`` are over.
+    """Create the load, wait until all pods are bound, but at most ``seconds``, and return the figures.
 
-    The processes ``paused`` are stopped until all pods exist; then time counts from when they go on, and every pod
-    counts as created at that moment. So does it for pods that are bound here. ``begin`` is called when time begins.
-    Raises StuckError if creating them took so long that a scheduler has lost its Lease.
+    The processes ``paused`` (pids) are stopped by SIGSTOP until all pods exist. Then the time starts when they
+    continue, and every pod counts as created at that moment; likewise if the load generator itself sends the Bindings.
+    ``begin`` is called at the start of the time. Raise StuckError if creating the pods took so long that a stopped
+    scheduler has lost its Lease.
     """
     watch = Watch(load.pods, time.monotonic)
     reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=f"{RUN}={load.run}"))
@@ -132,7 +138,7 @@ def _stopped(pids: Sequence[int]) -> Iterator[None]:
 
 
 def _require_short_stop(seconds: float) -> None:
-    # kube-scheduler gives up its Lease when it could not renew it for 10 s, and ends.
+    # kube-scheduler ends if it could not renew its Lease for 10 s.
     if seconds > _LONGEST_STOP:
         raise StuckError(
             f"creating the pods took {seconds:.0f} s, the schedulers may stand still for {_LONGEST_STOP:g}"
@@ -167,7 +173,7 @@ async def _create_at_once(client: ApiClient, pods: Iterator[tuple[str, JSON]], w
 async def _create_steadily(
     client: ApiClient, batches: Iterable[Iterable[tuple[str, JSON]]], watch: Watch, rate: float
 ) -> None:
-    """So many batches a second, the pods of each at the same time, whether those before are there or not."""
+    """Create ``rate`` batches per second, the pods of each at the same time, even if earlier creates are pending."""
     start = time.monotonic()
     async with asyncio.TaskGroup() as group:
         for number, batch in enumerate(batches):
@@ -178,14 +184,14 @@ async def _create_steadily(
 
 async def _create_in_turn(client: ApiClient, load: Load, watch: Watch) -> None:
     for number, gang in enumerate(load.gangs):
-        while watch.bound < sum(before.size for before in load.gangs[:number]):  # noqa: ASYNC110 - seen by the watch
-            await asyncio.sleep(_GLANCE)
+        while watch.bound < sum(before.size for before in load.gangs[:number]):  # noqa: ASYNC110 - changes with events
+            await asyncio.sleep(_BOUND_POLL)
         await asyncio.sleep(load.pace.idle)
         await _create_at_once(client, gang_objects(load, gang), watch)
 
 
 async def _bind_all(client: ApiClient, load: Load, nodes: Sequence[str]) -> None:
-    """Bind all pods to all nodes in turn, without a scheduler: no way of scheduling is faster."""
+    """Bind all pods to the nodes in turn, without a scheduler. No scheduler can be faster."""
     pairs = zip((pod["metadata"]["name"] for _, pod in pod_objects(load)), itertools.cycle(nodes), strict=False)
     async with asyncio.TaskGroup() as group:
         for _ in range(_BINDINGS_IN_FLIGHT):
@@ -209,9 +215,9 @@ async def _create_pods(client: ApiClient, pods: Iterator[tuple[str, JSON]], watc
 
 
 async def fill(client: ApiClient, percent: int) -> int:
-    """Run plain pods on all nodes, so that this much of the CPUs is used, at random by node; how many there are.
+    """Create bound pods on all nodes that use ``percent`` of all CPUs, a random part of each node.
 
-    They are bound when they are made, and no run clears them away.
+    Return the number of nodes. `clear` does not delete these pods.
     """
     rooms = {
         node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"]) for node in await client.list_all(NODES)
@@ -224,7 +230,7 @@ async def fill(client: ApiClient, percent: int) -> int:
 
 
 async def clear(client: ApiClient, link: Link) -> None:
-    """Delete everything that runs of this link have left, and return when it is gone. Raises StuckError."""
+    """Delete the objects of all runs with this link, and wait until none is left. Raise StuckError after 180 s."""
     groups = [POD_GROUPS[link], WORKLOADS[link]] if link in POD_GROUPS else [*POD_GROUPS.values(), *WORKLOADS.values()]
     deadline = time.monotonic() + _DELETE_TIMEOUT
     for resource in (JOBS, PODS, *groups):
@@ -233,7 +239,7 @@ async def clear(client: ApiClient, link: Link) -> None:
         while await _is_left(client, resource):
             if time.monotonic() > deadline:
                 raise StuckError(f"{resource} are still there {_DELETE_TIMEOUT:.0f} s after their deletion")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_DELETE_POLL)
 
 
 async def _delete_all(client: ApiClient, resource: Resource) -> None:
@@ -242,14 +248,14 @@ async def _delete_all(client: ApiClient, resource: Resource) -> None:
         try:
             await client.request("DELETE", resource.path(NAMESPACE), params=params, timeout=_DELETE_TIMEOUT)
         except Unavailable:
-            continue  # a busy server does not get through a thousand pods in its 60 s, but it does get on
+            continue  # a busy API server cannot delete a thousand pods within its timeout of 60 s, but some of them
         except NotFound:
             return
         return
 
 
 async def _is_left(client: ApiClient, resource: Resource) -> bool:
-    # Reservations have no label of a run; pods that fill the cluster have none either, and stay.
+    # Reservations have no label of a run. The pods of `fill` have none either, so they are not counted.
     selector = {} if resource == RESERVATIONS else {"labelSelector": RUN}
     try:
         page = await client.read(resource.path(), {"limit": "1", **selector})

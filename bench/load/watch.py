@@ -1,4 +1,4 @@
-"""The lives of one run's pods, as a watch sees them."""
+"""Record when a watch shows the pods of one run, and their Bindings."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,10 +11,12 @@ from serried.kube.wire import JSON
 
 
 class Watch:
-    """The sink of a Reflector of pods; ``expected`` pods make the run complete."""
+    """The sink of a Reflector of one run's pods."""
 
     def __init__(self, expected: int, clock: Callable[[], float]) -> None:
         self.complete = asyncio.Event()
+        """Set once ``expected`` pods are bound."""
+
         self._expected = expected
         self._clock = clock
         self._lives: dict[str, Life] = {}
@@ -22,16 +24,16 @@ class Watch:
 
     @property
     def bound(self) -> int:
-        """How many pods were seen bound."""
+        """Number of pods that were seen bound."""
         return self._bound
 
     @property
     def lives(self) -> list[Life]:
-        """Every pod that was created or seen."""
+        """The histories of all pods that were created or seen."""
         return list(self._lives.values())
 
     def created(self, name: str, gang: str) -> None:
-        """A pod is about to be created."""
+        """Record that a pod is created now. Call this before sending the create."""
         self._lives[name] = Life(gang, self._clock())
 
     def restart(self) -> None:
@@ -40,13 +42,13 @@ class Watch:
         self._lives = {name: replace(life, created=now, seen=now) for name, life in self._lives.items()}
 
     def __call__(self, event: Event) -> None:
-        """Note a pod that is new, or newly bound."""
+        """Record a pod that is new, or newly bound."""
         if isinstance(event, Upserted):
-            self._see(event.obj)
+            self._record(event.obj)
 
-    def _see(self, pod: JSON) -> None:
+    def _record(self, pod: JSON) -> None:
         metadata, node, now = pod["metadata"], pod["spec"].get("nodeName", ""), self._clock()
-        # Pods of a Job are first heard of here.
+        # Pods of a Job were not created here, so their first event counts as their creation.
         life = self._lives.get(metadata["name"]) or Life(metadata.get("labels", {}).get(GANG, ""), now)
         if life.seen is None:
             life = replace(life, seen=now)

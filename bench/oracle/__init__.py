@@ -1,6 +1,7 @@
-"""kube-scheduler's filters without a cluster: a Go program beside this file, which is asked about small clusters.
+"""Run kube-scheduler's filter plugins without a cluster, by a Go program beside this file (the oracle).
 
-`build` makes the program, and `Oracle` runs it. README.md says what the program does, and what it leaves out.
+Tests compare Serried's rules with its findings. `build` makes the program, and `Oracle` runs it. README.md says what
+the program does, and what it leaves out.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from bench.cluster.progress import Report, silent
 from bench.cluster.release import MODULES
 
 KUBERNETES = "1.37.1"
-"""The version whose kube-scheduler answers."""
+"""The version of the kube-scheduler in the program."""
 
 Raw = dict[str, Any]
 
@@ -30,31 +31,34 @@ _SOURCES = (_HERE / "go.mod", *sorted(_HERE.glob("*.go")), _MODULE / "go.mod")
 
 
 class OracleError(Exception):
-    """Why there is no program, or no answer."""
+    """The program cannot be built, or gave no answer. The message says why."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What kube-scheduler's filters say about one pod."""
+    """The result of kube-scheduler's filter plugins for one pod."""
 
     invalid: str
-    """Why the API server would refuse the pod; empty if it would take it."""
+    """The reason why the API server would reject the pod; "" if it is valid."""
 
     failed: str
-    """The error of a plugin that ends the attempt, whatever other nodes say; empty without one."""
+    """The error of a plugin that ends the scheduling attempt for all nodes; "" if there is none."""
 
     rejected: Mapping[str, str]
-    """By the name of each node that does not pass, the plugin that rejects it and the reason."""
+    """By name of each rejected node: the plugin that rejects it, and the reason."""
 
 
 def find() -> Path | None:
-    """Return the program if it has been built from these sources."""
+    """Return the path of the program; None if it was not built from the present sources."""
     program = _locate()
     return program if program.is_file() else None
 
 
 def build(report: Report = silent) -> Path:
-    """Return the program, and build it if it is not there. Raise OracleError without Go, or if the build fails."""
+    """Return the path of the program, which is built first if needed.
+
+    Raise OracleError if Go is missing or the build fails.
+    """
     program = _locate()
     with exclusive(program.parent / ".lock", report, "waiting for another process that builds the oracle"):
         if not program.is_file():
@@ -72,7 +76,7 @@ def _build(program: Path) -> None:
     if go is None:
         raise OracleError("the oracle is built with Go, and there is no 'go' in PATH: https://go.dev/doc/install")
     scratch = program.with_suffix(".new")
-    # As the control plane is built: most of what both need is in Go's cache then.
+    # The same flags as for the control plane, so that Go's cache already has most of the packages.
     command = [go, "build", "-mod=readonly", f"-modfile={_MODULE / 'go.mod'}", *COMPILED, "-ldflags", "-s -w"]
     done = subprocess.run(
         [*command, "-o", str(scratch), "."], cwd=_HERE, env=environment(), capture_output=True, text=True, check=False
@@ -83,7 +87,7 @@ def _build(program: Path) -> None:
 
 
 class Oracle:
-    """A running program. It keeps nothing between two cases."""
+    """The running program, to be used as a context manager. It keeps no state between two calls of `ask`."""
 
     def __init__(self, program: Path) -> None:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -99,14 +103,14 @@ class Oracle:
         self._process.communicate()
 
     def ask(self, objects: Sequence[Raw], steps: Sequence[tuple[Raw, str | None]]) -> list[Finding]:
-        """Ask about pods, one after the other.
+        """Run the filter plugins for some pods, one after the other, and return a finding for each.
 
-        ``objects`` is all that the API server has. A step is a pod, and the node on which later steps see it; None
-        leaves everything as it is. Return a finding for each step, none after a step whose node does not pass. Raise
+        ``objects`` are all objects of the cluster. A step is a pod, and the node to which it is assumed to be bound in
+        later steps; with None it is not bound. There are no findings after a step whose node is rejected. Raise
         OracleError if the program cannot answer.
         """
-        asked = [{"pod": pod} | ({} if node is None else {"node": node}) for pod, node in steps]
-        self._questions.write(json.dumps({"objects": [*objects], "steps": asked}) + "\n")
+        requests = [{"pod": pod} | ({} if node is None else {"node": node}) for pod, node in steps]
+        self._questions.write(json.dumps({"objects": [*objects], "steps": requests}) + "\n")
         self._questions.flush()
         line = self._answers.readline()
         if not line:

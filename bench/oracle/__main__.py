@@ -1,4 +1,4 @@
-"""Build the oracle, or say why it cannot be built: python -m bench.oracle."""
+"""Build the oracle, and print its path or the error: python -m bench.oracle."""
 
 import sys
 
@@ -7,7 +7,7 @@ from bench.oracle import OracleError, build
 
 
 def main() -> int:
-    """Print where the program is; return 1 without one."""
+    """Build the program if needed and print its path. Return 1 if it cannot be built, else 0."""
     try:
         print(build(stderr_report()))
     except OracleError as error:

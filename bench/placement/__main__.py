@@ -1,9 +1,10 @@
-"""Placement quality side by side, on clusters that are 60 % filled at random, in racks of 100 nodes.
+"""Compare the quality of placements, on clusters of which a random 60 % is in use, in racks of 100 nodes.
 
-JSON goes to `bench/results/`, tables to standard output. Three parts: *offline*, Serried's planner beside plain rules
-and, where few racks and gangs make that possible, beside the optimum; *live*, Serried beside the native scheduler on a
-real control plane, gang after gang, each with a required rack; *mixed*, plain pods that come and go at 70 % fill, and
-gangs that need a rack, with kube-scheduler asking for scores of each weight, and not asking (weight 0).
+There are three parts. *offline* compares Serried's planner with simple rules, and in small scenarios with the optimum.
+*live* compares Serried with the native scheduler on a real control plane, one gang at a time, each with a required
+rack. *mixed* runs plain pods that start and end at 70 % use, and gangs that need a rack, for several weights of the
+extender's scores; with weight 0 kube-scheduler does not call prioritize. JSON goes to `bench/results/`, tables to
+standard output.
 
     python -m bench.placement                  10 seeds of 1,000 nodes, 3 of 5,000; live on 1,000 nodes
     python -m bench.placement --quick          2 seeds of 1,000 nodes; live on 200 nodes
@@ -46,7 +47,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 PARTS = ("offline", "live", "mixed")
 CONTENDERS = (NATIVE, SERRIED)
 
-# 40 % of all CPUs are free before the first gang comes.
+# The share of all CPUs that the gangs request. 40 % are free before the first gang.
 _LOADS = {"three quarters of the free room": 0.3, "more than the free room": 0.5}
 _ONE_RACK = Mix(0.4, wishes=("required",))
 _FEW = Mix(0.5, sizes=(4, 40), cpus=(4,), wishes=("required",))
@@ -54,21 +55,22 @@ _MISSES_SEED = 1
 
 
 class Measurement:
-    """Plays everything; ``results`` grows, so an interrupted one has something to show.
-
-    ``broken`` names by contender the gangs of which only a part was bound in time.
-    """
+    """Plays all scenarios. The results so far remain after an interruption."""
 
     def __init__(self, options: argparse.Namespace, report: Report) -> None:
         self.results: list[Result] = []
         self.misses: Misses | None = None
         self.splits: list[Splits] = []
         self.broken: dict[str, list[str]] = {}
+        """By contender: the gangs of which only a part was bound in time."""
+
         self.courses: list[Course] = []
+        """The runs of the mixed load."""
+
         self._options, self._report = options, report
 
     def run(self) -> None:
-        """The chosen parts."""
+        """Run the chosen parts."""
         if "offline" in self._options.only:
             self._measure_offline()
         if "live" in self._options.only:
@@ -145,14 +147,17 @@ class Measurement:
 
 
 def _find_optimum(scenario: Scenario) -> int:
-    """Exact, since all members are of one size and all gangs need one rack."""
+    """Return the most members that could be placed. Exact if all members have one size and all gangs need one rack."""
     gangs = scenario.waves[0]
     slots = Ground(scenario).slots(gangs[0].cpu)
     return most_members([sum(free) for free in slots.values()], [gang.size for gang in gangs])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the exit code is 1 if something could not be measured, or a gang ran in part or where it must not."""
+    """Measure and write the result.
+
+    Return 1 if measuring failed, if a gang was bound in part, or if it broke its topology constraint; else 0.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     measurement = Measurement(options, stderr_report())

@@ -1,4 +1,4 @@
-"""What plays show: one result per scenario, seed, wave and rule; means over seeds; who was better how often. Pure."""
+"""The figures of played scenarios: results by scenario, seed, wave and rule; means; comparisons of rules. Pure."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,17 +8,12 @@ from typing import Any
 from bench.placement.play import PROBES, Wave
 
 Figure = Callable[["Result"], float | None]
+"""Reads one figure of a result; None if the result does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One wave of one play.
-
-    ``missed`` gangs were refused although there was room; ``optimum`` is the most members that anybody could have
-    placed who had known all gangs beforehand, None where that is too much to compute. ``racks`` and ``nodes`` are
-    those used as a multiple of the fewest possible, of racks for gangs that prefer one; ``largest`` the
-    members of the largest gang that still fits one rack, by CPUs of a member.
-    """
+    """The figures of one wave of a scenario, played by one rule."""
 
     scenario: str
     seed: int
@@ -26,16 +21,31 @@ class Result:
     rule: str
     gangs: int
     placed: int
+    """Number of gangs that were placed."""
+
     missed: int
+    """Number of gangs that were not placed although they fitted."""
+
     members: int
+    """Number of placed members."""
+
     cpus: int
+    """CPUs of all placed members."""
+
     optimum: int | None
+    """The most members that could be placed if all gangs were known in advance; None if that is too much to compute."""
+
     racks: float | None
+    """Racks used by gangs that prefer one, divided by the fewest possible; None if there are no such gangs."""
+
     nodes: float | None
+    """Nodes used, divided by the fewest possible; None if no gang was placed."""
+
     largest: Mapping[int, int]
+    """By CPUs of a member: the size of the largest gang that still fits one rack."""
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the figures as JSON."""
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
@@ -54,7 +64,7 @@ _LESS_IS_BETTER = frozenset({"racks / fewest", "nodes / fewest"})
 
 
 def summarize_wave(scenario: str, seed: int, number: int, rule: str, wave: Wave, optimum: int | None = None) -> Result:
-    """The result of one wave."""
+    """Return the result of one wave."""
     placed = [outcome for outcome in wave.outcomes if outcome.placed]
     free = [outcome for outcome in placed if outcome.gang.wish == "preferred"]
     return Result(
@@ -75,7 +85,7 @@ def summarize_wave(scenario: str, seed: int, number: int, rule: str, wave: Wave,
 
 
 def average(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The means over the seeds: one row per scenario, wave and rule, in the order of first appearance."""
+    """Return the means over all seeds: a row for each scenario, wave and rule, in order of first appearance."""
     rows = []
     for (scenario, wave, rule), found in _group(results, lambda each: (each.scenario, each.wave, each.rule)).items():
         figures = {name: _mean(map(figure, found)) for name, figure in FIGURES.items()}
@@ -93,30 +103,33 @@ def average(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """How often one rule was better, equal and worse than another, over the seeds; ``lost`` are the seeds of worse."""
+    """A comparison of two rules by one figure, over all seeds."""
 
     scenario: str
     wave: int
     figure: str
     rival: str
     better: int
+    """Number of seeds for which the champion was better."""
+
     equal: int
     lost: tuple[int, ...]
+    """The seeds for which the champion was worse."""
 
 
 def compare(results: Sequence[Result], champion: str) -> list[Duel]:
-    """The champion against every other rule, figure by figure, seed by seed."""
+    """Compare one rule, the champion, with every other rule by each figure."""
     duels = []
     for (scenario, wave), found in _group(results, lambda each: (each.scenario, each.wave)).items():
         mine = {each.seed: each for each in found if each.rule == champion}
         for rival, others in _group(found, lambda each: each.rule).items():
             if rival != champion and mine:
                 pairs = [(mine[each.seed], each) for each in others if each.seed in mine]
-                duels += [_fight(scenario, wave, name, rival, pairs) for name in FIGURES]
+                duels += [_compare_pairs(scenario, wave, name, rival, pairs) for name in FIGURES]
     return duels
 
 
-def _fight(scenario: str, wave: int, name: str, rival: str, pairs: Sequence[tuple[Result, Result]]) -> Duel:
+def _compare_pairs(scenario: str, wave: int, name: str, rival: str, pairs: Sequence[tuple[Result, Result]]) -> Duel:
     sign = -1 if name in _LESS_IS_BETTER else 1
     better, equal, lost = 0, 0, []
     for mine, other in pairs:
@@ -130,7 +143,7 @@ def _fight(scenario: str, wave: int, name: str, rival: str, pairs: Sequence[tupl
 
 
 def render_averages(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table."""
+    """Return the averages as a Markdown table."""
     last = "of the optimum" if any(row["of the optimum"] is not None for row in rows) else ""
     titles = ["scenario", "wave", "placed by", "gangs", *FIGURES, "missed", *filter(None, [last])]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
@@ -142,7 +155,7 @@ def render_averages(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def render_duels(duels: Sequence[Duel], champion: str) -> str:
-    """A Markdown table: better / equal / worse."""
+    """Return the comparisons as a Markdown table, with cells like better / equal / worse."""
     titles = ["scenario", "wave", f"{champion} against", *FIGURES]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for (scenario, wave, rival), found in _group(duels, lambda each: (each.scenario, each.wave, each.rival)).items():

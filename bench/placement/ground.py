@@ -1,4 +1,4 @@
-"""The cluster of a scenario while it is played: what runs where, what is still free, and whether that is allowed."""
+"""The state of a scenario's cluster while it is played: running pods and free slots. Checks every placement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,11 +14,11 @@ _SCHEDULER = "bench"
 
 
 class BrokenPromiseError(Exception):
-    """A gang runs where it must not; says how."""
+    """A placement breaks a rule. The message says which."""
 
 
 class Ground:
-    """The state of one play, and its referee."""
+    """The cluster of one played scenario. `bind` rejects wrong placements."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._store = Store([_SCHEDULER], rules=RULES)
@@ -29,12 +29,16 @@ class Ground:
             self._store.put_pod(_pod(filler.name, shape_of(filler.cpu), filler.node))
         self._gangs: dict[str, list[str]] = {filler.name: [filler.name] for filler in scenario.filler}
 
-    def snapshot(self, ask: PlanRequest) -> Snapshot:
-        """What a planner is shown."""
-        return self._store.snapshots.take(0, ask.members)
+    def snapshot(self, request: PlanRequest) -> Snapshot:
+        """Return the snapshot of the cluster for a plan."""
+        return self._store.snapshots.take(0, request.members)
 
     def bind(self, gang: Gang, nodes: Mapping[str, str]) -> None:
-        """Let a gang run on these nodes, by pod name. Raises BrokenPromiseError."""
+        """Bind the members of a gang to nodes, by pod name.
+
+        Raise BrokenPromiseError if members are missing, if the gang is split over racks that must not be, or if a node
+        is over-committed.
+        """
         if len(nodes) != gang.size:
             raise BrokenPromiseError(f"{gang.name}: {len(nodes)} of {gang.size} members are placed")
         if gang.wish == "required" and len(self.racks_of(nodes.values())) > 1:
@@ -48,8 +52,8 @@ class Ground:
             if any(amount > room[name] for name, amount in used.items()):
                 raise BrokenPromiseError(f"{gang.name}: {node} is over-committed")
 
-    def leave(self, names: Iterable[str]) -> list[str]:
-        """Gangs and other pods leave, by name; returns their pods."""
+    def remove(self, names: Iterable[str]) -> list[str]:
+        """Remove gangs and filler pods by name. Return the names of their pods."""
         pods = [pod for name in names for pod in self._gangs.pop(name)]
         for pod in pods:
             self._store.drop_pod(pod)
@@ -57,15 +61,15 @@ class Ground:
 
     @property
     def running(self) -> Sequence[str]:
-        """The names of what runs."""
+        """The names of all running gangs and filler pods."""
         return list(self._gangs)
 
     def racks_of(self, nodes: Iterable[str]) -> set[str]:
-        """The racks of some nodes."""
+        """Return the racks of some nodes."""
         return {self._racks[node] for node in nodes}
 
     def slots(self, cpu: int) -> dict[str, list[int]]:
-        """How many members of so many CPUs each node still takes, by rack; full nodes are left out."""
+        """Return by rack the free slots of each node, for members of ``cpu`` CPUs. Full nodes are left out."""
         used, request = self._store.occupancy.used, dict(shape_of(cpu).requests)
         found: dict[str, list[int]] = {rack: [] for rack in self._racks.values()}
         for name, node in self._store.nodes.items():
@@ -76,12 +80,12 @@ class Ground:
 
 
 def shape_of(cpu: int) -> Shape:
-    """A pod of so many CPUs."""
+    """Return the shape of a pod with ``cpu`` CPUs."""
     return Shape((("cpu", 1000 * cpu), ("pods", 1)))
 
 
 def members_of(gang: Gang) -> list[Pod]:
-    """The waiting members of a gang."""
+    """Return the unbound members of a gang."""
     shape = shape_of(gang.cpu)
     names = [f"{gang.name}-{index:04d}" for index in range(gang.size)]
     return [Pod("default", name, name, shape, _SCHEDULER, index=index) for index, name in enumerate(names)]

@@ -1,4 +1,4 @@
-"""A real control plane as a placer: the gangs become PodGroups and pods, and the pods say where they went."""
+"""A placer that creates gangs on a real control plane, and reads from the pods where the scheduler placed them."""
 
 import asyncio
 import time
@@ -19,35 +19,39 @@ from serried.kube.errors import NotFound
 from serried.kube.wire import JSON, NODES, PODS
 
 _PAUSE = 0.1
-_SETTLE = 2.0
-_GONE_TIMEOUT = 120.0
+_SETTLE_SECONDS = 2.0
+"""Pause after pods were created or deleted, until the schedulers have observed it."""
+
+_DELETE_TIMEOUT = 120.0
 _POD_GROUPS = POD_GROUPS["native"]
 
 Item = TypeVar("Item")
 
 
 class Live:
-    """One contender on one cluster. A gang that is not bound within ``patience`` seconds counts as refused and goes.
+    """The placer for one contender on one cluster.
 
-    ``broken`` names the gangs of which only a part was bound by then.
+    A gang that is not bound within ``patience`` seconds counts as not placed, and is deleted.
     """
 
     def __init__(self, client: ApiClient, contender: Contender, patience: float, report: Report) -> None:
         self.broken: list[str] = []
+        """The gangs of which only a part was bound in time."""
+
         self._client, self._contender, self._patience, self._report = client, contender, patience, report
 
     async def read_nodes(self) -> list[Node]:
-        """The cluster's nodes."""
+        """Return the cluster's nodes."""
         nodes = [decode_node(raw) for raw in await self._client.list_all(NODES)]
         return [node for node in nodes if isinstance(node, Node)]
 
     async def fill(self, filler: Iterable[Filler]) -> None:
-        """Let these pods run, past every scheduler."""
+        """Create the filler pods with their node names, so that no scheduler handles them."""
         await for_each([_filler_object(each) for each in filler], self._create_pod)
-        await asyncio.sleep(_SETTLE)
+        await asyncio.sleep(_SETTLE_SECONDS)
 
     async def place(self, gang: Gang, ground: Ground) -> Mapping[str, str]:
-        """Create the gang and wait. The names are those of the pods."""
+        """Create the gang and wait until it is bound. Return the node by pod name; empty if it was not placed."""
         del ground
         load = _load(gang, self._contender.scheduler)
         await run_load(self._client, load, {}, self._patience)
@@ -63,9 +67,9 @@ class Live:
         return {}
 
     async def remove(self, pods: Sequence[str]) -> None:
-        """Delete pods, and return when they are gone and the schedulers have had time to hear of it."""
+        """Delete pods, and wait until they are gone and the schedulers have observed it. Raise StuckError."""
         await for_each(pods, self._delete_pod)
-        await asyncio.sleep(_SETTLE)
+        await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _read(self, load: Load) -> list[JSON]:
         page = await self._client.read(PODS.path(NAMESPACE), {"labelSelector": f"{RUN}={load.run}"})
@@ -76,18 +80,18 @@ class Live:
         await self._client.create(PODS, NAMESPACE, pod)
 
     async def _delete_pod(self, name: str) -> None:
-        deadline = time.monotonic() + _GONE_TIMEOUT
+        deadline = time.monotonic() + _DELETE_TIMEOUT
         while time.monotonic() < deadline:
             try:
                 await self._client.delete(PODS, NAMESPACE, name)
             except NotFound:
                 return
             await asyncio.sleep(_PAUSE)
-        raise StuckError(f"pod {name} is still there {_GONE_TIMEOUT:.0f} s after its deletion")
+        raise StuckError(f"pod {name} is still there {_DELETE_TIMEOUT:.0f} s after its deletion")
 
 
 async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[None]]) -> None:
-    """Act on all of them, as many at a time as the client has connections."""
+    """Call ``act`` for each item, for as many at a time as the client has connections."""
     left = iter(items)
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
@@ -100,7 +104,7 @@ async def _act_on_all(items: Iterator[Item], act: Callable[[Item], Awaitable[Non
 
 
 def _load(gang: Gang, scheduler: str) -> Load:
-    """A load of this one gang. Its run has the gang's name, so nothing else is in it."""
+    """Return a load with one gang. The run has the gang's name, so its label selects only this gang."""
     return Load(gang.name, scheduler, gangs=(LoadedGang("gang", gang.size, RACK),), cpu=str(gang.cpu))
 
 

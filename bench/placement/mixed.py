@@ -1,4 +1,7 @@
-"""How often a gang of several classes is refused although it would fit, on clusters that are small enough to know."""
+"""Measure how often the planner rejects a gang of several shapes that fits, on clusters small enough for a full search.
+
+The full search is `tests.support.oracle.find_most`.
+"""
 
 import random
 from dataclasses import dataclass
@@ -16,28 +19,30 @@ _NODES, _MEMBERS, _RACKS, _CLASSES = 4, 5, 2, 2
 
 @dataclass(frozen=True, slots=True)
 class Misses:
-    """``tried`` random cases, of which ``solvable`` could be placed and ``missed`` of those were refused.
-
-    ``fewer`` were placed, but with fewer members than would have fitted.
-    """
+    """The figures of some random cases."""
 
     tried: int
     solvable: int
+    """Cases in which the gang's quorum fits."""
+
     missed: int
+    """Solvable cases that the planner rejected."""
+
     fewer: int
+    """Cases in which the planner placed the quorum, but fewer members than fit."""
 
 
 def measure_misses(count: int, seed: int) -> Misses:
-    """Plan random gangs of two classes with a required rack, the quorum being all members or some of them."""
+    """Plan random gangs with two shapes of members, a required rack and a random quorum."""
     source = random.Random(seed)
     solvable = missed = fewer = 0
     for _ in range(count):
-        snapshot, ask = _draw(source)
-        most = find_most(snapshot, ask)
-        if most < ask.need:
+        snapshot, request = _draw(source)
+        most = find_most(snapshot, request)
+        if most < request.need:
             continue
         solvable += 1
-        plan = plan_gang(snapshot, ask)
+        plan = plan_gang(snapshot, request)
         missed += not isinstance(plan, Plan)
         fewer += isinstance(plan, Plan) and len(plan.nodes) < most
     return Misses(count, solvable, missed, fewer)

@@ -1,4 +1,4 @@
-"""The turns of `bench.placement.turns` on a real control plane, with the scheduler asking for scores, or not."""
+"""Run the turns of `bench.placement.turns` on a real control plane, with or without the extender's scores."""
 
 import asyncio
 import time
@@ -17,19 +17,24 @@ from serried.kube.reflector import Deleted, Event, Reflector, Upserted
 from serried.kube.wire import JSON, PODS, Selection
 
 _PAUSE = 0.05
-_LONGEST = 120.0
+_TIMEOUT_SECONDS = 120.0
 
 
 class Sightings:
-    """The pods that a watch shows: where each runs and when it was first seen there."""
+    """The sink of a Reflector of pods: records where and when each pod was bound."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, str] = {}
+        """By name of the pod: its node. Deleted pods remain."""
+
         self.bound: dict[str, float] = {}
+        """By name of the pod: the time at which it was first seen bound (monotonic clock). Deleted pods remain."""
+
         self.alive: set[str] = set()
+        """The names of all pods that exist."""
 
     def __call__(self, event: Event) -> None:
-        """Note a pod."""
+        """Record a pod that was created, bound or deleted."""
         if isinstance(event, Deleted):
             self.alive.discard(event.obj["metadata"]["name"])
         elif isinstance(event, Upserted):
@@ -40,9 +45,10 @@ class Sightings:
 
 
 class MixedLoad:
-    """One play. A turn goes on when its gang is bound, or after ``patience`` seconds.
+    """Plays the turns on one cluster. A turn ends when its gang is bound, or after ``patience`` seconds.
 
-    A PodGroup without members asks for a rack from the start, as the last one does on a cluster that has seen gangs.
+    From the start there is a PodGroup without members that needs a rack. So the extender scores racks from the first
+    turn on, as on a cluster that has had gangs.
     """
 
     def __init__(self, client: ApiClient, domains: Mapping[str, str], patience: float, report: Report) -> None:
@@ -56,15 +62,18 @@ class MixedLoad:
         self._whole: list[int] = []
 
     async def play(self, turns: Sequence[Turn], weight: int, seed: int) -> Course:
-        """All turns. Raises StuckError if plain pods find no node, for which there is always room."""
+        """Play all turns and return the figures.
+
+        Raise StuckError if plain pods are not bound, for which there is always room, or if pods are not deleted.
+        """
         reflector = Reflector(self._client, PODS, self._seen, selection=Selection(NAMESPACE, labels=RUN))
         following = asyncio.create_task(reflector.run())
         try:
             await reflector.listed.wait()
-            asking = pod_group_object(Load("asking", SERRIED.scheduler), Gang("first", 1, RACK))
-            await self._client.create(POD_GROUPS["native"], NAMESPACE, asking)
+            empty = pod_group_object(Load("asking", SERRIED.scheduler), Gang("first", 1, RACK))
+            await self._client.create(POD_GROUPS["native"], NAMESPACE, empty)
             for number, turn in enumerate(turns):
-                await self._take(number, turn)
+                await self._play_turn(number, turn)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -72,19 +81,19 @@ class MixedLoad:
         gangs = tuple(map(self._describe, turns))
         return Course(weight, seed, len(self._domains), tuple(self._whole), gangs, tuple(waits))
 
-    async def _take(self, number: int, turn: Turn) -> None:
-        await self._end([*turn.ending, *self._list_done(number)])
+    async def _play_turn(self, number: int, turn: Turn) -> None:
+        await self._delete_all([*turn.ending, *self._list_done(number)])
         self._plain -= set(turn.ending)
         await for_each(turn.coming.items(), self._create_plain)
         self._plain |= turn.coming.keys()
-        if not await self._await_bound(turn.coming, _LONGEST):
-            raise StuckError(f"turn {number}: plain pods have found no node for {_LONGEST:.0f} s")
-        self._note_started(number)
+        if not await self._await_bound(turn.coming, _TIMEOUT_SECONDS):
+            raise StuckError(f"turn {number}: plain pods have found no node for {_TIMEOUT_SECONDS:.0f} s")
+        self._record_started(number)
         broken = {self._domains[self._seen.nodes[name]] for name in self._plain}
         self._whole.append(len({*self._domains.values()} - broken))
         await self._create_gang(number, turn)
         await self._await_bound(self._gangs[turn.gang], self._patience)
-        self._note_started(number)
+        self._record_started(number)
         waiting = len(self._gangs) - len(self._start)
         self._report(f"  turn {number}: {self._whole[-1]} whole racks, {waiting} gangs wait")
 
@@ -92,7 +101,7 @@ class MixedLoad:
         done = [gang for gang, start in self._start.items() if start + GANG_TURNS == number]
         return [name for gang in done for name in self._gangs[gang]]
 
-    def _note_started(self, number: int) -> None:
+    def _record_started(self, number: int) -> None:
         for gang, members in self._gangs.items():
             if gang not in self._start and all(name in self._seen.bound for name in members):
                 self._start[gang] = number
@@ -117,10 +126,10 @@ class MixedLoad:
         self._created[pod["metadata"]["name"]] = time.monotonic()
         await self._client.create(PODS, NAMESPACE, pod)
 
-    async def _end(self, names: Sequence[str]) -> None:
+    async def _delete_all(self, names: Sequence[str]) -> None:
         await for_each(names, self._delete)
-        if not await _wait(lambda: self._seen.alive.isdisjoint(names), _LONGEST):
-            raise StuckError(f"pods are still there {_LONGEST:.0f} s after their deletion")
+        if not await _wait(lambda: self._seen.alive.isdisjoint(names), _TIMEOUT_SECONDS):
+            raise StuckError(f"pods are still there {_TIMEOUT_SECONDS:.0f} s after their deletion")
 
     async def _delete(self, name: str) -> None:
         try:

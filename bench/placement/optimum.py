@@ -1,10 +1,10 @@
-"""The best that anybody could do: for one gang now, and for a row of gangs that is known beforehand. Pure."""
+"""The best possible placement: for one gang now, and for a list of gangs that is known in advance. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 
 def fewest(amounts: Collection[int], wanted: int) -> int | None:
-    """How many of these amounts, at least, make up what is wanted; None if all of them do not."""
+    """Return how many of the amounts are needed at least for the sum ``wanted``; None if all are not enough."""
     for count, amount in enumerate(sorted(amounts, reverse=True), 1):
         wanted -= amount
         if wanted <= 0:
@@ -13,25 +13,26 @@ def fewest(amounts: Collection[int], wanted: int) -> int | None:
 
 
 def fewest_racks(slots: Mapping[str, Sequence[int]], size: int) -> int | None:
-    """In how many racks, at least, ``size`` equal members fit."""
+    """Return the fewest racks in which ``size`` equal members fit; None if they do not fit. ``slots`` is by rack."""
     return fewest([sum(free) for free in slots.values()], size)
 
 
 def fewest_nodes(slots: Mapping[str, Sequence[int]], size: int) -> int | None:
-    """On how many nodes, at least, ``size`` equal members fit, in whichever racks."""
+    """Return the fewest nodes, of any racks, on which ``size`` equal members fit; None if they do not fit."""
     return fewest([free for rack in slots.values() for free in rack], size)
 
 
 def fewest_nodes_in_a_rack(slots: Mapping[str, Sequence[int]], size: int) -> int | None:
-    """The same in the best one rack."""
+    """Return the fewest nodes of one rack on which ``size`` equal members fit; None if no rack has room for them."""
     found = [count for free in slots.values() if (count := fewest(free, size)) is not None]
     return min(found, default=None)
 
 
 def most_members(rooms: Sequence[int], sizes: Sequence[int]) -> int:
-    """How many members run at most when every gang is in one room or in none, with all of them known beforehand.
+    """Return the most members that can run if each gang is in one room or does not run.
 
-    Exact, by trying everything that is not worse than the best so far: for some ten gangs.
+    ``rooms`` has the slots of each room, ``sizes`` the members of each gang. The search is exact (branch and bound), so
+    it is meant for about ten gangs.
     """
     ordered = sorted(sizes, reverse=True)
     best = 0

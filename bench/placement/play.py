@@ -1,4 +1,4 @@
-"""One scenario, played to its end by one placer: what became of every gang, and what is left."""
+"""Play one scenario with one placer: place gang after gang, and record each outcome. The entry is `play`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,70 +12,73 @@ from bench.placement.scenario import Gang, Scenario
 from serried.plan.request import PlanRequest
 
 PROBES = (1, 8)
-"""CPUs of a member of the gangs whose largest possible size is asked after each wave."""
+"""CPUs of a member. After each wave, the largest gang of such members that fits one rack is computed."""
 
 
 class Placer(Protocol):
-    """Whoever decides."""
+    """Decides where the members of a gang run."""
 
     async def place(self, gang: Gang, ground: Ground) -> Mapping[str, str]:
-        """Node by pod name for all members; empty if it is refused."""
+        """Return the node of each member, by pod name; empty if the gang is not placed."""
 
     async def remove(self, pods: Sequence[str]) -> None:
-        """These pods end now."""
+        """Remove running pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one gang. ``possible``: anybody could have placed it at that moment.
-
-    ``fewest_racks`` and ``fewest_nodes`` are the least that any placement would have needed then; 0 if not placed.
-    """
+    """The outcome for one gang. The counts are 0 if it was not placed."""
 
     gang: Gang
     possible: bool
+    """True if the gang fitted when its turn came."""
+
     racks: int = 0
     fewest_racks: int = 0
+    """The fewest racks that any placement would have used."""
+
     nodes: int = 0
     fewest_nodes: int = 0
+    """The fewest nodes that any placement would have used."""
 
     @property
     def placed(self) -> bool:
-        """Whether it runs."""
+        """True if the gang runs."""
         return self.racks > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """One wave: its gangs' outcomes, and how many members the largest gang has that still fits one rack, by CPUs."""
+    """The outcomes of one wave."""
 
     outcomes: tuple[Outcome, ...]
     largest: Mapping[int, int]
+    """By CPUs of a member: the size of the largest gang that still fits one rack after the wave."""
 
 
 class Offline:
-    """A rule as a placer."""
+    """A placer that applies a rule in this process."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
 
     async def place(self, gang: Gang, ground: Ground) -> Mapping[str, str]:
-        """Ask as the gang wishes."""
+        """Apply the rule to the gang's request."""
         key = RACK if gang.wish == "required" else None
         levels = (RACK,) if gang.wish == "preferred" else ()
-        ask = PlanRequest(members_of(gang), gang.size, key, levels=levels)
-        return self._rule(ground.snapshot(ask), ask) or {}
+        request = PlanRequest(members_of(gang), gang.size, key, levels=levels)
+        return self._rule(ground.snapshot(request), request) or {}
 
     async def remove(self, pods: Sequence[str]) -> None:
-        """Nothing to do: the ground is all there is."""
+        """Do nothing: `Ground` has removed the pods, and there is no other state."""
 
 
 async def play(scenario: Scenario, placer: Placer) -> list[Wave]:
-    """Play all waves. Raises BrokenPromiseError."""
+    """Play all waves and return their outcomes. Raise BrokenPromiseError for a wrong placement."""
     ground, waves = Ground(scenario), []
     for number, gangs in enumerate(scenario.waves):
         if number:
-            await placer.remove(ground.leave([name for name in ground.running if scenario.leaves(name, number)]))
+            await placer.remove(ground.remove([name for name in ground.running if scenario.leaves(name, number)]))
         outcomes = tuple([await _play_gang(gang, ground, placer) for gang in gangs])
         largest = {cpu: max(sum(free) for free in ground.slots(cpu).values()) for cpu in PROBES}
         waves.append(Wave(outcomes, largest))

@@ -1,7 +1,8 @@
-"""Rules that place one gang of equal members: Serried's planner, and the plain ones that it has to be better than.
+"""Rules that place one gang of equal members: Serried's planner, and simple rules to compare it with.
 
-A plain rule is two orders: of the domains that hold the whole gang, the first one is taken, and in it the nodes are
-filled one after the other. Where no domain of a preferred level holds the gang, all nodes are one domain.
+A simple rule is an order of domains and an order of nodes. The gang gets the first domain that holds all of its
+members, and fills that domain's nodes one after the other. If no domain of a preferred level holds the gang, all nodes
+count as one domain.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,68 +13,72 @@ from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
 
 Rule = Callable[[Snapshot, PlanRequest], Mapping[str, str] | None]
-"""Member uid to node name for all members, or None."""
+"""Returns the node of each member by UID, or None if the gang does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node with free slots, or a domain with the sum of its nodes'. ``place`` is where it stands in the list."""
+    """A node or a domain with free slots."""
 
     place: int
+    """Index in the list of candidates."""
+
     slots: int
+    """Number of free slots."""
 
 
 Order = Callable[[Candidate], int]
+"""Returns the sort key of a candidate."""
 
 
-def by_place(room: Candidate) -> int:
-    """As they come."""
-    return room.place
+def by_place(candidate: Candidate) -> int:
+    """Keep the order of the list."""
+    return candidate.place
 
 
-def tightest(room: Candidate) -> int:
-    """Least room first."""
-    return room.slots
+def tightest(candidate: Candidate) -> int:
+    """Order by free slots, fewest first."""
+    return candidate.slots
 
 
-def roomiest(room: Candidate) -> int:
-    """Most room first."""
-    return -room.slots
+def roomiest(candidate: Candidate) -> int:
+    """Order by free slots, most first."""
+    return -candidate.slots
 
 
-def plan(snapshot: Snapshot, ask: PlanRequest) -> Mapping[str, str] | None:
-    """Serried's own planner."""
-    result = plan_gang(snapshot, ask)
+def plan(snapshot: Snapshot, request: PlanRequest) -> Mapping[str, str] | None:
+    """Place the gang by Serried's planner."""
+    result = plan_gang(snapshot, request)
     return result.nodes if isinstance(result, Plan) else None
 
 
 def combine(domain: Order, node: Order) -> Rule:
-    """The plain rule of these two orders."""
+    """Return the simple rule with these orders of domains and of nodes."""
 
-    def place(snapshot: Snapshot, ask: PlanRequest) -> Mapping[str, str] | None:
-        keys = [ask.topology_key] if ask.topology_key else [*ask.levels, None]
-        return next((nodes for key in keys if (nodes := place_by(snapshot, ask, key)) is not None), None)
+    def place(snapshot: Snapshot, request: PlanRequest) -> Mapping[str, str] | None:
+        keys = [request.topology_key] if request.topology_key else [*request.levels, None]
+        return next((nodes for key in keys if (nodes := place_by(snapshot, request, key)) is not None), None)
 
-    def place_by(snapshot: Snapshot, ask: PlanRequest, key: str | None) -> Mapping[str, str] | None:
-        domains = [rooms for rooms in _find_domains(snapshot, ask, key) if sum(rooms.values()) >= ask.need]
+    def place_by(snapshot: Snapshot, request: PlanRequest, key: str | None) -> Mapping[str, str] | None:
+        domains = [rooms for rooms in _find_domains(snapshot, request, key) if sum(rooms.values()) >= request.need]
         if not domains:
             return None
         ranked = sorted(enumerate(domains), key=lambda each: domain(Candidate(each[0], sum(each[1].values()))))
         rooms = list(enumerate(ranked[0][1].items()))
         rooms.sort(key=lambda each: node(Candidate(each[0], each[1][1])))
         order = (name for _, (name, free) in rooms for _ in range(free))
-        return {member.uid: name for member, name in zip(ask.members, order, strict=False)}
+        return {member.uid: name for member, name in zip(request.members, order, strict=False)}
 
     return place
 
 
-def _find_domains(snapshot: Snapshot, ask: PlanRequest, key: str | None) -> list[dict[str, int]]:
-    """Free slots by node, domain by domain, in the order of the snapshot."""
-    request = dict(ask.members[0].shape.requests)
+def _find_domains(snapshot: Snapshot, request: PlanRequest, key: str | None) -> list[dict[str, int]]:
+    """Return for each domain the free slots by node, in the order of the snapshot."""
+    requests = dict(request.members[0].shape.requests)
     domains: dict[str, dict[str, int]] = {}
     for name, node in snapshot.nodes.items():
         domain = "" if key is None else node.labels.get(key)
-        free = count_slots(node.allocatable, snapshot.used.get(name, {}), request)
+        free = count_slots(node.allocatable, snapshot.used.get(name, {}), requests)
         if domain is not None and free:
             domains.setdefault(domain, {})[name] = free
     return list(domains.values())
@@ -94,4 +99,4 @@ RULES: Mapping[str, Rule] = {
     "tightest rack, roomiest nodes": combine(tightest, roomiest),
     "first rack, roomiest nodes": combine(by_place, roomiest),
 }
-"""Who plays offline. The last three take one of the planner's two choices away, or only its last node."""
+"""The rules of the offline part, by name. Each of the last three differs from best fit in one order at least."""

@@ -1,4 +1,4 @@
-"""A cluster that is filled at random, and the gangs that come to it. Pure: a seed says it all."""
+"""Scenarios: a cluster with random filler pods, and random gangs in waves. Pure: a seed determines everything."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ from bench.cluster.nodes import RACK, node_name
 from serried.api.node import Node
 
 Wish = Literal["required", "preferred", "none"]
-"""What a gang says about racks: it must be in one, it had better be, or nothing."""
+"""The topology constraint of a gang: one rack is required, preferred, or there is none."""
 
 FILLED = 0.6
-"""The share of all CPUs that other pods use before the first gang comes."""
+"""The share of all CPUs that filler pods use before the first gang."""
 
 _FILLER_CPUS = (1, 2, 4, 8, 16)
 _NODE = {"cpu": 32_000, "pods": 110}
@@ -20,7 +20,7 @@ _NODE = {"cpu": 32_000, "pods": 110}
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """``size`` members of ``cpu`` CPUs each, all or nothing."""
+    """A gang of ``size`` members of ``cpu`` CPUs. All members must run, or none."""
 
     name: str
     size: int
@@ -30,7 +30,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """A pod of no gang that runs from the start."""
+    """A plain pod that runs from the start."""
 
     name: str
     cpu: int
@@ -39,21 +39,27 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What gangs are like: sizes between two bounds (small ones more often), CPUs of a member, wishes.
-
-    Those of one wave ask for a share ``demand`` of all CPUs together, and none for more than ``most_cpus``.
-    """
+    """The random distribution of gangs."""
 
     demand: float
+    """The share of all CPUs that the gangs of one wave request together."""
+
     sizes: tuple[int, int] = (4, 400)
+    """The smallest and the largest size; small ones are more frequent."""
+
     cpus: tuple[int, ...] = (1, 2, 4, 8)
+    """CPUs of a member, one of these with equal probability."""
+
     wishes: tuple[Wish, ...] = ("required", "required", "preferred", "none")
+    """The topology constraint, one of these with equal probability."""
+
     most_cpus: int = 1000
+    """The most CPUs that one gang requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A filled cluster and the gangs, wave by wave. Before each wave but the first, some of all pods leave."""
+    """A filled cluster and the gangs in waves. Before each wave but the first, about half of all pods are removed."""
 
     name: str
     seed: int
@@ -62,12 +68,12 @@ class Scenario:
     waves: tuple[tuple[Gang, ...], ...]
 
     def leaves(self, name: str, wave: int) -> bool:
-        """Whether this gang or pod leaves before a wave: each one does with the same chance, whoever placed it."""
+        """Return whether a gang or filler pod is removed before a wave. The answer does not depend on the placer."""
         return random.Random(f"{self.seed}/{wave}/{name}").random() < 0.5
 
 
 def make_nodes(count: int, racks: int, seed: int) -> tuple[Node, ...]:
-    """Equal nodes in racks of one size, in no order: neither a name nor a place in the list says which rack it is."""
+    """Return equal nodes in racks of equal size. Names and order of the nodes do not depend on the racks."""
     places = list(range(count))
     random.Random(seed).shuffle(places)
     return tuple(
@@ -77,7 +83,7 @@ def make_nodes(count: int, racks: int, seed: int) -> tuple[Node, ...]:
 
 
 def make_scenario(name: str, seed: int, nodes: Sequence[Node], mix: Mix, waves: int) -> Scenario:
-    """Fill the nodes and draw the gangs."""
+    """Return a scenario with random filler pods on the nodes, and with random gangs."""
     source = random.Random(f"{name}/{seed}")
     total = sum(node.allocatable["cpu"] for node in nodes) // 1000
     filler = tuple(_fill(source, nodes, round(FILLED * total)))

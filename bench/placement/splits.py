@@ -1,4 +1,7 @@
-"""How often a gang that has to be split takes more blocks or racks than needed, where that is small enough to know."""
+"""Measure how often the planner splits a gang over more blocks or racks than needed, on small clusters.
+
+The clusters are small enough for a full search (`tests.support.oracle.find_fewest`).
+"""
 
 import random
 from dataclasses import dataclass
@@ -17,29 +20,33 @@ _MOST_BLOCKS, _MOST_RACKS, _NODES, _MEMBERS = 3, 3, 1, 6
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """``tried`` random gangs of ``classes``, of which ``split`` fitted the cluster, but no block.
-
-    ``more_blocks`` of these took more blocks than the fewest, ``more_racks`` no more blocks but more racks.
-    """
+    """The figures of some random gangs."""
 
     classes: int
+    """Number of different shapes of a gang's members."""
+
     tried: int
     split: int
+    """Gangs that fitted the cluster, but no single block."""
+
     more_blocks: int
+    """Split gangs that used more blocks than needed."""
+
     more_racks: int
+    """Split gangs that used the fewest blocks, but more racks than needed."""
 
 
 def measure_splits(classes: int, count: int, seed: int) -> Splits:
-    """Plan random gangs that prefer a rack, then a block, and have to take several of both."""
+    """Plan random gangs that prefer a rack, then a block, and need several of both."""
     source = random.Random(seed)
     split = blocks = racks = 0
     for _ in range(count):
-        snapshot, ask = _draw(source, classes)
-        fewest = find_fewest(snapshot, ask, (BLOCK, RACK))
+        snapshot, request = _draw(source, classes)
+        fewest = find_fewest(snapshot, request, (BLOCK, RACK))
         if fewest is None or fewest[0] == 1:
             continue
         split += 1
-        plan = plan_gang(snapshot, ask)
+        plan = plan_gang(snapshot, request)
         used = count_domains(snapshot, plan.nodes.values(), (BLOCK, RACK)) if isinstance(plan, Plan) else ()
         blocks += not used or used[0] > fewest[0]
         racks += bool(used) and used[0] == fewest[0] and used > fewest

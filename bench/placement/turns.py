@@ -1,8 +1,8 @@
-"""A mixed load at 70 % fill: plain pods that come and go, and gangs that need a rack each. Pure: a seed says it all.
+"""A mixed load that uses 70 % of a cluster: plain pods that start and end, and gangs that need a rack. Pure.
 
-Half of all CPUs are asked for by plain pods at any time. Each turn a quarter of them ends and as many CPUs come anew.
-Then a gang comes that needs one rack: a third, two thirds or the whole of it. It ends three turns after it was bound.
-Gangs that find their room at once ask for a fifth of all CPUs together.
+A seed determines everything. Plain pods always request half of all CPUs. In each turn a quarter of them ends, and new
+ones with as many CPUs are created. Then a gang is created that needs one rack: a third, two thirds or the whole of it.
+It ends three turns after it was bound. If all gangs are bound at once, they request a fifth of all CPUs together.
 """
 
 import random
@@ -13,7 +13,7 @@ from typing import Any
 
 RACKS = 10
 GANG_TURNS = 3
-"""How many turns a gang runs."""
+"""The number of turns for which a gang runs."""
 
 _PLAIN_SHARE = 0.5
 _LEAVING = 0.25
@@ -24,21 +24,27 @@ _GANG_CPUS = (8, 16, 32)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What happens in one turn: the pods that end, those that come with their CPUs, and the gang.
-
-    ``share`` is how much of a rack the gang's ``members`` of ``cpu`` CPUs each ask for.
-    """
+    """The changes of one turn."""
 
     ending: tuple[str, ...]
+    """The names of plain pods that end."""
+
     coming: Mapping[str, int]
+    """By name of a new plain pod: its CPUs."""
+
     gang: str
+    """Name of the new gang."""
+
     share: float
+    """The share of one rack's CPUs that the gang requests."""
+
     members: int
     cpu: int
+    """CPUs of a member."""
 
 
 def make_turns(count: int, nodes: int, node_cpu: int, seed: int) -> Iterator[Turn]:
-    """The turns on so many equal nodes in `RACKS` racks."""
+    """Yield ``count`` turns for a cluster of equal nodes in `RACKS` racks."""
     source = random.Random(seed)
     running: dict[str, int] = {}
     shares: list[float] = []
@@ -51,7 +57,7 @@ def make_turns(count: int, nodes: int, node_cpu: int, seed: int) -> Iterator[Tur
         while sum(running.values()) < _PLAIN_SHARE * total:
             name = f"plain-{number:02d}-{len(coming):04d}"
             coming[name] = running[name] = source.choice(_PLAIN_CPUS)
-        shares = shares or source.sample(_GANG_SHARES, len(_GANG_SHARES))  # each as often as the others
+        shares = shares or source.sample(_GANG_SHARES, len(_GANG_SHARES))  # so that all are equally frequent
         share, cpu = shares.pop(), source.choice(_GANG_CPUS)
         members = int(share * total / RACKS / cpu)
         yield Turn(ending, coming, f"gang-{number:02d}", round(share, 2), members, cpu)
@@ -59,30 +65,35 @@ def make_turns(count: int, nodes: int, node_cpu: int, seed: int) -> Iterator[Tur
 
 @dataclass(frozen=True, slots=True)
 class GangWait:
-    """How long one gang waited until all its members were bound; None for both if it never was.
-
-    ``turns`` counts the turns that began while it waited.
-    """
+    """The wait of one gang until all of its members were bound."""
 
     gang: str
     share: float
     turns: int | None
+    """Number of turns that began while the gang waited; None if it was never bound."""
+
     seconds: float | None
+    """Seconds from its creation; None if it was never bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One play. ``whole`` is after each turn's plain pods how many racks no plain pod ran in; waits are in seconds."""
+    """The figures of one run of all turns."""
 
     weight: int
+    """Weight of the extender's scores."""
+
     seed: int
     nodes: int
     whole: tuple[int, ...]
+    """For each turn: the number of racks without plain pods, counted before the gang is created."""
+
     gangs: tuple[GangWait, ...]
     plain_waits: tuple[float, ...]
+    """For each plain pod: the seconds from its creation to its Binding."""
 
     def describe(self) -> dict[str, Any]:
-        """As JSON, without the single plain pods."""
+        """Return the figures as JSON, with the median and number of plain pods instead of all their waits."""
         waits = sorted(self.plain_waits)
         found = asdict(self) | {"plain_p50": _round(statistics.median(waits)), "plain_pods": len(waits)}
         del found["plain_waits"]
@@ -90,9 +101,10 @@ class Course:
 
 
 def summarize(courses: Sequence[Course]) -> list[dict[str, Any]]:
-    """One row for each weight, over all seeds. A gang that never ran counts as having waited for the rest of its play.
+    """Return a row for each weight, over all seeds.
 
-    Turns, because how long one takes is the machine's; the first turn's racks are counted before any gang came.
+    Waits of gangs are counted in turns, because the seconds of a turn depend on the machine. A gang that never ran
+    counts as waiting until the last turn.
     """
     rows = []
     for weight, nodes in sorted({(course.weight, course.nodes) for course in courses}):
@@ -119,7 +131,7 @@ def _list_shares(courses: Sequence[Course]) -> list[float]:
 
 
 def _summarize_gangs(shares: Collection[float], courses: Sequence[Course]) -> dict[str, Any]:
-    """How those fared that ask for one of these shares of a rack."""
+    """Return the figures of the gangs that request one of these shares of a rack."""
     turns, seconds = [], []
     for course in courses:
         for place, gang in enumerate(course.gangs):
@@ -136,7 +148,7 @@ def _summarize_gangs(shares: Collection[float], courses: Sequence[Course]) -> di
 
 
 def render_mixed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table; nothing without rows."""
+    """Return the rows as a Markdown table; "" without rows."""
     if not rows:
         return ""
     shares = [each["share"] for each in rows[0]["gangs"]]

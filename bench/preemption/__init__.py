@@ -1,4 +1,4 @@
-"""Preemption side by side: the same pods run, the same gangs come, scheduled natively and by Serried.
+"""Compares preemption by native gang scheduling and by Serried: the same pods run, and the same gangs preempt them.
 
-`python -m bench.preemption` counts who goes for them, and how long it takes until they are bound.
+Counted are the victims, and the seconds until the gangs are bound. The entry is `python -m bench.preemption`.
 """

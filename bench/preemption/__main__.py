@@ -1,8 +1,9 @@
-"""Who goes for gangs of higher priority, and how long it takes: native preemption and Serried's, by filter and by gate.
+"""Measure preemption by gangs of higher priority: the victims, and the seconds until the gangs are bound.
 
-Every contender in every repetition gets a fresh cluster of its own, one at a time, in turns. In it the same pods run on
-the same nodes, bound past every scheduler; then the same gangs come. A small case that is not counted warms it up. JSON
-goes to `bench/results/`, the table to standard output.
+Compared are native preemption, and Serried's with members held by filter and by scheduling gates. Every contender gets
+a new cluster in every repetition, one cluster at a time. There the same pods run on the same nodes; they are created
+with a node name, so no scheduler binds them. Then the same gangs are created. A small case that is not counted warms
+the cluster up. JSON goes to `bench/results/`, the table to standard output.
 
     python -m bench.preemption            100 nodes, all cases, 3 repetitions
     python -m bench.preemption --quick    a small case, 1 repetition
@@ -32,8 +33,8 @@ from bench.load.usage import read_usage
 from bench.machine import QUIET, describe_machine, measure_noise
 from bench.preemption.cases import CASES, NODE_CPU, NODES, QUICK, WARM_UP, Case
 from bench.preemption.figures import compute_figures, find_defects, render_table, summarize
-from bench.preemption.objects import Play, priority_classes
-from bench.preemption.run import bring, fill, let_settle
+from bench.preemption.objects import CaseRun, priority_classes
+from bench.preemption.run import create_preemptors, fill, settle
 from serried.kube.client import ApiClient
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -43,31 +44,38 @@ _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured."""
+    """One measurement as the command line describes it."""
 
     cases: tuple[Case, ...]
     repetitions: int
     seconds: float
+    """The longest time of one case, in seconds. Pods that are unbound by then stay so."""
+
     attempts: int
+    """The number of tries for a run that other work disturbs."""
 
 
 class Bench:
-    """Runs a plan; ``runs`` grows as it goes, so that an interrupted one still has something to show."""
+    """Carries out a plan."""
 
     def __init__(self, plan: Plan, report: Report) -> None:
         self.runs: list[Run] = []
+        """The finished runs. They remain after an interruption, so that it still gives a result."""
+
         self.noise: list[float] = []
+        """The share of the cores that was busy before each cluster."""
+
         self._plan = plan
         self._report = report
 
     def measure(self) -> None:
-        """Every contender in every repetition."""
+        """Measure every contender in every repetition."""
         for repetition, contender in interleave(CONTENDERS, self._plan.repetitions):
             self._report(f"repetition {repetition + 1} of {self._plan.repetitions}: {contender.title}")
             self.measure_contender(contender, repetition)
 
     def measure_contender(self, contender: Contender, repetition: int) -> None:
-        """All cases, on a cluster of its own."""
+        """Measure all cases with one contender, on a new cluster."""
         self.noise.append(measure_noise())
         cluster = Cluster.up(make_spec(contender))
         try:
@@ -82,14 +90,14 @@ class Bench:
         async with open_client(cluster.kubeconfig) as client:
             await self._measure_case(client, cluster, contender, WARM_UP, repetition)
             for case in self._plan.cases:
-                run = await self._measure_quietly(client, cluster, contender, case, repetition)
+                run = await self._measure_undisturbed(client, cluster, contender, case, repetition)
                 self.runs.append(run)
                 self._report(f"  {case.name}: {run.figures}, other work took {run.others_cpu:.1f} CPU seconds")
 
-    async def _measure_quietly(
+    async def _measure_undisturbed(
         self, client: ApiClient, cluster: Cluster, contender: Contender, case: Case, repetition: int
     ) -> Run:
-        """The first run that other work has not disturbed; of disturbed ones only, the least disturbed."""
+        """Repeat a run until other work does not disturb it. If all attempts are disturbed, return the least so."""
         runs: list[Run] = []
         for _ in range(self._plan.attempts):
             runs.append(await self._measure_case(client, cluster, contender, case, repetition))
@@ -101,20 +109,20 @@ class Bench:
         self, client: ApiClient, cluster: Cluster, contender: Contender, case: Case, repetition: int
     ) -> Run:
         place = self._plan.cases.index(case) if case in self._plan.cases else "w"
-        play = Play(case, f"r{repetition}-c{place}", contender.scheduler)
+        case_run = CaseRun(case, f"r{repetition}-c{place}", contender.scheduler)
         pids = cluster.pids | {"load generator": os.getpid()}
-        async with fill(client, play) as watch:
+        async with fill(client, case_run) as watch:
             written = await read_writes(client)
             used = read_usage(pids)
             begun = time.monotonic()
-            await bring(client, play, watch, self._plan.seconds)
+            await create_preemptors(client, case_run, watch, self._plan.seconds)
             wall = time.monotonic() - begun
             spent = read_usage(pids).since(used)
             writes = await read_writes(client) - written
-            await let_settle()
-            figures = compute_figures(case, watch.runners.values(), watch.comers.values(), begun)
+            await settle()
+            figures = compute_figures(case, watch.candidates.values(), watch.preemptors.values(), begun)
         await clear(client, "native")
-        await let_settle()
+        await settle()
         return Run(
             contender=contender.name,
             workload=case.name,
@@ -129,13 +137,13 @@ class Bench:
 
 
 def make_spec(contender: Contender) -> Spec:
-    """The cluster of a contender: upstream's nodes, in ten racks."""
+    """Return the cluster of a contender: nodes as in upstream's benchmark, in ten racks."""
     spec = contender.make_spec(NODES)
     return replace(spec, racks=NODES // 10, node_cpu=NODE_CPU, node_memory="32Gi", name=f"preempt-{spec.name}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the exit code is 1 if something could not be measured, or not all gangs were bound."""
+    """Measure and write the result. Return 1 if measuring failed or a promise was broken, else 0."""
     options = _parser().parse_args(arguments)
     cases, repetitions = (QUICK, 1) if options.quick else (options.cases or CASES, options.repetitions)
     bench = Bench(Plan(cases, repetitions, options.seconds, options.attempts), stderr_report())
@@ -144,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def publish(bench: Bench, options: argparse.Namespace) -> int:
-    """Write the result and show the table; 1 if a gang was not bound, or a part of a gang went."""
+    """Write the result and print the table. Return 1 if a gang was not bound, or if one was evicted in part; else 0."""
     summary = summarize(bench.runs)
     result = _describe(bench, options.date, summary)
     path: Path = options.results / f"preemption-{options.date}.json"

@@ -1,9 +1,9 @@
-"""Who runs, who comes, and how few could go for them. No I/O.
+"""The cases: running pods, preemptor gangs, and the fewest victims that are possible. No I/O.
 
-The first four are those of upstream's own benchmark (test/integration/scheduler_perf/workload_preemption): every pod
-that runs has to go, so only the time differs. In the last three there is something to choose.
+The first four cases are those of upstream's own benchmark (test/integration/scheduler_perf/workload_preemption): every
+running pod has to be evicted, so contenders differ in time only. In the last three, fewer victims are enough.
 
-Nodes have 4 CPUs. What runs is bound past every scheduler, to the same nodes whoever is measured.
+Nodes have 4 CPUs. The running pods are created with a node name, and are on the same nodes for all contenders.
 """
 
 import random
@@ -15,56 +15,66 @@ from bench.cluster.nodes import RACK, node_name
 NODES = 100
 NODE_CPU = "4"
 _RACK = 10
-"""Nodes in one rack."""
+"""Number of nodes in one rack."""
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
-    """Pods that run, one on each of ``nodes``: without a gang, or each ``size`` of them a gang of mode ``all``."""
+class RunningPods:
+    """A group of equal running pods, which may be evicted."""
 
     nodes: tuple[int, ...]
+    """For each pod: the index of its node."""
+
     cpu: str
     size: int = 0
+    """If not 0, each ``size`` pods are a gang with disruption mode ``all``, which is evicted whole."""
 
     @property
     def hosts(self) -> Iterator[str]:
-        """The node of each pod, by name."""
+        """The name of each pod's node."""
         return map(node_name, self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``gangs`` of ``size`` pods come to ``crowds`` of lower priority.
-
-    ``least`` is how many pods have to go at least, ``end_after`` how many seconds each takes to end; ``key`` is the
-    topology key that each gang requires.
-    """
+    """Running pods of low priority, and preemptor gangs that do not fit without evictions."""
 
     name: str
-    crowds: tuple[Crowd, ...]
+    running: tuple[RunningPods, ...]
     gangs: int
+    """Number of preemptor gangs."""
+
     size: int
+    """Members of each preemptor gang."""
+
     cpu: str
+    """CPU request of a preemptor's member."""
+
     least: int
+    """The fewest pods that have to be evicted."""
+
     key: str = ""
+    """Topology key that each preemptor gang requires; "" for none."""
+
     end_after: int = 0
+    """Seconds that each victim takes to end."""
 
 
-def _fill(nodes: Sequence[int], each: int, cpu: str) -> Crowd:
-    return Crowd(tuple(node for node in nodes for _ in range(each)), cpu)
+def _fill(nodes: Sequence[int], each: int, cpu: str) -> RunningPods:
+    return RunningPods(tuple(node for node in nodes for _ in range(each)), cpu)
 
 
-def _layer_groups(layers: int, size: int, cpu: str, span: int) -> Crowd:
-    """Gangs of ``size``, as many in each layer as nodes allow, a pod of each layer on every node.
+def _layer_groups(layers: int, size: int, cpu: str, span: int) -> RunningPods:
+    """Return running gangs of ``size`` pods, with ``layers`` pods on each node.
 
-    Inside of each ``span`` neighbours a gang's nodes are drawn by lot, for each layer anew.
+    The pods of a gang are on random nodes among ``span`` adjacent ones, drawn again for each layer.
     """
     source = random.Random(1)
     nodes: list[int] = []
     for _ in range(layers):
         for first in range(0, NODES, span):
             nodes += source.sample(range(first, first + span), span)
-    return Crowd(tuple(nodes), cpu, size)
+    return RunningPods(tuple(nodes), cpu, size)
 
 
 _PLAIN = (_fill(range(NODES), 10, "40m"),)

@@ -1,4 +1,4 @@
-"""What a run shows, and runs side by side. Pure."""
+"""Compute the figures of a run, summarize runs, and compare contenders. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,37 +12,49 @@ from bench.preemption.watch import Life
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run's results; times in seconds from the first create of what comes.
-
-    ``seconds`` is until the last of them was bound, ``first_ended`` and ``last_ended`` until the first and the last
-    pod that goes for them was seen ending; None if nobody was. ``evicted`` is how many pods go, ``least`` how many
-    have to; ``broken`` is how many gangs they are of, ``torn`` how many of these did not go whole.
-    """
+    """The figures of one run. Times are seconds from the first create of a preemptor."""
 
     pods: int
+    """Number of the preemptors' members."""
+
     bound: int
+    """Number of the preemptors' members that were bound."""
+
     seconds: float | None
+    """The time of the last Binding; None unless all members were bound."""
+
     first_ended: float | None
+    """The time at which the first victim was seen ending; None without victims."""
+
     last_ended: float | None
+    """The time at which the last victim was seen ending; None without victims."""
+
     evicted: int
+    """Number of victims."""
+
     least: int
+    """The fewest victims that are possible."""
+
     broken: int
+    """Number of running gangs that lost pods."""
+
     torn: int
+    """Number of running gangs that lost only a part of their pods."""
 
     def describe(self) -> dict[str, Any]:
-        """The figures as JSON, to the millisecond."""
+        """Return the figures as JSON, rounded to milliseconds."""
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
-def compute_figures(case: Case, runners: Collection[Life], comers: Collection[Life], start: float) -> Figures:
-    """The figures of a run that began at ``start``."""
-    bound = [life.bound for life in comers if life.bound is not None]
-    ended = [life.ended for life in runners if life.ended is not None]
+def compute_figures(case: Case, candidates: Collection[Life], preemptors: Collection[Life], start: float) -> Figures:
+    """Return the figures of a run that began at ``start`` (monotonic clock)."""
+    bound = [life.bound for life in preemptors if life.bound is not None]
+    ended = [life.ended for life in candidates if life.ended is not None]
     pods = case.gangs * case.size
-    left: dict[str, list[bool]] = defaultdict(list)
-    for life in runners:
-        left[life.gang].append(life.ended is None)
-    left.pop("", None)
+    survived: dict[str, list[bool]] = defaultdict(list)
+    for life in candidates:
+        survived[life.gang].append(life.ended is None)
+    survived.pop("", None)
     return Figures(
         pods=pods,
         bound=len(bound),
@@ -51,13 +63,13 @@ def compute_figures(case: Case, runners: Collection[Life], comers: Collection[Li
         last_ended=max(ended) - start if ended else None,
         evicted=len(ended),
         least=case.least,
-        broken=sum(not all(each) for each in left.values()),
-        torn=sum(any(each) and not all(each) for each in left.values()),
+        broken=sum(not all(each) for each in survived.values()),
+        torn=sum(any(each) and not all(each) for each in survived.values()),
     )
 
 
 def summarize(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One entry per case and contender, in the order of first appearance."""
+    """Return one JSON object for each case and contender, in order of first appearance."""
     grouped: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         grouped.setdefault((run.workload, run.contender), []).append(run)
@@ -86,7 +98,7 @@ def _summarize_group(case: str, contender: str, runs: Sequence[Run]) -> dict[str
 
 
 def find_defects(summary: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is not as wanted, one sentence each."""
+    """Return a sentence for each broken promise, and for each figure in which Serried is worse than native."""
     defects = []
     native = {row["case"]: row for row in summary if row["contender"] == "native"}
     for row in summary:
@@ -107,7 +119,7 @@ def _compare(ours: Mapping[str, Any], native: Mapping[str, Any]) -> Iterable[str
 
 
 def render_table(summary: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: one line per case and contender."""
+    """Return a Markdown table with a line for each case and contender."""
     lines = [
         "| what runs, and what comes | by | pods that go | gangs that break | first of them, s | last bound, s |",
         "|---|---|---|---|---|---|",

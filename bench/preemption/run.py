@@ -1,4 +1,4 @@
-"""The steps of a run: let the crowd run, create what comes, and watch until it is bound."""
+"""The steps of a run: create the running pods, create the preemptors, and watch until the preemptors are bound."""
 
 import asyncio
 import time
@@ -8,31 +8,34 @@ from typing import TypeVar
 
 from bench.load.objects import NAMESPACE
 from bench.load.run import IN_FLIGHT, StuckError
-from bench.preemption.objects import Made, Play, coming_groups, coming_pods, running_groups, running_pods
+from bench.preemption.objects import CaseRun, Made, preemptor_groups, preemptor_pods, running_groups, running_pods
 from bench.preemption.watch import Watch
 from serried.kube.client import ApiClient
 from serried.kube.reflector import Reflector
 from serried.kube.wire import JSON, PODS, Selection
 
 _SETTLE_SECONDS = 3.0
-"""For how long nothing is done before gangs come, and until no more victims are waited for."""
+"""Pause before preemptors are created, and after they are bound, so that late victims are observed."""
 
 _START_SECONDS = 60.0
-"""How long it may take until the crowd runs."""
+"""The longest time in seconds until the running pods run."""
 
 Item = TypeVar("Item")
 
 
 @asynccontextmanager
-async def fill(client: ApiClient, play: Play) -> AsyncIterator[Watch]:
-    """Let the crowd run, and watch it and what comes. Raises StuckError if it does not run in time."""
-    case = play.case
-    watch = Watch(play.label, sum(len(crowd.nodes) for crowd in case.crowds), case.gangs * case.size, time.monotonic)
-    reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=play.selector))
+async def fill(client: ApiClient, case_run: CaseRun) -> AsyncIterator[Watch]:
+    """Create the running pods and wait until they run; yield a watch of all pods, which ends with the body.
+
+    Raise StuckError if they do not run in time.
+    """
+    case = case_run.case
+    watch = Watch(case_run.label, sum(len(pods.nodes) for pods in case.running), case.gangs * case.size, time.monotonic)
+    reflector = Reflector(client, PODS, watch, selection=Selection(NAMESPACE, labels=case_run.selector))
     following = asyncio.create_task(reflector.run())
     try:
         await reflector.listed.wait()
-        await _create_each(client, running_groups(play), running_pods(play))
+        await _create_each(client, running_groups(case_run), running_pods(case_run))
         await _await_running(watch)
         yield watch
     finally:
@@ -40,16 +43,16 @@ async def fill(client: ApiClient, play: Play) -> AsyncIterator[Watch]:
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def bring(client: ApiClient, play: Play, watch: Watch, seconds: float) -> None:
-    """Create what comes, and return when it is bound, or when ``seconds`` are over."""
+async def create_preemptors(client: ApiClient, case_run: CaseRun, watch: Watch, seconds: float) -> None:
+    """Create the preemptors, and wait until all are bound, but at most ``seconds``."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await _create_each(client, coming_groups(play), coming_pods(play))
+            await _create_each(client, preemptor_groups(case_run), preemptor_pods(case_run))
             await watch.all_bound.wait()
 
 
-async def let_settle() -> None:
-    """Wait for schedulers to have heard of what was done, and for what they still do."""
+async def settle() -> None:
+    """Wait until the schedulers have observed all changes and finished their own work."""
     await asyncio.sleep(_SETTLE_SECONDS)
 
 
@@ -58,7 +61,7 @@ async def _await_running(watch: Watch) -> None:
         await asyncio.wait_for(watch.all_run.wait(), _START_SECONDS)
     except TimeoutError:
         raise StuckError(f"what is to run does not run after {_START_SECONDS:.0f} s") from None
-    await let_settle()
+    await settle()
 
 
 async def _create_each(client: ApiClient, groups: Iterable[Made], pods: Iterable[JSON]) -> None:

@@ -1,1 +1,1 @@
-"""The numbers that README and docs quote, against the files in `bench/results/` that they come from."""
+"""Checks the measured numbers in README and docs against the files in `bench/results/` from which they are quoted."""

@@ -1,10 +1,10 @@
-"""Whether every measured number in README and docs is that of a file in `bench/results/` (part of `make lint`).
+"""Check that every measured number in README and docs equals its source in `bench/results/` (part of `make lint`).
 
-    python -m bench.quotes            the exit code is 1 if a number has no source, or another value there
+    python -m bench.quotes            the exit code is 1 if a number has no source, or another value than its source
     python -m bench.quotes --write    writes the values of the sources into the pages (`make numbers`)
 
-How a page names its sources: bench.quotes.pages. Tables between markers, and the plot, are drawn from the newest
-results of bench.throughput (bench.headline) and bench.replay.
+A page names its sources in comments: see bench.quotes.pages. Tables between markers, and the plot, are drawn from the
+newest results of bench.throughput (bench.headline) and bench.replay.
 """
 
 import argparse
@@ -23,7 +23,7 @@ PLOT = Path("docs", "images", "throughput.svg")
 
 
 def check(path: Path, results: Results) -> Page:
-    """What is to be said of a page, its generated tables included."""
+    """Check the numbers and the generated tables of a page. Return the page with its problems and edits."""
     document = path.read_text()
     page = examine(hide_tables(document), results)
     page.document = document
@@ -32,7 +32,7 @@ def check(path: Path, results: Results) -> Page:
 
 
 def hide_tables(document: str) -> str:
-    """The document with the generated tables blanked out, every position still the same."""
+    """Return the document with the generated tables blanked out. All positions remain the same."""
     for begin, end in TABLES:
         first, last = document.find(begin), document.find(end)
         if 0 <= first <= last:
@@ -42,7 +42,7 @@ def hide_tables(document: str) -> str:
 
 
 def check_tables(document: str, results: Results) -> list[Problem]:
-    """Whether each generated table is that of the newest results."""
+    """Return a problem for each generated table that differs from the newest results."""
     problems = []
     for (begin, end), draw in TABLES.items():
         if begin in document:
@@ -56,7 +56,10 @@ def check_tables(document: str, results: Results) -> list[Problem]:
 
 
 def draw_tables(document: str, results: Results) -> str:
-    """The document with the tables of the newest results. Raises QuoteError, and ValueError where an end is missing."""
+    """Return the document with tables of the newest results.
+
+    Raise QuoteError if there is no result, and ValueError if the end of a table is missing.
+    """
     for (begin, end), draw in TABLES.items():
         if begin in document:
             document = comparison.replace_table(document, draw(results), begin, end)
@@ -64,7 +67,7 @@ def draw_tables(document: str, results: Results) -> str:
 
 
 def draw_runs(results: Results) -> str:
-    """Every row of the newest results, a table for each cluster. Raises QuoteError if there is none."""
+    """Return all rows of the newest results, a table for each cluster. Raise QuoteError if there is no result."""
     found = results.read_all(headline.RESULTS)
     return "\n\n".join(
         f"**{headline.name_cluster(each)}**\n\n{comparison.render_table(each['summary'])}" for each in found
@@ -72,17 +75,17 @@ def draw_runs(results: Results) -> str:
 
 
 def draw_ratios(results: Results) -> str:
-    """The ratios of the newest results. Raises QuoteError if there is none."""
+    """Return the table of ratios of the newest results. Raise QuoteError if there is no result."""
     return headline.render_ratios(results.read_all(headline.RESULTS))
 
 
 def draw_targets(results: Results) -> str:
-    """What became of the targets in the newest results. Raises QuoteError if there is none."""
+    """Return the table of targets with the newest results. Raise QuoteError if there is no result."""
     return headline.render_targets(results.read_all(headline.RESULTS))
 
 
 def draw_replay(results: Results) -> str:
-    """Upstream's cases in the newest result of bench.replay; nothing before there is one."""
+    """Return the table of upstream's cases from the newest result of bench.replay; "" if there is no result."""
     try:
         return replay.render_table(results.read("replay"))
     except QuoteError:
@@ -95,11 +98,11 @@ TABLES: dict[tuple[str, str], Callable[[Results], str]] = {
     ("<!-- targets:begin -->", "<!-- targets:end -->"): draw_targets,
     ("<!-- replay:begin -->", "<!-- replay:end -->"): draw_replay,
 }
-"""How each table between markers is drawn."""
+"""By the markers around a table: the function that draws it."""
 
 
 def check_plot(results: Results) -> list[Problem]:
-    """Whether the plot is that of the newest results."""
+    """Return a problem if the plot differs from the newest results."""
     path = ROOT / PLOT
     if path.is_file() and path.read_text() == headline.draw_plot(results.read_all(headline.RESULTS)):
         return []
@@ -107,7 +110,7 @@ def check_plot(results: Results) -> list[Problem]:
 
 
 def write(path: Path, results: Results) -> None:
-    """Bring a page's numbers up to date, and say which have changed: their sentences have to be read again."""
+    """Update a page's numbers and tables. Print the changed numbers, because their sentences have to be read again."""
     page = check(path, results)
     for edit in page.edits:
         if edit.quoted:
@@ -117,7 +120,7 @@ def write(path: Path, results: Results) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check all pages, or write them first; the exit code is 1 if a problem is left."""
+    """Check all pages, with ``--write`` after updating them. Return 1 if a problem is left, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.quotes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,6 @@
-"""The small language in which a page says where in a result a number stands. Pure.
+"""The small language in which a page names the place of a number in a result. Pure.
 
-Python's own syntax, of which a few forms have a meaning:
+The syntax is Python's, with these forms only:
 
 | form | meaning |
 |---|---|
@@ -28,18 +28,19 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 class QuoteError(Exception):
-    """A source that cannot be found or computed; the text says why."""
+    """A source cannot be found or computed. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What names mean: values, and expressions that are computed where they are used; later ones know earlier ones."""
+    """The names that an expression may use."""
 
     values: Mapping[str, Any]
     definitions: Sequence[tuple[str, str]] = ()
+    """Names with an expression, which is computed at each use. An expression may use the names before it."""
 
     def look_up(self, name: str) -> Any:
-        """The value of a name. Raises QuoteError where it has none."""
+        """Return the value of a name. Raise QuoteError if it is not defined."""
         for index in reversed(range(len(self.definitions))):
             if self.definitions[index][0] == name:
                 return evaluate(self.definitions[index][1], Names(self.values, self.definitions[:index]))
@@ -51,7 +52,7 @@ class Names:
 
 
 def evaluate(source: str, names: Names) -> Any:
-    """The value of an expression. Raises QuoteError."""
+    """Return the value of an expression. Raise QuoteError if it cannot be read or computed."""
     try:
         tree = ast.parse(source.strip(), mode="eval")
     except SyntaxError as error:
@@ -63,7 +64,7 @@ def evaluate(source: str, names: Names) -> Any:
 
 
 def evaluate_numbers(source: str, names: Names) -> list[float]:
-    """The numbers that an expression gives, one or several. Raises QuoteError where something else comes out."""
+    """Return the one or more numbers of an expression. Raise QuoteError if its value is anything else."""
     value = evaluate(source, names)
     values = list(value) if isinstance(value, tuple) else [value]
     for each in values:

@@ -1,8 +1,8 @@
-"""The numbers on a Markdown page, and which of them look measured. Pure.
+"""Find the numbers on a Markdown page, and those that look measured. Pure.
 
 A number looks measured if a unit of time, rate, memory, share or ratio follows it (`0.14 ms`, `4 or 17 s`, `94 Jobs/s`,
-`92 %`, `1.7 to 2.1 times`), or if it stands in a table, behind the first column, in a cell of numbers only. Code, link
-targets and comments are no text.
+`92 %`, `1.7 to 2.1 times`), or if it is in a table, after the first column, in a cell with numbers only. Numbers in
+code, link targets and comments are ignored.
 """
 
 import itertools
@@ -31,61 +31,71 @@ _RULE = re.compile(r"[\s|:-]+")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number as it is written, and where."""
+    """A number on a page."""
 
     text: str
+    """The number as it is written."""
+
     start: int
+    """Its position in the document."""
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position after the number."""
         return self.start + len(self.text)
 
     @property
     def decimals(self) -> int:
-        """How many digits stand behind the point."""
+        """The number of digits after the decimal point."""
         return len(self.text.partition(".")[2])
 
     @property
     def value(self) -> float:
-        """The number."""
+        """The number as a float."""
         return float(self.text.replace(",", ""))
 
     def shows(self, value: float) -> bool:
-        """Whether it is the value, rounded to as many digits as are written."""
+        """Return whether the number equals ``value``, rounded to the written digits."""
         rounding: float = 0.5 / 10**self.decimals
         return abs(value - self.value) <= rounding * (1 + 1e-9)
 
     def rewrite(self, value: float) -> str:
-        """The value, written with as many digits."""
+        """Return ``value`` as text, with as many decimals and with the same use of commas."""
         comma = "" if len(self.text.partition(".")[0]) > 3 and "," not in self.text else ","
         return f"{value:{comma}.{self.decimals}f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Numbers that look measured, with their unit, in one line; where they are written so."""
+    """A part of a text that looks measured: one or more numbers with their unit."""
 
     text: str
+    """The text in one line, with single spaces."""
+
     figures: tuple[Figure, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table's body: the words of its first cell, and the numbers of each cell behind it."""
+    """One row of a table's body."""
 
     label: str
+    """The text of the first cell, without Markdown."""
+
     label_figures: tuple[Figure, ...]
+    """The numbers in the first cell."""
+
     cells: tuple[tuple[Figure, ...], ...]
+    """The numbers in each further cell."""
 
 
 def hide(document: str) -> str:
-    """The document without code, link targets and comments; every position is still the same."""
+    """Return the document with code, link targets and comments blanked out. All positions remain the same."""
     return _HIDDEN.sub(_blank, document)
 
 
 def hide_code(document: str) -> str:
-    """The document without code; every position is still the same."""
+    """Return the document with code blanked out. All positions remain the same."""
     return _BLOCKS.sub(_blank, document)
 
 
@@ -94,13 +104,13 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def find_figures(text: str, start: int = 0, end: int | None = None) -> list[Figure]:
-    """All numbers between two positions; versions, dates and parts of words are none."""
+    """Return all numbers between two positions. Versions, dates and parts of words do not count."""
     bound = len(text) if end is None else end
     return [Figure(found.group(), found.start()) for found in _FIGURE.finditer(text, start, bound)]
 
 
 def find_phrases(text: str) -> Iterator[Phrase]:
-    """What looks measured on a page without code and comments: in sentences, and in the cells of tables."""
+    """Yield each phrase that looks measured, in sentences and in cells of tables. ``text`` comes from `hide`."""
     seen: set[int] = set()
     for found in _PHRASE.finditer(text):
         yield (phrase := _make_phrase(text, found.start(), found.end()))
@@ -118,18 +128,18 @@ def _make_phrase(text: str, start: int, end: int) -> Phrase:
 
 
 def find_rows(document: str, text: str, start: int, end: int) -> list[Row]:
-    """The bodies of the tables between two positions; ``text`` is the document with its code hidden."""
+    """Return the rows of the tables between two positions, without heads. ``text`` is the document after `hide`."""
     rows = []
     for heading, cells in _find_cells(text, start, end):
         if not heading:
             label = re.sub(r"[*`]|\]\([^)]*\)|\[", "", document[slice(*cells[0])]).strip()
-            behind = tuple(tuple(find_figures(text, *cell)) for cell in cells[1:])
-            rows.append(Row(label, tuple(find_figures(text, *cells[0])), behind))
+            others = tuple(tuple(find_figures(text, *cell)) for cell in cells[1:])
+            rows.append(Row(label, tuple(find_figures(text, *cells[0])), others))
     return rows
 
 
 def _find_cells(text: str, start: int, end: int) -> Iterator[tuple[bool, list[tuple[int, int]]]]:
-    """Each row of each table: whether it is the heading, and where its cells are."""
+    """Yield for each row of each table whether it is the head, and start and end of its cells."""
     lines = [(found.start(), found.group()) for found in re.finditer(r"^[ ]*\|.*\|[ ]*$", text[:end], re.MULTILINE)]
     for index, (begin, line) in enumerate(lines):
         if begin < start or _RULE.fullmatch(line):

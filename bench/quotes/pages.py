@@ -1,20 +1,21 @@
-"""One Markdown page: which of its numbers have a source, and whether they say what the source says.
+"""Check the numbers of one Markdown page: each that looks measured needs a source, and must equal the source's value.
 
-A source is a comment, which no reader sees, below the paragraph, list or table that it is for:
+A source is a comment below the paragraph, list or table to which it belongs. Browsers do not show it:
 
     Filter answers in 0.14 ms (p50) at 1 node name, in 0.25 ms at 1,000.
     <!-- measured: latency
     plain = rows(pod="plain pod")
     0.14, 0.25 = plain(names=1).p50_ms, plain(names=1000).p50_ms -->
 
-First the result's name, then one statement a line (or between semicolons): names for what is used again, and numbers of
-the text with the expression that they are (bench.quotes.expressions). For a table one line of cells is for all rows; in
-it `row` is the first cell's text, `label` the list of its numbers, and an empty cell is not looked at:
+The comment has the name of the result, and then one statement in each line (or between semicolons). A statement defines
+a name, or gives numbers of the text and the expression that computes them (bench.quotes.expressions). For a table, one
+line of cells applies to all rows; in it `row` is the text of the first cell, `label` the list of its numbers, and a
+column with an empty cell is not checked:
 
     <!-- measured: throughput
     | summary(workload=row, contender="native").p99.median | |  -->
 
-Numbers that look measured and are not (settings, limits, facts) are listed once a page:
+Numbers that look measured but are not (settings, limits, facts) are listed once on each page:
 
     <!-- not measured: 30 s, 5 minutes, 64 -->
 """
@@ -36,40 +37,48 @@ _QUOTE = re.compile(r"([\d., to]*\d)\s*=(?!=)(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and in which line."""
+    """A wrong number or source on a page."""
 
     line: int
+    """Number of the line, from 1."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A number that is to be written otherwise; ``quoted`` is false for its copy in the comment."""
+    """A number to replace."""
 
     figure: Figure
     text: str
+    """The new number as text."""
+
     quoted: bool = True
+    """True for a number in the text, False for its copy in the comment."""
 
 
 @dataclass(slots=True)
 class Page:
-    """What was found on a page. ``edits`` would make every number that has a source say what the source says."""
+    """A page while it is checked, with the findings so far."""
 
     document: str
     problems: list[Problem] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
+    """The replacements with which every number equals its source."""
+
     sourced: set[int] = field(default_factory=set)
+    """Start positions of the numbers that have a source."""
 
     def line(self, position: int) -> int:
-        """The line of a position, from 1."""
+        """Return the number of a position's line, from 1."""
         return self.document.count("\n", 0, position) + 1
 
     def report(self, position: int, text: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.problems.append(Problem(self.line(position), text))
 
     def rewrite(self) -> str:
-        """The document with all edits made."""
+        """Return the document with all edits applied."""
         document = self.document
         for edit in sorted(self.edits, key=lambda edit: edit.figure.start, reverse=True):
             document = document[: edit.figure.start] + edit.text + document[edit.figure.end :]
@@ -78,7 +87,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The text that a source is for: from the last blank line, or the last source, to the comment."""
+    """The text to which a source belongs: from the last blank line, or from the last source, to the comment."""
 
     start: int
     end: int
@@ -86,7 +95,7 @@ class Block:
 
 
 def examine(document: str, results: Results) -> Page:
-    """Everything about a page's numbers."""
+    """Check all numbers of a page. Return the page with its problems and edits."""
     page, text, comments = Page(document), hide(document), hide_code(document)
     last = 0
     for comment in _MEASURED.finditer(comments):
@@ -120,7 +129,7 @@ def _find_unsourced(page: Page, text: str, comments: str) -> None:
 
 
 class _Source:
-    """One comment: its statements, read one after the other."""
+    """Reads one source comment, and adds its findings to the page."""
 
     def __init__(self, page: Page, block: Block, results: Results) -> None:
         self._page, self._block, self._results = page, block, results
@@ -129,7 +138,7 @@ class _Source:
         self._path = ""
 
     def read(self, start: int, end: int) -> None:
-        """The source between two positions. Raises QuoteError where its result cannot be found."""
+        """Read the source between two positions of the document. Raise QuoteError if its result cannot be found."""
         statements = list(_split(self._page.document, start, end))
         if not statements:
             raise QuoteError("a source names the result that it comes from")
@@ -201,7 +210,10 @@ class _Source:
 
 
 def _split(document: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the statements are: ended by a line or a semicolon outside of brackets, blanks around them left off."""
+    """Yield start and end of each statement, without blanks around it.
+
+    A statement ends at a line break or semicolon outside of brackets.
+    """
     depth, begin = 0, start
     for position in range(start, end + 1):
         sign = document[position] if position < end else "\n"

@@ -1,4 +1,4 @@
-"""The files in `bench/results/`, by name and date."""
+"""Find and read the files in `bench/results/` by name and date."""
 
 import json
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ _DATE = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 
 
 class Results:
-    """Finds results: ``latency`` is the newest of that name, ``latency-2026-11-21`` the one of that day."""
+    """The results in one directory. ``latency`` names the newest of that name, ``latency-2026-11-21`` that day's."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read: dict[Path, dict[str, Any]] = {}
 
     def find(self, name: str) -> Path:
-        """The file of a name. Raises QuoteError where there is none."""
+        """Return the path of a result. Raise QuoteError if there is none of this name."""
         found = self._list(name)
         if not found:
             raise QuoteError(f"no result is called {name}")
@@ -29,14 +29,14 @@ class Results:
         return [exact] if exact.is_file() else sorted(self._directory.glob(f"{name}-{_DATE}.json"))
 
     def read_all(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """What the files of these names say, those that are there. Raises QuoteError if there is none."""
+        """Return the results of these names that exist. Raise QuoteError if there is none of them."""
         found = [self.read(name) for name in names if self._list(name)]
         if not found:
             raise QuoteError(f"no result is called {' or '.join(names)}")
         return found
 
     def read(self, name: str) -> dict[str, Any]:
-        """What the file of a name says. Raises QuoteError where there is none, or where it is no JSON object."""
+        """Return the content of a result. Raise QuoteError if there is none, or if it is no JSON object."""
         path = self.find(name)
         if path not in self._read:
             try:

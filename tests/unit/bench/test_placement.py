@@ -78,7 +78,7 @@ def test_a_gang_that_keeps_all_promises_runs_until_it_leaves() -> None:
     here = ground()
     here.bind(gang(3), {"g-0": "a1", "g-1": "a1", "g-2": "a2"})
     assert here.slots(1) == {"a": [6, 3], "b": [6, 1]}
-    assert here.leave(["g"]) == ["g-0", "g-1", "g-2"]
+    assert here.remove(["g"]) == ["g-0", "g-1", "g-2"]
     assert here.slots(1) == {"a": [8, 4], "b": [6, 1]}
 
 
@@ -98,7 +98,7 @@ def test_the_referee_sees_every_broken_promise(wish: Wish, nodes: Mapping[str, s
 def test_other_pods_take_room_and_leave_too() -> None:
     here = ground(Filler("f", 7, "a1"))
     assert here.slots(2) == {"a": [2], "b": [3]}
-    here.leave(["f"])
+    here.remove(["f"])
     assert here.slots(2) == {"a": [4, 2], "b": [3]}
 
 

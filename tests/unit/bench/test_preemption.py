@@ -7,9 +7,9 @@ import pytest
 
 from bench.comparison import Run
 from bench.load.objects import GANG, RUN
-from bench.preemption.cases import CASES, QUICK, WARM_UP, Case, Crowd
+from bench.preemption.cases import CASES, QUICK, WARM_UP, Case, RunningPods
 from bench.preemption.figures import Figures, compute_figures, find_defects, render_table, summarize
-from bench.preemption.objects import Play, coming_groups, coming_pods, running_groups, running_pods
+from bench.preemption.objects import CaseRun, preemptor_groups, preemptor_pods, running_groups, running_pods
 from bench.preemption.watch import Life, Watch
 from serried.api.resources import parse_cpu
 from serried.kube.reflector import Deleted, Event, Upserted
@@ -17,16 +17,18 @@ from serried.kube.wire import JSON
 from tests.support.builders import RACK
 
 ALL = (*CASES, *QUICK, WARM_UP)
-PAIR = Case("a pair", (Crowd((0, 1), "1", size=2), Crowd((2,), "2")), gangs=1, size=2, cpu="4", least=2, key=RACK)
-PLAY = Play(PAIR, "r0", "serried")
+PAIR = Case(
+    "a pair", (RunningPods((0, 1), "1", size=2), RunningPods((2,), "2")), gangs=1, size=2, cpu="4", least=2, key=RACK
+)
+CASE_RUN = CaseRun(PAIR, "r0", "serried")
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_what_runs_fits_and_what_comes_does_not_without_others_going(case: Case) -> None:
     used: Counter[str] = Counter()
-    for crowd in case.crowds:
-        for node in crowd.hosts:
-            used[node] += parse_cpu(crowd.cpu)
+    for pods in case.running:
+        for node in pods.hosts:
+            used[node] += parse_cpu(pods.cpu)
     assert len(used) == 100
     assert max(used.values()) <= 4000
     assert min(used.values()) + parse_cpu(case.cpu) > 4000
@@ -34,23 +36,23 @@ def test_what_runs_fits_and_what_comes_does_not_without_others_going(case: Case)
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_as_many_have_to_go_as_are_on_the_nodes_with_fewest(case: Case) -> None:
-    each: Counter[str] = Counter(node for crowd in case.crowds for node in crowd.hosts)
+    each: Counter[str] = Counter(node for pods in case.running for node in pods.hosts)
     fewest = sorted(each.values())[: case.gangs * case.size]
     assert sum(fewest) == case.least
 
 
-@pytest.mark.parametrize("case", [case for case in ALL if case.crowds[0].size], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in ALL if case.running[0].size], ids=lambda case: case.name)
 def test_no_two_pods_of_a_group_share_a_node(case: Case) -> None:
-    [crowd] = case.crowds
-    groups = [crowd.nodes[first : first + crowd.size] for first in range(0, len(crowd.nodes), crowd.size)]
-    assert all(len(set(group)) == crowd.size for group in groups)
+    [pods] = case.running
+    groups = [pods.nodes[first : first + pods.size] for first in range(0, len(pods.nodes), pods.size)]
+    assert all(len(set(group)) == pods.size for group in groups)
 
 
 def test_groups_that_run_go_whole_and_are_of_lower_priority() -> None:
-    [(_, group)] = running_groups(PLAY)
+    [(_, group)] = running_groups(CASE_RUN)
     assert group["spec"]["disruptionMode"] == {"all": {}}
     assert group["spec"]["priorityClassName"] == "bench-runs"
-    pods = list(running_pods(PLAY))
+    pods = list(running_pods(CASE_RUN))
     assert [pod["spec"]["nodeName"] for pod in pods] == ["node-00000", "node-00001", "node-00002"]
     assert [pod["spec"].get("schedulingGroup") for pod in pods] == [{"podGroupName": group["metadata"]["name"]}] * 2 + [
         None
@@ -59,16 +61,16 @@ def test_groups_that_run_go_whole_and_are_of_lower_priority() -> None:
 
 
 def test_gangs_that_come_are_of_higher_priority_and_in_a_domain() -> None:
-    [(_, group)] = coming_groups(PLAY)
+    [(_, group)] = preemptor_groups(CASE_RUN)
     assert group["spec"]["priorityClassName"] == "bench-comes"
     assert group["spec"]["schedulingConstraints"] == {"topology": [{"key": RACK}]}
-    assert [pod["spec"]["priorityClassName"] for pod in coming_pods(PLAY)] == ["bench-comes"] * 2
+    assert [pod["spec"]["priorityClassName"] for pod in preemptor_pods(CASE_RUN)] == ["bench-comes"] * 2
 
 
 def test_names_of_pods_and_groups_are_different() -> None:
-    names = [pod["metadata"]["name"] for pod in (*running_pods(PLAY), *coming_pods(PLAY))]
+    names = [pod["metadata"]["name"] for pod in (*running_pods(CASE_RUN), *preemptor_pods(CASE_RUN))]
     assert len(set(names)) == len(names) == 5
-    groups = [group["metadata"]["name"] for _, group in (*running_groups(PLAY), *coming_groups(PLAY))]
+    groups = [group["metadata"]["name"] for _, group in (*running_groups(CASE_RUN), *preemptor_groups(CASE_RUN))]
     assert len(set(groups)) == len(groups) == 2
 
 
@@ -98,8 +100,8 @@ def test_the_watch_notes_each_moment_once() -> None:
     for event in events:
         now[0] += 1.0
         watch(event)
-    assert watch.runners == {"a": Life("r0-runs0/g", running=2.0, ended=3.0)}
-    assert watch.comers == {"b": Life("r0-comes/g", bound=6.0)}
+    assert watch.candidates == {"a": Life("r0-runs0/g", running=2.0, ended=3.0)}
+    assert watch.preemptors == {"b": Life("r0-comes/g", bound=6.0)}
     assert watch.all_run.is_set()
     assert watch.all_bound.is_set()
 
@@ -108,7 +110,7 @@ def test_a_pod_that_goes_without_notice_ends_when_it_is_gone() -> None:
     watch = Watch("r0-comes", running=2, coming=1, clock=lambda: 5.0)
     watch(seen("a", "r0-runs0", phase="Running"))
     watch(Deleted({"metadata": {"uid": "a"}}))
-    assert watch.runners["a"].ended == 5.0
+    assert watch.candidates["a"].ended == 5.0
     assert not watch.all_run.is_set()
 
 
