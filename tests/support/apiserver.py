@@ -1,8 +1,8 @@
-"""A Kubernetes API server in memory, on a real loopback socket, with faults on order.
+"""A fake Kubernetes API server in memory, on a real loopback socket, with faults on demand.
 
-It has what Serried uses of the real one, with the same refusals: generic objects with resourceVersions, selectors,
-paging, watches with bookmarks and streaming lists, the status, binding and eviction subresources, finalizers. It has no
-admission, no validation, no garbage collection and no graceful deletion of pods.
+The server has the features that Serried uses, with the same errors: generic objects with resourceVersions, selectors,
+paging, watches with bookmarks and streaming lists, the status, binding and eviction subresources, finalizers. There is
+no admission, no validation, no garbage collection and no graceful deletion of pods.
 
     async with FakeApiServer() as server, server.client() as client:
         server.add(PODS, {"metadata": {"name": "a", "namespace": "default"}})
@@ -67,20 +67,20 @@ SERVED = (
     *(BUDGETS, TOPOLOGY_LEVELS),
     *(pod_groups(FALLBACK_GROUP, "v1beta1"), workloads(FALLBACK_GROUP, "v1beta1")),
 )
-"""A stock cluster with Serried's CRDs."""
+"""The resources of a stock cluster with Serried's CRDs."""
 
 NATIVE_SERVED = (pod_groups("scheduling.k8s.io", "v1beta1"), workloads("scheduling.k8s.io", "v1beta1"))
-"""What the native level adds: ``FakeApiServer(served=SERVED + NATIVE_SERVED)``."""
+"""The resources that the native API level adds: ``FakeApiServer(served=SERVED + NATIVE_SERVED)``."""
 
 _PATIENT = RetryPolicy(attempts=4, backoff=Backoff(first=0.01, cap=0.05))
 
 
 class FakeApiServer:
-    """An async context manager. Set up and look at it directly, talk to it by HTTP at ``url``.
+    """The server, as an async context manager. Tests call its methods directly; clients send HTTP to ``url``.
 
-    ``requests`` are all requests so far. ``served`` may be changed at any time: the rest is 404. ``listed_only`` is
-    in discovery but answers 404. ``streaming`` False refuses streaming lists as an older server does. A ``token``
-    that is not "" must be presented by clients.
+    ``requests`` are all requests so far. ``served`` are the served resources, and may be changed at any time; others
+    get 404. Resources in ``listed_only`` are in discovery, but get 404. With ``streaming`` False the server rejects
+    streaming lists, as older servers do. If ``token`` is not "", clients must send it.
     """
 
     def __init__(self, served: tuple[Resource, ...] = SERVED) -> None:
@@ -88,12 +88,12 @@ class FakeApiServer:
         self.served = set(served)
         self.listed_only: set[Resource] = set()
         self.schemas: dict[str, Kinds] = dict(KINDS)
-        """What the versions of the native group look like; a version that is not here publishes no schema."""
+        """By version of the native API group: its OpenAPI schema. Other versions publish no schema."""
 
         self.streaming = True
         self.token = ""
         self.denied: set[tuple[str, str]] = set()
-        """The verbs and plurals that a review of rights denies."""
+        """The verbs and plural resources that a SelfSubjectAccessReview denies."""
 
         self.requests: list[Request] = []
         self.watches: set[Watch] = set()
@@ -124,39 +124,39 @@ class FakeApiServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    # ------------------------------------------------------------ set up, look
+    # ------------------------------------------------------- set up and inspect
 
     def client(self, retry: RetryPolicy = _PATIENT, timeout: float = 10.0) -> ApiClient:
-        """A client of this server, which presents its token."""
+        """Return a client of this server, which sends its token."""
         credentials = Credentials(self.url, read_token=lambda: self.token)
         return ApiClient(credentials, component="test", retry=retry, timeout=timeout)
 
     def add(self, resource: Resource, obj: Mapping[str, Any]) -> JSON:
-        """Create an object as it is, status and uid included."""
+        """Create an object with all given fields, including status and uid."""
         return self.storage.create(resource, obj, (obj.get("metadata") or {}).get("namespace", "default"))
 
     def change(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> JSON:
-        """Merge ``patch`` into an object, status included."""
+        """Apply a merge patch to an object, including its status."""
         return self.storage.update(resource, (namespace, name), lambda obj: merge(obj, patch))
 
     def remove(self, resource: Resource, namespace: str, name: str) -> JSON:
-        """Delete an object, as a client would."""
+        """Delete an object. One with finalizers remains, as after a client's request."""
         return self.storage.delete(resource, (namespace, name), {})
 
     def look(self, resource: Resource, namespace: str, name: str) -> JSON | None:
-        """The object as it is now."""
+        """Return the object as it is now; None if it does not exist."""
         return self.storage.objects(resource).get((namespace, name))
 
     def all(self, resource: Resource) -> list[JSON]:
-        """All objects of a resource, by namespace and name."""
+        """Return all objects of a resource, sorted by namespace and name."""
         return [obj for _, obj in sorted(self.storage.objects(resource).items())]
 
     def seen(self, when: When) -> list[Request]:
-        """The requests so far that match."""
+        """Return the matching requests so far."""
         return [request for request in self.requests if when(request)]
 
     async def watched(self, resource: Resource) -> None:
-        """Return as soon as somebody watches the resource."""
+        """Wait until a client watches the resource."""
         while not self._watches_of(resource):
             self._watch_begun.clear()
             await self._watch_begun.wait()
@@ -180,31 +180,31 @@ class FakeApiServer:
         )
 
     def hang_up(self, when: When, times: int = 1) -> Fault:
-        """Close the connections of the next matching requests before anything is done."""
+        """Close the connections of the next matching requests, without carrying them out."""
         return self._order(Fault(Mishap.HANG_UP, when, times))
 
     def lose_answer(self, when: When, times: int = 1) -> Fault:
-        """Do what the next matching requests ask, then close their connections."""
+        """Carry out the next matching requests, but close their connections instead of answering."""
         return self._order(Fault(Mishap.LOSE_ANSWER, when, times))
 
     def garble(self, when: When, times: int = 1, *, status: int = 200, page: str = "<html>a proxy</html>") -> Fault:
-        """Do what the next matching requests ask, then answer them with a page that no API server writes."""
+        """Carry out the next matching requests, but answer with a page that no API server sends."""
         return self._order(Fault(Mishap.GARBLE, when, times, status=status, message=page))
 
     def intercept(self, when: When, times: int = 1, *, status: int, page: str = "<html>a proxy</html>") -> Fault:
-        """Answer the next matching requests with a page that no API server writes, and do nothing that they ask."""
+        """Answer the next matching requests with a page that no API server sends, without carrying them out."""
         return self._order(Fault(Mishap.INTERCEPT, when, times, status=status, message=page))
 
     def cut_streams(self, after: int, times: int = 1_000_000, *, abruptly: bool = False) -> None:
-        """End the next streaming lists after so many objects."""
+        """End the next streaming lists after ``after`` objects."""
         self._cut = Cut(after, times, abruptly)
 
     def hold(self, when: When, times: int = 1_000_000) -> Gate:
-        """Let the next matching requests wait until the gate is opened."""
+        """Let the next matching requests wait until the returned gate is opened."""
         return self._order(Fault(Mishap.WAIT, when, times)).gate
 
     def recover(self) -> None:
-        """Nothing happens to any request any more."""
+        """Remove all faults."""
         for fault in self._faults:
             fault.left = 0
 
@@ -213,11 +213,11 @@ class FakeApiServer:
         return fault
 
     def compact(self) -> None:
-        """Forget the past: watches from an earlier version, and continue tokens, get 410."""
+        """Compact the history: watches from earlier versions, and continue tokens, get 410."""
         self.storage.compact()
 
     def end_watches(self, resource: Resource | None = None) -> None:
-        """End watches in good order, without a word of explanation."""
+        """End watches normally, without an ERROR event."""
         for watch in self._watches_of(resource):
             watch.end()
 
@@ -227,17 +227,17 @@ class FakeApiServer:
             watch.abort()
 
     def drop_changes(self, resource: Resource, count: int = 1) -> None:
-        """Never show the next changes of a resource to those who watch it now."""
+        """Do not send the next changes of a resource to its present watches."""
         for watch in self._watches_of(resource):
             watch.dropping += count
 
     def inject(self, resource: Resource, line: bytes) -> None:
-        """Send any line to those who watch a resource now."""
+        """Send an arbitrary line to the present watches of a resource."""
         for watch in self._watches_of(resource):
             watch.inject(line)
 
     def bookmark(self, resource: Resource | None = None) -> None:
-        """Send a bookmark at the newest version."""
+        """Send a bookmark with the newest version to the present watches."""
         for watch in self._watches_of(resource):
             watch.mark(self.storage.revision, _kind_of(watch.resource))
 
@@ -295,7 +295,7 @@ class FakeApiServer:
         return (asked["verb"], asked["resource"]) not in self.denied
 
     def _publish(self, request: Request) -> JSON:
-        """The index of schemas, or one of them."""
+        """Return the index of OpenAPI schemas, or one schema."""
         served = {resource.version for resource in self.served if resource.group == GROUP}
         documents = {version: openapi(version, kinds) for version, kinds in self.schemas.items() if version in served}
         places = {f"/openapi/v3/apis/{GROUP}/{version}": version for version in documents}
@@ -403,7 +403,7 @@ class FakeApiServer:
             try:
                 begin_watch(self.storage, watch, request.params.get("resourceVersion", ""))
             except RefusedError as err:
-                # As the real one: the refusal is an event of a watch that is over at once.
+                # As the real API server does: the error is an event, and then the watch ends.
                 watch.say("ERROR", _status(err.failure))
                 watch.end()
         return await self._send(raw, watch, float(request.params.get("timeoutSeconds", 1800)))
@@ -497,7 +497,7 @@ def _check_version(route: Route, before: JSON, after: Mapping[str, Any]) -> None
 
 
 def _confine(before: JSON, after: JSON, subresource: str) -> JSON:
-    """What an update through a path may change: the status subresource only status, the rest all but status."""
+    """Return the object after an update: the status subresource changes only the status, other paths all else."""
     if subresource == "status":
         return before | {"status": after.get("status", {})}
     kept = {"status": before["status"]} if "status" in before else {}

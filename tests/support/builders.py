@@ -1,7 +1,7 @@
 """Fluent builders of cluster objects: ``node("n1").rack("r1").cpu(8)``, ``pod("p1").cpu(1).in_group("g")``.
 
-Every step gives a new builder, so a half-built object can be the start of many. ``raw()`` is the object as the API
-server sends it, ``value()`` what ``serried.api`` makes of it: one source for both.
+Every method returns a new builder, so several objects can be built from one. ``raw()`` returns the object as the API
+server sends it, ``value()`` the same object decoded by ``serried.api``.
 """
 
 from copy import deepcopy
@@ -34,21 +34,21 @@ Value = TypeVar("Value")
 
 
 class Builder:
-    """What all builders share: metadata, and a way to set any field."""
+    """The methods of all builders: for metadata, and for any field."""
 
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
 
     def raw(self) -> Raw:
-        """The JSON object, the caller's own copy."""
+        """Return a copy of the JSON object."""
         return deepcopy(self._raw)
 
     def having(self, value: Any, *path: str) -> Self:
-        """``value`` at ``path``, whatever it was before; parents are made as needed."""
+        """Set the field at ``path``. Missing parents are created."""
         return type(self)(_put(self._raw, path, value))
 
     def joining(self, item: Any, *path: str) -> Self:
-        """``item`` at the end of the list at ``path``."""
+        """Append ``item`` to the list at ``path``, which may be missing."""
         found: Any = self._raw
         for name in path:
             found = found.get(name) or {}
@@ -63,7 +63,7 @@ class Builder:
         return self.having(value, "metadata", "annotations", key)
 
     def uid(self, uid: str) -> Self:
-        """With this UID instead of the one made from kind and name."""
+        """With this UID instead of the default one, which is made from kind and name."""
         return self.having(uid, "metadata", "uid")
 
     def namespace(self, namespace: str) -> Self:
@@ -79,7 +79,7 @@ class Builder:
         return self.having("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp")
 
     def controlled_by(self, kind: str, name: str, uid: str = "") -> Self:
-        """With a controlling owner reference; the UID is the builders' own for that kind and name unless given."""
+        """With a controlling owner reference. The default UID is that of a builder of this kind and name."""
         reference = {"kind": kind, "name": name, "uid": uid or _uid(kind, name), "controller": True}
         return self.joining(reference, "metadata", "ownerReferences")
 
@@ -90,10 +90,10 @@ class Builder:
 
 
 class NodeBuilder(Builder):
-    """A node."""
+    """Builds a node."""
 
     def value(self) -> Node:
-        """As the planner sees it."""
+        """Return the decoded node. Fail if it is malformed."""
         return usable(decode_node(self._raw))
 
     def allocatable(self, resource: str, quantity: str | int) -> Self:
@@ -126,24 +126,24 @@ class NodeBuilder(Builder):
 
 
 class PodBuilder(Builder):
-    """A pod with one container."""
+    """Builds a pod with one container."""
 
     def value(self) -> Pod:
-        """As the planner sees it."""
+        """Return the decoded pod. Fail if it is malformed."""
         return usable(decode_pod(self._raw))
 
     def request(self, resource: str, quantity: str | int) -> Self:
-        """Asking for an amount of any resource."""
+        """With a request of any resource."""
         container = deepcopy(self._raw["spec"]["containers"][0])
         container.setdefault("resources", {}).setdefault("requests", {})[resource] = str(quantity)
         return self.having([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
 
     def cpu(self, quantity: str | int) -> Self:
-        """Asking for CPUs."""
+        """With a CPU request."""
         return self.request("cpu", quantity)
 
     def memory(self, quantity: str | int) -> Self:
-        """Asking for memory."""
+        """With a memory request."""
         return self.request("memory", quantity)
 
     def selecting(self, key: str, value: str) -> Self:
@@ -151,17 +151,17 @@ class PodBuilder(Builder):
         return self.having(value, "spec", "nodeSelector", key)
 
     def affine(self, *terms: Raw) -> Self:
-        """With required node affinity: raw node selector terms, of which one must match."""
+        """With required node affinity by raw node selector terms, of which one must match."""
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         return self.having(list(terms), "spec", "affinity", "nodeAffinity", required, "nodeSelectorTerms")
 
     def tolerating(self, key: str = "", operator: str = "Exists", value: str = "", effect: str = "") -> Self:
-        """With a toleration; without arguments it tolerates everything."""
+        """With a toleration; without arguments, of all taints."""
         toleration = {"key": key, "operator": operator, "value": value, "effect": effect}
         return self.joining(toleration, "spec", "tolerations")
 
     def host_port(self, port: int, address: str = "", protocol: str = "TCP") -> Self:
-        """With a port of its host, on all addresses unless one is given."""
+        """With a host port, on all addresses by default."""
         container = deepcopy(self._raw["spec"]["containers"][0])
         ports = container.setdefault("ports", [])
         ports.append({"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": address})
@@ -173,19 +173,28 @@ class PodBuilder(Builder):
         return self.having(volumes, "spec", "volumes")
 
     def apart(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
-        """With required anti-affinity to pods with these labels, those of its own namespace unless ``fields`` tell."""
+        """With required anti-affinity to pods with these labels, by default in the same namespace.
+
+        ``fields`` are more fields of the term.
+        """
         term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         return self.joining(term, "spec", "affinity", "podAntiAffinity", required)
 
     def beside(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
-        """With required affinity to pods with these labels, those of its own namespace unless ``fields`` tell."""
+        """With required affinity to pods with these labels, by default in the same namespace.
+
+        ``fields`` are more fields of the term.
+        """
         term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         return self.joining(term, "spec", "affinity", "podAffinity", required)
 
     def spread(self, labels: Raw, key: str, **fields: Any) -> Self:
-        """With a constraint that spreads the pods with these labels, maxSkew 1 unless ``fields`` tell."""
+        """With a required topology spread constraint of pods with these labels, by default with maxSkew 1.
+
+        ``fields`` are more fields of the constraint.
+        """
         rule = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, "whenUnsatisfiable": "DoNotSchedule"}
         return self.joining({"maxSkew": 1, **rule, **fields}, "spec", "topologySpreadConstraints")
 
@@ -194,11 +203,11 @@ class PodBuilder(Builder):
         return self.having(priority, "spec", "priority")
 
     def scheduler(self, name: str) -> Self:
-        """For a scheduler other than the default one."""
+        """With a schedulerName."""
         return self.having(name, "spec", "schedulerName")
 
     def gate(self, name: str = HELD_GATE) -> Self:
-        """With a scheduling gate, ours unless named."""
+        """With a scheduling gate, by default Serried's."""
         return self.joining({"name": name}, "spec", "schedulingGates")
 
     def on(self, node_name: str) -> Self:
@@ -210,28 +219,28 @@ class PodBuilder(Builder):
         return self.having(node_name, "status", "nominatedNodeName")
 
     def tried(self, reason: str = "Unschedulable", message: str = "") -> Self:
-        """With the condition that kube-scheduler writes when it has tried a pod in vain."""
+        """With the condition PodScheduled False, which kube-scheduler writes after a failed attempt."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         return self.having([condition], "status", "conditions")
 
     def phase(self, phase: str) -> Self:
-        """In a phase, as the kubelet writes it."""
+        """With a phase, which the kubelet writes."""
         return self.having(phase, "status", "phase")
 
     def ready(self, status: str = "True") -> Self:
-        """With the condition Ready, as the kubelet writes it."""
+        """With the condition Ready, which the kubelet writes."""
         return self.having([{"type": "Ready", "status": status}], "status", "conditions")
 
     def created(self, at: str) -> Self:
-        """Created at a time, RFC 3339."""
+        """With a creation time (RFC 3339)."""
         return self.having(at, "metadata", "creationTimestamp")
 
     def started(self, at: str) -> Self:
-        """Taken up by the kubelet at a time, RFC 3339."""
+        """With a startTime (RFC 3339), which the kubelet writes."""
         return self.having(at, "status", "startTime")
 
     def grace(self, seconds: int) -> Self:
-        """With so much time to end."""
+        """With a grace period."""
         return self.having(seconds, "spec", "terminationGracePeriodSeconds")
 
     def lifetime(self, seconds: int) -> Self:
@@ -239,16 +248,16 @@ class PodBuilder(Builder):
         return self.having(seconds, "spec", "activeDeadlineSeconds")
 
     def succeeded(self, at: str) -> Self:
-        """Done: its one container has ended at a time, RFC 3339."""
+        """Succeeded, with the end of its container at a time (RFC 3339)."""
         state = {"terminated": {"exitCode": 0, "finishedAt": at}}
         return self.phase("Succeeded").having([{"name": "main", "state": state}], "status", "containerStatuses")
 
     def refused(self, reason: str) -> Self:
-        """Turned away by the kubelet of its node."""
+        """Failed, because the kubelet rejected it with this reason."""
         return self.phase("Failed").having(reason, "status", "reason")
 
     def disrupted(self, reason: str = PREEMPTED, status: str = "True", at: str = "", message: str = "") -> Self:
-        """With the condition that whoever ends the pod writes first, at a time, RFC 3339."""
+        """With the condition DisruptionTarget, written before an eviction, at a time (RFC 3339)."""
         condition = {"type": "DisruptionTarget", "status": status, "reason": reason, "lastTransitionTime": at}
         condition["message"] = message
         return self.joining(condition, "status", "conditions")
@@ -258,7 +267,7 @@ class PodBuilder(Builder):
         return self.having(group, "spec", "schedulingGroup", "podGroupName")
 
     def labelled_group(self, group: str) -> Self:
-        """Member of a PodGroup by our label."""
+        """Member of a PodGroup by Serried's label."""
         return self.label(POD_GROUP_LABEL, group)
 
     def in_compatible_group(self, group: str) -> Self:
@@ -270,19 +279,19 @@ class PodBuilder(Builder):
         return self.annotation(COMPLETION_INDEX, str(index))
 
     def in_workload(self, name: str, group: str, replica: str = "") -> Self:
-        """A member of a part of a Workload (v1alpha1), of one replica of it if named."""
+        """Member of a PodGroup inside a Workload (v1alpha1), of one replica if given."""
         reference = {"name": name, "podGroup": group} | ({"podGroupReplicaKey": replica} if replica else {})
         return self.having(reference, "spec", "workloadRef")
 
     def of_job_set(self, name: str, replicated_job: str, index: int = 0, job: int = 0) -> Self:
-        """A pod of a Job of a replicated Job of a JobSet, with the labels that tell so."""
+        """Pod of a JobSet's Job, with the labels of the JobSet's controller."""
         names = PARENTS["JobSet"].labels
         labels = {names.name: name, names.uid: _uid("JobSet", name), names.stage: replicated_job, names.job: str(job)}
         made = self.of_job(f"{name}-{replicated_job}-{job}", index)
         return made.having({**made.raw()["metadata"]["labels"], **labels}, "metadata", "labels")
 
     def of_replica(self, name: str, replica: int, worker: int = 0) -> Self:
-        """A pod of one replica of a LeaderWorkerSet; worker 0 is the leader."""
+        """Pod of one replica of a LeaderWorkerSet. Worker 0 is the leader."""
         names = PARENTS["LeaderWorkerSet"].labels
         owner = self.controlled_by("StatefulSet", f"{name}-{replica}" if worker else name)
         return owner.having(
@@ -290,27 +299,27 @@ class PodBuilder(Builder):
         )
 
     def of_job(self, name: str, index: int, uid: str = "") -> Self:
-        """A pod of an Indexed Job, with the label that the API server puts into the Job's template."""
+        """Pod of an Indexed Job, with the label that the API server adds to the Job's template."""
         return self.controlled_by("Job", name, uid).label("batch.kubernetes.io/job-name", name).index(index)
 
 
 class PodGroupBuilder(Builder):
-    """A PodGroup, basic unless it becomes a gang."""
+    """Builds a PodGroup, with policy basic unless `gang` is called."""
 
     def value(self) -> PodGroup:
-        """As Serried sees it."""
+        """Return the decoded PodGroup. Fail if it is malformed."""
         return usable(decode_pod_group(self._raw))
 
     def gang(self, min_count: int) -> Self:
-        """All or nothing, with a quorum."""
+        """With policy gang."""
         return self.having({"gang": {"minCount": min_count}}, "spec", "schedulingPolicy")
 
     def topology(self, key: str = RACK) -> Self:
-        """Confined to one domain of ``key``."""
+        """With a required topology key."""
         return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
 
     def preferring(self, *levels: Level) -> Self:
-        """With one domain of each of these levels preferred, the narrowest first (fallback level only)."""
+        """With preferred topology levels, the narrowest first (fallback API level only)."""
         return self.having(write_levels(levels), "spec", "schedulingConstraints", "preferredTopology")
 
     def priority(self, priority: int) -> Self:
@@ -327,7 +336,7 @@ class PodGroupBuilder(Builder):
         return self.of("tree", "leaf").having(parent, "spec", "parentCompositePodGroupName")
 
     def replica(self, replica: int) -> Self:
-        """For one replica of its Workload's parent."""
+        """With the label of one replica of a LeaderWorkerSet."""
         return self.label(REPLICA, str(replica))
 
     def disruption(self, mode: Disruption) -> Self:
@@ -339,7 +348,7 @@ class PodGroupBuilder(Builder):
         return self.joining(name, "metadata", "finalizers")
 
     def preempted(self, at: str) -> Self:
-        """With a condition that says since when it is preempted as a whole, RFC 3339."""
+        """With the condition DisruptionTarget: the whole group is preempted since a time (RFC 3339)."""
         said = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "lastTransitionTime": at}
         return self.joining(said, "status", "conditions")
 
@@ -349,107 +358,107 @@ class PodGroupBuilder(Builder):
         return self.joining(condition, "status", "conditions")
 
     def ready(self, reason: str, count: str) -> Self:
-        """With the condition Ready, of a gang that does not run."""
+        """With the condition Ready False."""
         said = {"type": READY, "status": "False", "reason": reason, "message": count}
         return self.joining(said, "status", "conditions")
 
 
 class CompatibleGroupBuilder(Builder):
-    """A PodGroup of scheduler-plugins, without minMember unless it gets one."""
+    """Builds a PodGroup of scheduler-plugins, without minMember unless `gang` is called."""
 
     def value(self) -> PodGroup:
-        """As Serried sees it."""
+        """Return the decoded PodGroup. Fail if it is malformed."""
         return usable(decode_compatible_group(self._raw))
 
     def gang(self, min_member: int) -> Self:
-        """All or nothing, with a quorum."""
+        """With minMember."""
         return self.having(min_member, "spec", "minMember")
 
     def topology(self, key: str = RACK) -> Self:
-        """Confined to one domain of ``key``."""
+        """With Serried's annotation for a required topology key."""
         return self.annotation(REQUIRED_TOPOLOGY, key)
 
     def timeout(self, seconds: int) -> Self:
-        """Waiting so long at most."""
+        """With scheduleTimeoutSeconds."""
         return self.having(seconds, "spec", "scheduleTimeoutSeconds")
 
     def phase(self, phase: str) -> Self:
-        """In a phase, as scheduler-plugins' own controller writes it."""
+        """With a phase, which the controller of scheduler-plugins writes."""
         return self.having(phase, "status", "phase")
 
 
 class WorkloadBuilder(Builder):
-    """A Workload without templates."""
+    """Builds a Workload, at first without templates."""
 
     def value(self) -> Workload:
-        """As Serried sees it."""
+        """Return the decoded Workload. Fail if it is malformed."""
         return usable(decode_workload(self._raw))
 
     def for_job(self, name: str) -> Self:
-        """Whose controllerRef is a Job."""
+        """With a controllerRef to a Job."""
         return self.having({"apiGroup": "batch", "kind": "Job", "name": name}, "spec", "controllerRef")
 
     def for_parent(self, kind: str, name: str) -> Self:
-        """Whose controllerRef is a JobSet or a LeaderWorkerSet."""
+        """With a controllerRef to a JobSet or a LeaderWorkerSet."""
         reference = {"apiGroup": PARENTS[kind].group, "kind": kind, "name": name}
         return self.having(reference, "spec", "controllerRef")
 
     def gang_template(self, name: str, min_count: int, topology_key: str = "") -> Self:
-        """With one more PodGroupTemplate, a gang."""
+        """With one more PodGroupTemplate of policy gang."""
         template: Raw = {"name": name, "schedulingPolicy": {"gang": {"minCount": min_count}}}
         if topology_key:
             template["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
         return self.joining(template, "spec", "podGroupTemplates")
 
     def preferring(self, *levels: Level) -> Self:
-        """Whose last template prefers one domain of each of these levels."""
+        """With preferred topology levels in the last template."""
         templates = self.raw()["spec"]["podGroupTemplates"]
         templates[-1].setdefault("schedulingConstraints", {})["preferredTopology"] = write_levels(levels)
         return self.having(templates, "spec", "podGroupTemplates")
 
     def inline_gang(self, name: str, min_count: int) -> Self:
-        """With one more PodGroup of its own, a gang (v1alpha1)."""
+        """With one more PodGroup of policy gang inside the Workload (v1alpha1)."""
         return self.joining({"name": name, "policy": {"gang": {"minCount": min_count}}}, "spec", "podGroups")
 
     def basic_template(self, name: str) -> Self:
-        """With one more PodGroupTemplate, basic."""
+        """With one more PodGroupTemplate of policy basic."""
         return self.joining({"name": name, "schedulingPolicy": {"basic": {}}}, "spec", "podGroupTemplates")
 
 
 class JobBuilder(Builder):
-    """An Indexed Job of one pod."""
+    """Builds an Indexed Job, by default of one pod."""
 
     def value(self) -> Job:
-        """As Serried sees it."""
+        """Return the decoded Job. Fail if it is malformed."""
         return usable(decode_job(self._raw))
 
     def size(self, parallelism: int, completions: int | None = None) -> Self:
-        """With a parallelism, and the same completions unless given."""
+        """With a parallelism, and by default as many completions."""
         count = parallelism if completions is None else completions
         return self.having(parallelism, "spec", "parallelism").having(count, "spec", "completions")
 
     def not_indexed(self) -> Self:
-        """Without completion indexes."""
+        """With completionMode NonIndexed."""
         return self.having("NonIndexed", "spec", "completionMode")
 
     def scheduler(self, name: str) -> Self:
-        """Whose pods another scheduler than the default one places."""
+        """With a schedulerName in the pod template."""
         return self.having(name, "spec", "template", "spec", "schedulerName")
 
     def topology(self, key: str = RACK) -> Self:
-        """With the annotation that confines it to one domain of ``key``."""
+        """With the annotation for a required topology key."""
         return self.annotation(REQUIRED_TOPOLOGY, key)
 
     def gang_policy(self, policy: str) -> Self:
-        """With the annotation that says whether it is a gang."""
+        """With the annotation about the gang policy."""
         return self.annotation(GANG_POLICY, policy)
 
     def managed_by(self, controller: str) -> Self:
-        """Whose pods this controller makes."""
+        """With managedBy: this controller creates the pods."""
         return self.having(controller, "spec", "managedBy")
 
     def delegated(self, template: str = "", kind: str = "TrainJob", name: str = "t") -> Self:
-        """That this TrainJob or JobSet controls, and that names a template of that one's Workload."""
+        """Controlled by a TrainJob or JobSet, and with the annotation that names a template of its Workload."""
         group = PARENTS["JobSet"].group if kind == "JobSet" else "trainer.kubeflow.org"
         controller = {"apiVersion": f"{group}/v1", "kind": kind, "name": name, "uid": _uid(kind, name)}
         named = self.annotation("scheduling.k8s.io/group-template-name", template)
@@ -460,7 +469,7 @@ class JobBuilder(Builder):
         return self.having(True, "spec", "manualSelector")  # noqa: FBT003  # a JSON value
 
     def template_group(self, group: str) -> Self:
-        """Whose pod template names a PodGroup itself."""
+        """With a PodGroup in the pod template's schedulingGroup."""
         return self.having(group, "spec", "template", "spec", "schedulingGroup", "podGroupName")
 
     def suspended(self) -> Self:
@@ -468,7 +477,7 @@ class JobBuilder(Builder):
         return self.having(True, "spec", "suspend")  # noqa: FBT003  # a JSON value
 
     def started(self, at: str) -> Self:
-        """Begun, or resumed, at a time, RFC 3339."""
+        """With a startTime (RFC 3339): the Job was started or resumed then."""
         return self.having(at, "status", "startTime")
 
     def lifetime(self, seconds: int) -> Self:
@@ -476,15 +485,15 @@ class JobBuilder(Builder):
         return self.having(seconds, "spec", "activeDeadlineSeconds")
 
     def running(self, image: str) -> Self:
-        """Whose pods run an image."""
+        """With an image in the pod template."""
         return self.having([{"name": "main", "image": image}], "spec", "template", "spec", "containers")
 
     def completed(self, indexes: str) -> Self:
-        """With indexes that are done, as ``0,2-4``."""
+        """With completed indexes, like ``0,2-4``."""
         return self.having(indexes, "status", "completedIndexes")
 
     def given_up(self, indexes: str) -> Self:
-        """With indexes that have failed for good (backoffLimitPerIndex)."""
+        """With failed indexes (backoffLimitPerIndex), like ``0,2-4``."""
         return self.having(indexes, "status", "failedIndexes")
 
     def scheduling(self, **said: Any) -> Self:
@@ -497,39 +506,39 @@ class JobBuilder(Builder):
 
 
 def node(name: str) -> NodeBuilder:
-    """A node of 32 CPU, 256Gi and 110 pods."""
+    """Build a node of 32 CPUs, 256Gi and 110 pods."""
     allocatable = {"cpu": "32", "memory": "256Gi", "pods": "110"}
     return NodeBuilder({"metadata": {"name": name, "uid": _uid("Node", name)}, "status": {"allocatable": allocatable}})
 
 
 def pod(name: str) -> PodBuilder:
-    """A pending pod of one container that asks for nothing."""
+    """Build a pending pod of one container without requests."""
     return PodBuilder({**describe("Pod", name), "spec": {"containers": [{"name": "main"}]}})
 
 
 def pod_group(name: str) -> PodGroupBuilder:
-    """A basic PodGroup."""
+    """Build a PodGroup of policy basic."""
     return PodGroupBuilder({**describe("PodGroup", name), "spec": {"schedulingPolicy": {"basic": {}}}})
 
 
 def compatible_group(name: str) -> CompatibleGroupBuilder:
-    """A PodGroup of scheduler-plugins."""
+    """Build a PodGroup of scheduler-plugins."""
     return CompatibleGroupBuilder({**describe("PodGroup", name), "spec": {}}).uid(f"compatible-{name}")
 
 
 def workload(name: str) -> WorkloadBuilder:
-    """A Workload without templates."""
+    """Build a Workload without templates."""
     return WorkloadBuilder(describe("Workload", name))
 
 
 def job(name: str) -> JobBuilder:
-    """An Indexed Job of one pod."""
+    """Build an Indexed Job of one pod."""
     spec = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": {"spec": {}}}
     return JobBuilder({**describe("Job", name), "spec": spec})
 
 
 def describe(kind: str, name: str) -> Raw:
-    """The metadata of an object of this kind: in the namespace "default", with a UID made from kind and name."""
+    """Return an object with metadata only: in the namespace "default", with a UID made from kind and name."""
     return {"metadata": {"namespace": "default", "name": name, "uid": _uid(kind, name)}}
 
 
@@ -544,6 +553,6 @@ def _put(raw: Raw, path: tuple[str, ...], value: Any) -> Raw:
 
 
 def usable(value: Value | Malformed) -> Value:
-    """What was decoded; fails for a malformed object."""
+    """Return a decoded object. Fail if it is malformed."""
     assert not isinstance(value, Malformed), value
     return value

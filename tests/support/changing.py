@@ -1,7 +1,8 @@
-"""A small cluster, a gang that waits in it, and one random change after the other.
+"""A small random cluster with a waiting gang, and random changes of it, one after the other.
 
-A world holds what the API server has, so that another process can be told all of it anew. What may change belongs to a
-theme, the rule about which the story is: a change draws one object again, or drops it.
+A World has all objects of the API server, so that a new Store can be filled with them (`tell_all`). A theme is the
+scheduling rule under test, and determines which objects may change. A change replaces one object by a random one, or
+deletes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +41,7 @@ _KINDS = (
 
 
 class Theme(StrEnum):
-    """What keeps the gang from nodes, beside room."""
+    """The scheduling rule that rejects nodes for the gang, in addition to resources."""
 
     PLAIN = "room, taints and labels"
     INTERPOD = "affinity, anti-affinity and spread"
@@ -51,31 +52,31 @@ class Theme(StrEnum):
 
 
 class Change(NamedTuple):
-    """What has happened to an object."""
+    """One change of an object."""
 
     verb: str
     kind: str
     name: str
 
     gone: str = ""
-    """The UID of the pod that went, "" for none: another one of its name may have come."""
+    """UID of the pod that was deleted, "" for none. A new pod of the same name may exist."""
 
     @property
     def sort(self) -> str:
-        """Which sort of change it is: ``put node``, ``drop claim`` and so on."""
+        """The kind of change: ``put node``, ``drop claim`` and so on."""
         return f"{self.verb} {self.kind}"
 
 
 class NamespaceBuilder(Builder):
-    """A namespace."""
+    """Builds a Namespace."""
 
     def value(self) -> Namespace:
-        """As Serried sees it."""
+        """Return the decoded Namespace. Fail if it is malformed."""
         return usable(decode_namespace(self._raw))
 
 
 class World:
-    """All objects by kind and name. Equal sources of chance make the same world, and the same changes."""
+    """All objects by kind and name. The same random source gives the same objects and the same changes."""
 
     def __init__(self, random: Random, theme: Theme) -> None:
         self.random = random
@@ -91,7 +92,7 @@ class World:
                     self.objects[kind, name] = self._draw(kind, name)
 
     def change(self) -> Change:
-        """Draw one object again, or drop it; what has happened."""
+        """Replace or delete one random object, and return the change."""
         kind = self.random.choice(self._list_kinds())
         name = self.random.choice(_NAMES[kind])
         found = self.objects.pop((kind, name), None)
@@ -103,7 +104,7 @@ class World:
         return Change("put", kind, name, before if before != _uid_of(again) else "")
 
     def tell(self, store: Store, change: Change) -> None:
-        """Tell a Store of a change, as the watches do."""
+        """Apply a change to a Store, as the watches do."""
         if change.gone:
             store.drop_pod(change.gone)
         if change.verb == "put":
@@ -115,7 +116,7 @@ class World:
             store.drop_object(kind, Key("default", change.name) if kind in _NAMESPACED else _full_name(change))
 
     def tell_all(self, store: Store) -> None:
-        """Tell a Store that knows nothing of all that there is."""
+        """Fill an empty Store with all objects."""
         for kind in _KINDS:
             store.note_state(kind, KindState.KNOWN)
         for found in self.objects.values():
@@ -186,7 +187,7 @@ class World:
         Theme.FEATURES: _want_features,
     }
 
-    # --- what there is beside it ------------------------------------------------------------------------------------
+    # --- the other objects ------------------------------------------------------------------------------------------
 
     def _list_kinds(self) -> tuple[str, ...]:
         return ("node", "pod", *_THEMES[self.theme])
@@ -195,7 +196,7 @@ class World:
         return self._DRAWS[kind](self, name)
 
     def _node(self, name: str) -> NodeBuilder:
-        # Where the story is about a rule, room hardly ever decides.
+        # For themes about rules, most nodes have enough room, so that the rule decides.
         cpus = [1, 2, 3] if self.theme in {Theme.PLAIN, Theme.INTERPOD} else [1, 8, 8, 8]
         made = node(name).cpu(self.random.choice(cpus)).pods(self.random.choice([2, 4, 8])).label(HOSTNAME, name)
         made = made.rack(self.random.choice(["r1", "r2"])) if self._chance(0.85) else made
@@ -210,7 +211,7 @@ class World:
         return made
 
     def _pod(self, name: str) -> PodBuilder:
-        """A pod that runs, of priority too high to be evicted."""
+        """Return a running pod, with a priority too high for an eviction."""
         made = (
             pod(name)
             .uid(f"pod-{name}-{next(self._uids)}")
@@ -224,7 +225,7 @@ class World:
         if self.theme is Theme.PLAIN and self._chance(0.5):
             made = made.host_port(self.random.choice([8080, 8081]))
         if self.theme is Theme.INTERPOD and self._chance(0.5):
-            # The same rules as members have: it may be of another gang of their kind.
+            # The pod has the same kinds of rules as the gang's members.
             rule = self.random.choice([made.apart, made.apart, made.spread, made.beside])
             made = rule({"app": self.random.choice("ab")}, self.random.choice(_KEYS))
         if self.theme is Theme.VOLUMES and self._chance(0.5):
@@ -236,7 +237,7 @@ class World:
         return made
 
     def _vary(self, found: PodBuilder) -> PodBuilder:
-        """What can become of a pod that runs: other labels, an end, or another pod of its name elsewhere."""
+        """Return a changed running pod: with another label, ending or ended, or a new pod of the same name."""
         how = self.random.random()
         if how < 0.3:
             return found.label("app", self.random.choice("abc"))
@@ -314,7 +315,7 @@ class World:
         return made
 
     def _list_consumers(self) -> tuple[str, ...]:
-        """Nobody, or a pod that runs."""
+        """Return no pod, or one running pod."""
         running = [found for found in self.objects.values() if isinstance(found, PodBuilder)]
         return (_uid_of(self.random.choice(running)).removeprefix("pod-"),) if running and self._chance(0.6) else ()
 
@@ -355,7 +356,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 _SHARES = {"volume claim": 0.9, "storage class": 0.8, "device claim": 0.9, "device taint rule": 0.2, "CSI driver": 0.4}
-"""How many of some sorts there are at the beginning, of those that there may be."""
+"""By kind: the share of the possible objects that exist at the start, if it is not 0.7."""
 
 _THEMES: Mapping[Theme, tuple[str, ...]] = {
     Theme.PLAIN: (),
@@ -392,7 +393,7 @@ def _full_name(change: Change) -> str:
 
 
 def put_object(store: Store, builder: Builder) -> None:
-    """Tell a Store of an object of any kind that may change."""
+    """Put an object of any kind into a Store."""
     match builder:
         case NodeBuilder():
             store.put_node(builder.value())

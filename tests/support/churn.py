@@ -1,7 +1,7 @@
-"""A full cluster whose pods are made anew whenever they are ended, and a kube-scheduler that preempts for plain pods.
+"""A full cluster whose owners replace evicted pods, with a simulated kube-scheduler that preempts for plain pods.
 
-Turn by turn: owners make what they lack, the extender works, the scheduler tries every pending pod, victims end. Who
-was ended for whom is read off what was written to the API server, not off what anybody has decided.
+In each turn victims end, owners create missing pods, the extender works, and the scheduler tries every pending pod.
+Victims and preemptors are read from the writes to the API server, and not from the extender's decisions.
 """
 
 from collections import Counter
@@ -23,61 +23,70 @@ NODE_CPU = 4
 
 @dataclass
 class Owner:
-    """Somebody who wants so many pods of one size to run, and makes them anew whenever one is gone."""
+    """An owner of equal pods, which creates a new pod for each one that is gone."""
 
     name: str
     priority: int
-    """That of its pods if they are no gang, else that of the PodGroup."""
+    """Priority of the pods, or of the PodGroup of a gang."""
 
     size: int
+    """Number of pods."""
+
     cpu: int
+    """CPUs of a pod."""
 
     min_count: int = 0
-    """The quorum of its gang; 0 for pods of no gang."""
+    """minCount of the gang; 0 for plain pods."""
 
     mode: Disruption = Disruption.SINGLE
     confined: bool = False
-    """Whether its gang has to be in one rack."""
+    """True if the gang needs one rack."""
 
     anew: bool = False
-    """Whether it gives up the whole gang when a member is lost, and makes a new one under a new name."""
+    """True if the owner deletes the whole gang when a member is lost, and creates one with a new name."""
 
     pod_priority: int | None = None
-    """What its members say of their priority, if not what their PodGroup says."""
+    """Priority of the members if it differs from the PodGroup's."""
 
     pods: list[str] = field(default_factory=list)
+    """Names of the present pods."""
+
     gangs: int = 0
-    """How many gangs it has made so far."""
+    """Number of gangs created so far."""
 
     @property
     def group(self) -> str:
-        """The name of the PodGroup that it has now."""
+        """Name of the present PodGroup."""
         return f"{self.name}-{self.gangs}"
 
 
 @dataclass(frozen=True)
 class Eviction:
-    """A pod was ended for another owner's, in a turn."""
+    """One pod that was evicted for another owner."""
 
     turn: int
     preemptor: str
+    """Name of the preemptor's owner."""
+
     victim: str
+    """Name of the victim's owner."""
+
     pod: str
-    """The name of the victim's pod."""
+    """Name of the evicted pod."""
 
     priorities: tuple[int, int]
-    """Of the preemptor, and of the victim."""
+    """Priorities of the preemptor's and of the victim's owner."""
 
 
 class LongHarness(Harness):
-    """For many turns: the watch shows only what has changed since it showed it last."""
+    """A Harness for many turns: `watch` shows changed pods only."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._shown: dict[Key, Raw] = {}
 
     def watch(self) -> None:
-        """The watch of pods catches up with the API server."""
+        """Show the pods that have changed since the last call to the cache."""
         for key, raw in self.api.pods.items():
             if self._shown.get(key) != raw:
                 self._shown[key] = deepcopy(raw)
@@ -85,17 +94,17 @@ class LongHarness(Harness):
 
 
 class Churn:
-    """The cluster. From ``source`` is drawn how long victims take to end, and which of equal nodes is taken."""
+    """The cluster. The seed determines how long victims take to end, and which of equal nodes is chosen."""
 
     def __init__(self, world: Harness, nodes: int, seed: int) -> None:
         self.world = world
         self.owners: dict[str, Owner] = {}
         self.evictions: list[Eviction] = []
         self.preemptions: Counter[str] = Counter()
-        """How often victims were named for an owner, by its name."""
+        """By owner: the number of plans with victims."""
 
         self.refused: set[str] = set()
-        """The owners whose pods the scheduler takes to no node, whatever is planned."""
+        """Owners whose pods the scheduler never binds."""
 
         self.turn = 0
         self._nodes = [f"n{index}" for index in range(nodes)]
@@ -104,7 +113,7 @@ class Churn:
         self._calls = 0
         self._open: dict[str, BindCall] = {}
         self._home: dict[str, str] = {}
-        """Where the scheduler has sent pods, by name."""
+        """By name of a pod: the node to which the scheduler binds it."""
 
         self._priority_of: dict[str, int] = {}
         self._owner_of: dict[str, str] = {}
@@ -112,19 +121,19 @@ class Churn:
         world.nominate()
         world.add(*(node(name).cpu(NODE_CPU).rack(f"r{index % 2}") for index, name in enumerate(self._nodes)))
 
-    # --- what people do ----------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------
 
     def come(self, owner: Owner) -> None:
-        """Somebody new wants room."""
+        """Add an owner."""
         self.owners[owner.name] = owner
         self._priority_of[owner.name] = owner.priority
 
     def leave(self, name: str) -> None:
-        """Somebody needs nothing any more."""
+        """Remove an owner and delete its pods."""
         self._give_up(self.owners.pop(name))
 
     async def run(self, turns: int, seconds: float = 10.0) -> None:
-        """So many turns, with so much time between them."""
+        """Run some turns, with ``seconds`` between them."""
         for _ in range(turns):
             self.turn += 1
             self._end_victims()
@@ -137,23 +146,23 @@ class Churn:
             await self.world.pass_time(seconds)
             self._note()
 
-    # --- what is seen ------------------------------------------------------------------------------------------
+    # --- observations ------------------------------------------------------------------------------------------
 
     def count_running(self, name: str) -> int:
-        """How many pods of an owner are bound, and do not end."""
+        """Count the pods of an owner that are bound and not being deleted."""
         return sum(self._find(each).bound and not self._find(each).deleting for each in self.owners[name].pods)
 
     def is_served(self, name: str) -> bool:
-        """Whether an owner has what it cannot do without."""
+        """Return whether an owner's quorum runs, or all of its plain pods."""
         owner = self.owners[name]
         return self.count_running(name) >= (owner.min_count or owner.size)
 
     def count_losses(self, name: str) -> int:
-        """How many evictions an owner has had."""
+        """Count the evictions of an owner's pods."""
         return sum(each.victim == name for each in self.evictions)
 
     def list_pods(self) -> list[Pod]:
-        """As the watch has shown them; it is up to date but for the pods that are gone."""
+        """Return the pods in the cache, without those that are deleted in the API server."""
         return [each for each in self.world.store.pods.values() if self.world.pod_key(each.name) in self.world.api.pods]
 
     # --- owners ------------------------------------------------------------------------------------------------
@@ -216,7 +225,7 @@ class Churn:
         await self.world.go()
 
     def _note(self) -> None:
-        """Who was ended for whom since the last time."""
+        """Record the plans and evictions since the last call, from the writes to the API server."""
         calls = self.world.api.calls
         for call in calls[self._calls :]:
             if call.resource == "reservations" and call.verb == "create":
@@ -260,7 +269,10 @@ class Churn:
         self._open[name] = self.world.bind(name, node_name)
 
     def _list_beside(self, pending: Pod) -> list[tuple[str, Pod]]:
-        """Who counts on which node: those that are there, those on their way, and those nominated to it."""
+        """Return each pod that counts on a node, with the node: bound pods, pods being bound, and nominated ones.
+
+        Nominated pods count if their priority is at least that of ``pending``.
+        """
         found = []
         for each in self.list_pods():
             home = each.node or (self._home[each.name] if each.name in self._open else "")
@@ -278,7 +290,7 @@ class Churn:
         return any(each.deleting and each.node == node_name and each.priority < priority for each in self.list_pods())
 
     def _preempt(self, pending: Pod) -> None:
-        """What kube-scheduler does for a pod that it cannot place: victims of lower priority of one node."""
+        """Preempt for a pod that fits nowhere, as kube-scheduler does: evict pods of lower priority from one node."""
         beside = self._list_beside(pending)
         asked = [each for node_name in self._nodes for each in self._find_candidate(pending, node_name, beside)]
         allowed = self.world.service.preempt(pending, asked) if asked else ()
@@ -306,7 +318,7 @@ class Churn:
         owner = self._owner_of[preemptor.name]
         self._note_eviction(owner, victim.name)
         mates = self.owners[self._owner_of[victim.name]].pods
-        self._preemptor_of |= dict.fromkeys(mates, owner)  # if others go with it, they go for the same pod
+        self._preemptor_of |= dict.fromkeys(mates, owner)  # other members that are evicted with it have this preemptor
         raw = PodBuilder(self.world.api.pods[self.world.pod_key(victim.name)]).disrupted().deleting().raw()
         self.world.api.pods[self.world.pod_key(victim.name)] = raw
         self.world.watch()

@@ -4,20 +4,20 @@ import asyncio
 
 
 class Clock:
-    """Monotonic time in seconds that passes only when told to."""
+    """A monotonic clock in seconds, which the test advances."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
 
     def __call__(self) -> float:
-        """The time now."""
+        """Return the time now."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Advance the clock."""
         self.now += seconds
 
     async def rest(self, seconds: float) -> None:
-        """Let so much time pass, and others have their turn. Some always passes, as in a real sleep."""
+        """Advance the clock and yield to the event loop, in place of asyncio.sleep. At least 1 us always passes."""
         self.advance(max(seconds, 1e-6))
         await asyncio.sleep(0)

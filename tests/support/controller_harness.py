@@ -1,4 +1,4 @@
-"""A controller at work on a fake API server: every story waits for what it expects, never for time."""
+"""Run the controller in the test's event loop, on a fake API server. Tests wait for conditions, never for time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,18 +21,18 @@ GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 CREATES_WORKLOAD, CREATES_GROUP = calls("POST", "/workloads"), calls("POST", "/podgroups")
 READS_PODS = calls("GET", "/namespaces/default/pods")
 _PATIENCE_SECONDS = 60.0
-"""What comes later never comes: on a machine with much else to do, seconds are nothing."""
+"""The longest wait in seconds. It is long, because a busy machine may stand still for seconds."""
 
 RELEASE_TIMING = ReleaseTiming(grace_seconds=0.05, pause=Backoff(first=0.02, cap=0.1))
 
 
 def gang(name: str = "train", size: int = 3) -> JobBuilder:
-    """A gang Job of our scheduler."""
+    """Build a gang Job for Serried's scheduler."""
     return job(name).size(size).scheduler("serried")
 
 
 def job_pod(job_name: str, index: int = 0, uid: str = "") -> PodBuilder:
-    """As kube-controller-manager makes it."""
+    """Build a Job's pod, as kube-controller-manager creates it."""
     return pod(f"{job_name}-{index}").of_job(job_name, index, uid)
 
 
@@ -40,7 +40,7 @@ def job_pod(job_name: str, index: int = 0, uid: str = "") -> PodBuilder:
 async def controller_on(
     server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK
 ) -> AsyncIterator[Controller]:
-    """A controller process in this event loop whose caches are filled, killed at the end."""
+    """Run a controller while the body runs; yield it once its caches are filled. It is cancelled at the end."""
     async with starting_on(server, *arguments, level=level) as controller:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await controller.feed.synced.wait()
@@ -49,7 +49,7 @@ async def controller_on(
 
 @asynccontextmanager
 async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = FALLBACK) -> AsyncIterator[Controller]:
-    """A controller process in this event loop from its first moment on."""
+    """Run a controller while the body runs; yield it at once, before its caches are filled."""
     async with server.client() as client:
         controller = Controller(
             controller_settings(["--lease=", *arguments], {}),
@@ -67,14 +67,17 @@ async def starting_on(server: FakeApiServer, *arguments: str, level: ApiLevel = 
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait for a state that has no event; fails after a minute."""
+    """Wait until the condition holds. Fail after a minute."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - a server in memory has no event for each condition
             await asyncio.sleep(0.005)
 
 
 async def settle(controller: Controller, server: FakeApiServer) -> None:
-    """Wait until the controller knows all that is there and has nothing to do: for stories in which nothing happens."""
+    """Wait until the controller has observed all objects and its queue is empty.
+
+    For tests in which the controller must do nothing.
+    """
     probe = server.add(JOBS, job("zz-probe").raw())["metadata"]["name"]
     await until(lambda: any(key.name == probe for key in controller.store.jobs))
     server.remove(JOBS, "default", probe)
@@ -82,10 +85,10 @@ async def settle(controller: Controller, server: FakeApiServer) -> None:
 
 
 def events(server: FakeApiServer, reason: str) -> list[JSON]:
-    """The events with this reason."""
+    """Return the events with this reason."""
     return [event for event in server.all(EVENTS) if event["reason"] == reason]
 
 
 def names(objects: list[JSON]) -> list[str]:
-    """The names of objects."""
+    """Return the names of objects."""
     return [item["metadata"]["name"] for item in objects]

@@ -1,4 +1,4 @@
-"""Builders of DeviceClasses, slices and claims, and what kube-scheduler says of pods that it finds no node for."""
+"""Builders of DeviceClasses, ResourceSlices, ResourceClaims and DeviceTaintRules, and messages of kube-scheduler."""
 
 from typing import Any, Self
 
@@ -21,46 +21,46 @@ DRIVER = "gpu.example.com"
 
 
 def note_devices(store: Store, state: KindState = KindState.KNOWN) -> None:
-    """All DeviceClasses are known, and so much of the other kinds that devices are counted by."""
+    """Mark all kinds of device objects in the Store as listed: DeviceClasses as known, the others as ``state``."""
     store.note_state(DeviceClass, KindState.KNOWN)
     for kind in (ResourceSlice, ResourceClaim, DeviceTaintRule):
         store.note_state(kind, state)
 
 
 class DeviceClassBuilder(Builder):
-    """A DeviceClass that provides the resource of its name alone."""
+    """Builds a DeviceClass, at first without an extendedResourceName."""
 
     def value(self) -> DeviceClass:
-        """As Serried sees it."""
+        """Return the decoded DeviceClass. Fail if it is malformed."""
         return usable(decode_device_class(self._raw))
 
     def providing(self, resource: str) -> Self:
-        """With an extended resource."""
+        """With an extendedResourceName."""
         return self.having(resource, "spec", "extendedResourceName")
 
     def selecting(self, *expressions: str) -> Self:
-        """With selectors."""
+        """With selectors by CEL expressions."""
         return self.having([{"cel": {"expression": text}} for text in expressions], "spec", "selectors")
 
 
 class ResourceSliceBuilder(Builder):
-    """Devices of one node, in a pool of one slice."""
+    """Builds a ResourceSlice: at first devices of one node, in a pool of one slice."""
 
     def value(self) -> ResourceSlice:
-        """As Serried sees it."""
+        """Return the decoded slice. Fail if it is malformed."""
         return usable(decode_resource_slice(self._raw))
 
     def of_many(self, **place: Any) -> Self:
-        """Reached from other nodes: ``allNodes`` or a ``nodeSelector``."""
+        """With devices of several nodes: ``allNodes`` or a ``nodeSelector``."""
         spec = {name: value for name, value in self._raw["spec"].items() if name != "nodeName"}
         return self.having(spec | place, "spec")
 
     def each(self, **fields: Any) -> Self:
-        """All devices with these fields more."""
+        """With more fields in each device."""
         return self.having([{**device, **fields} for device in self._raw["spec"]["devices"]], "spec", "devices")
 
     def attribute(self, name: str, *values: dict[str, Any]) -> Self:
-        """With an attribute; the values go round."""
+        """With an attribute in each device. Devices have the values in turn."""
         devices = [
             {**device, "attributes": {**device.get("attributes", {}), name: values[index % len(values)]}}
             for index, device in enumerate(self._raw["spec"]["devices"])
@@ -68,7 +68,7 @@ class ResourceSliceBuilder(Builder):
         return self.having(devices, "spec", "devices")
 
     def consuming(self, *parts: dict[str, dict[str, Any]]) -> Self:
-        """Each device takes so much of the counters of some sets; the parts go round."""
+        """With consumed counters in each device: by counter set, then by counter. Devices have the parts in turn."""
         devices = [
             {**device, "consumesCounters": _count(parts[index % len(parts)], "counterSet")}
             for index, device in enumerate(self._raw["spec"]["devices"])
@@ -76,14 +76,14 @@ class ResourceSliceBuilder(Builder):
         return self.having(devices, "spec", "devices")
 
     def pool(self, generation: int, slices: int) -> Self:
-        """In a generation of its pool, which has so many slices."""
+        """With a generation of the pool, and the number of the pool's slices."""
         return self.having(generation, "spec", "pool", "generation").having(
             slices, "spec", "pool", "resourceSliceCount"
         )
 
 
 def devices(node: str, count: int, first: int = 0) -> ResourceSliceBuilder:
-    """The devices gpu-0, gpu-1 and so on of a node."""
+    """Build a slice with ``count`` devices of a node: gpu-0, gpu-1 and so on, counted from ``first``."""
     spec = {
         "driver": DRIVER,
         "nodeName": node,
@@ -94,7 +94,7 @@ def devices(node: str, count: int, first: int = 0) -> ResourceSliceBuilder:
 
 
 def counters(node: str, sets: dict[str, dict[str, Any]]) -> ResourceSliceBuilder:
-    """A slice of a node's pool that says what there is of counters, by set; the pool is to have one slice more."""
+    """Build a slice with the shared counters of a node's pool, by counter set. The devices are in a second slice."""
     spec = {
         "driver": DRIVER,
         "nodeName": node,
@@ -112,33 +112,33 @@ def _count(sets: dict[str, dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 
 class DeviceTaintRuleBuilder(Builder):
-    """A DeviceTaintRule with a taint that keeps claims off."""
+    """Builds a DeviceTaintRule."""
 
     def value(self) -> DeviceTaintRule:
-        """As Serried sees it."""
+        """Return the decoded rule. Fail if it is malformed."""
         return usable(decode_device_taint_rule(self._raw))
 
 
 def taint_rule(name: str, **selector: str) -> DeviceTaintRuleBuilder:
-    """A rule for the devices of a selector."""
+    """Build a DeviceTaintRule with the taint NoSchedule, for the devices of a selector."""
     spec = {"deviceSelector": selector, "taint": {"key": "sick", "value": "", "effect": "NoSchedule"}}
     return DeviceTaintRuleBuilder({"metadata": {"name": name, "uid": f"rule-{name}"}, "spec": spec})
 
 
 class ResourceClaimBuilder(Builder):
-    """A claim that holds nothing yet."""
+    """Builds a ResourceClaim, at first without an allocation."""
 
     def value(self) -> ResourceClaim:
-        """As Serried sees it."""
+        """Return the decoded claim. Fail if it is malformed."""
         return usable(decode_resource_claim(self._raw))
 
     def request(self, name: str, **fields: Any) -> Self:
-        """With a request, of the class ``gpu`` if it does not say otherwise."""
+        """With a request, by default of the DeviceClass ``gpu``."""
         exactly = {"deviceClassName": "gpu", **fields}
         return self.joining({"name": name, "exactly": exactly}, "spec", "devices", "requests")
 
     def first_of(self, name: str, *alternatives: dict[str, Any]) -> Self:
-        """With a request for the first of some alternatives that there is."""
+        """With a request of firstAvailable alternatives."""
         listed = [
             {"name": f"{name}-{index}", "deviceClassName": "gpu", **each} for index, each in enumerate(alternatives)
         ]
@@ -149,7 +149,7 @@ class ResourceClaimBuilder(Builder):
         return self.joining(constraint, "spec", "devices", "constraints")
 
     def holding(self, node: str, *names: str, consumers: tuple[str, ...] = ()) -> Self:
-        """With devices of a node, for these pods."""
+        """With allocated devices of a node, reserved for these pods."""
         results = [{"request": "r", "driver": DRIVER, "pool": node, "device": name} for name in names]
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
@@ -157,7 +157,7 @@ class ResourceClaimBuilder(Builder):
         return self.having(allocation, "status", "allocation").having(reserved, "status", "reservedFor")
 
     def sharing(self, node: str, name: str, consumers: tuple[str, ...] = (), **consumed: str) -> Self:
-        """With a share of a device."""
+        """With an allocated share of a device, reserved for these pods. ``consumed`` is its capacity."""
         made = self.holding(node, name, consumers=consumers)
         (result,) = made.raw()["status"]["allocation"]["devices"]["results"]
         share = {"shareID": f"share-{self._raw['metadata']['name']}", "consumedCapacity": consumed}
@@ -165,28 +165,28 @@ class ResourceClaimBuilder(Builder):
 
 
 def claim(name: str, count: int | None = None) -> ResourceClaimBuilder:
-    """A claim of the usual namespace, for so many devices of the class ``gpu`` if there is a number."""
+    """Build a claim in the namespace "default", with a request of ``count`` devices of the class ``gpu`` if given."""
     made = ResourceClaimBuilder({"metadata": {"namespace": "default", "name": name, "uid": f"claim-{name}"}})
     return made.request("r", count=count) if count is not None else made
 
 
 def claiming(*names: str) -> list[dict[str, Any]]:
-    """The field resourceClaims of a pod with these claims."""
+    """Return the field resourceClaims of a pod with these claims."""
     return [{"name": f"c{index}", "resourceClaimName": name} for index, name in enumerate(names)]
 
 
 def device_class(name: str) -> DeviceClassBuilder:
-    """A DeviceClass that names no resource."""
+    """Build a DeviceClass without selectors and extendedResourceName."""
     return DeviceClassBuilder({"metadata": {"name": name, "uid": f"class-{name}"}, "spec": {}})
 
 
 def objection(*reasons: str) -> str:
-    """The text of a try that no node of twelve passed."""
+    """Return kube-scheduler's message after an attempt in which none of twelve nodes passed."""
     return (
         f"0/12 nodes are available: {', '.join(reasons)}. preemption: 0/12 nodes are available: 12 Preemption is not."
     )
 
 
 def offer(*reasons: str) -> str:
-    """The text of a try in which filter was offered a node, and held the pod."""
+    """Return kube-scheduler's message after an attempt in which the extender held the pod on one node."""
     return objection(f"1 {HELD}: job/train (PodGroup g) waits: NoCapacity", *reasons)

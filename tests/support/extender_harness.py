@@ -1,4 +1,7 @@
-"""A small cluster for tests of the extender: real parts, the API server a dictionary, time that is told to pass."""
+"""The extender's core in memory for tests: real parts, a fake API server, and a clock that the test advances.
+
+A test makes a `Harness`, adds objects with `add`, and plays kube-scheduler with `filter` and `bind`.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -59,16 +62,16 @@ from tests.support.steps import finish
 SCHEDULER = "serried"
 GANG = GroupKey("default", "g")
 EPOCH = 1_700_000_000.0
-"""What the wall clock shows when the loop's clock shows 0."""
+"""The wall-clock time, in seconds since 1970, at which the harness's clock is 0."""
 
 DAY = 86_400.0
 
 LEFT_OUT: set[Callable[[Parts], Feature]] = set()
-"""Features that worlds are made without (`tests.unit.extender.conftest`)."""
+"""Features that every new Harness leaves out (set by `tests.unit.extender.conftest`)."""
 
 
 class RecordingMetrics(ExtenderMetrics):
-    """A status sink and metrics that keep what they are told."""
+    """Stands in for metrics and status reports: records the arguments of every call in a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +153,11 @@ class RecordingMetrics(ExtenderMetrics):
 
 
 class Harness:
-    """The extender's core around one Store. The scheduler looks when told to (``look``), tasks run in ``settle``."""
+    """The extender's core around one Store and a fake API server.
+
+    Nothing runs by itself: `look` makes one pass of the group scheduler, `settle` lets tasks run, `go` does both until
+    nothing changes any more, and `pass_time` advances the clock. Call `close` at the end.
+    """
 
     def __init__(
         self,
@@ -208,13 +215,13 @@ class Harness:
         self._background: list[asyncio.Task[Any]] = []
 
     def wall(self) -> float:
-        """The time now, in seconds since 1970."""
+        """Return the time of the wall clock, in seconds since 1970."""
         return EPOCH + self.clock()
 
     # --- what exists -------------------------------------------------------------------------------------------
 
     def add(self, *builders: Builder) -> "Harness":
-        """Nodes, pods, PodGroups and Jobs, seen by the watches at once."""
+        """Create objects, and show them to the cache at once, as a watch would."""
         for builder in builders:
             match builder:
                 case NodeBuilder():
@@ -238,58 +245,58 @@ class Harness:
         return self
 
     def _add_pod(self, builder: PodBuilder) -> None:
-        """Whoever names no scheduler is served by ours: so it is where Serried serves the cluster's own."""
+        """Create a pod. Without a schedulerName it gets Serried's, as where Serried serves the default scheduler."""
         served = builder if "schedulerName" in builder.raw()["spec"] else builder.scheduler(SCHEDULER)
         value = served.value()
         self.api.pods[Key(value.namespace, value.name)] = served.raw()
         self.store.put_pod(value)
 
     def delete(self, name: str) -> None:
-        """A pod is gone, and the watch has said so."""
+        """Delete a pod, and show the deletion to the cache."""
         raw = self.api.pods.pop(Key("default", name), None)
-        # One that was evicted is gone already, and only the watch has not said so.
+        # The fake API server has removed an evicted pod already, but the cache still has it.
         known = (pod.uid for pod in self.store.pods.values() if pod.name == name)
         self.store.drop_pod(raw["metadata"]["uid"] if raw is not None else next(known))
 
     def erase_nomination(self, name: str) -> None:
-        """kube-scheduler has cleared a nomination, and the watch has said so."""
+        """Clear a pod's nomination, as kube-scheduler does, and show that to the cache."""
         self.api.pods[Key("default", name)]["status"] = {}
         self.watch()
 
     def give_up(self, name: str, message: str = "") -> None:
-        """kube-scheduler has tried a pod in vain, and says so in its condition."""
+        """Write the condition of a failed scheduling attempt to a pod, as kube-scheduler does, but only to the API."""
         key = Key("default", name)
         self.api.pods[key] = PodBuilder(self.api.pods[key]).tried(message=message).raw()
 
     def watch(self) -> None:
-        """The watch of pods catches up with the API server."""
+        """Show all pods of the API server to the cache, as the watch would."""
         for raw in self.api.pods.values():
             self.store.put_pod(PodBuilder(deepcopy(raw)).value())
 
     def pod(self, name: str) -> Pod:
-        """A pod as the API server has it: as kube-scheduler would send it."""
+        """Return a pod as the API server has it, and as kube-scheduler would send it."""
         return PodBuilder(deepcopy(self.api.pods[Key("default", name)])).value()
 
     def pod_key(self, name: str) -> Key:
-        """The key of a pod."""
+        """Return the key of a pod."""
         return Key("default", name)
 
     def node_of(self, name: str) -> str:
-        """Where the API server says that a pod is bound, "" for nowhere."""
+        """Return the node to which a pod is bound in the API server; "" if it is not bound."""
         return str(self.api.pods[Key("default", name)]["spec"].get("nodeName", ""))
 
     def annotations(self, name: str) -> dict[str, str]:
-        """The annotations of a pod, as the API server has them."""
+        """Return a pod's annotations in the API server."""
         return dict(self.api.pods[Key("default", name)]["metadata"].get("annotations", {}))
 
     def labels(self, name: str) -> dict[str, str]:
-        """The labels of a pod, as the API server has them."""
+        """Return a pod's labels in the API server."""
         return dict(self.api.pods[Key("default", name)]["metadata"].get("labels", {}))
 
     # --- what happens ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """One pass of the group scheduler, and its tick."""
+        """Make one pass of the group scheduler, with its tick."""
         due = self.group_scheduler.take_dirty() | self.group_scheduler.take_woken()
         due |= finish(self.group_scheduler.tick())
         for key in finish(self.group_scheduler.in_turn(due)):
@@ -298,8 +305,8 @@ class Harness:
         self.core.runner.carry_out()
 
     async def settle(self) -> None:
-        """Let every task run as far as it gets without time passing."""
-        # uvloop does not show whose turn is next; there nobody is asked.
+        """Let every task run as far as it can without time passing."""
+        # asyncio's loop has a list of ready callbacks; uvloop has none, so there all rounds are made.
         ready = read_memory(asyncio.get_running_loop()).get("ready", [None])
         for _ in range(60):
             await asyncio.sleep(0)
@@ -307,7 +314,7 @@ class Harness:
                 return
 
     async def go(self) -> None:
-        """Let group scheduler, tasks and watches work until nothing more happens."""
+        """Let group scheduler, tasks and watch work until nothing changes any more."""
         for _ in range(4):
             settle(self.store)
             self.look()
@@ -315,26 +322,26 @@ class Harness:
             self.watch()
 
     async def pass_time(self, seconds: float) -> None:
-        """Let time pass, and everybody notice."""
+        """Advance the clock, wake all binding cycles, and let everything work."""
         self.clock.advance(seconds)
         for reservation in self.ledger:
             self.cycle(reservation.group).changed.set()
         await self.go()
 
     def nominate(self) -> None:
-        """Start the writer of nominations."""
+        """Start the task that writes nominations."""
         self._background.append(asyncio.create_task(self.nominator.run()))
 
     def filter(self, name: str, *nodes: str) -> Answer:
-        """kube-scheduler asks about a pod; all nodes unless some are named."""
+        """Call filter for a pod, as kube-scheduler does, by default with all nodes."""
         return self.service.filter(self.pod(name), nodes or tuple(self.store.nodes))
 
     def filter_unknown(self, builder: PodBuilder) -> Answer:
-        """kube-scheduler asks about a pod that our watch has not shown yet."""
+        """Call filter for a pod that the cache does not have yet."""
         return self.service.filter(builder.value(), tuple(self.store.nodes) or ("n1",))
 
     def bind(self, name: str, node_name: str = "") -> "BindCall":
-        """kube-scheduler binds a pod, to its planned node unless one is named."""
+        """Start a bind call for a pod, as kube-scheduler does, by default to its planned node."""
         uid = self.pod(name).uid
         slot = self.ledger.slot_of(uid)
         request = BindRequest(Key("default", name), uid, node_name or (slot.node if slot else "n1"))
@@ -343,37 +350,37 @@ class Harness:
         return call
 
     def is_requeued(self, name: str, node: str) -> bool:
-        """Whether a pod was nominated to this node and then no more, which wakes it whatever has rejected it."""
+        """Return whether a pod's nomination to this node was written and cleared once, which requeues the pod."""
         times = self.times_requeued(name, node)
         assert times <= 1
         return times == 1
 
     def times_requeued(self, name: str, node: str) -> int:
-        """How many times that was done."""
+        """Count how often a pod's nomination to this node was written and cleared."""
         said = [call for call in self.api.said("nominate") if call.name == name]
         written = [call.body["status"]["nominatedNodeName"] for call in said]
         assert written == [node, None] * (len(written) // 2)
         return len(written) // 2
 
     def cycle(self, group: GroupKey = GANG) -> BindingCycle:
-        """The group's binding cycle, which must exist."""
+        """Return the group's binding cycle. Fail if it has none."""
         cycle = self.groups.states[group].cycle
         assert cycle is not None
         return cycle
 
     def reasons(self, group: GroupKey = GANG) -> list[Reason]:
-        """What was said of a group."""
+        """Return the reasons that were reported for a group, in order."""
         return [verdict.reason for key, verdict in self.heard.verdicts if key == group]
 
     @property
     def nothing_reserved(self) -> bool:
-        """Whether ledger, occupancy and records are as if there had never been a cycle."""
+        """True if ledger, occupancy and records have no trace of a binding cycle."""
         bound = {pod.uid for pod in self.store.pods.values() if pod.bound}
         claims = read_memory(self.store.occupancy)["claims"]
         return not len(self.ledger) and not self.api.records and claims.keys() == bound
 
     async def close(self) -> None:
-        """End every task."""
+        """Cancel every task."""
         await self.core.tasks.close()
         tasks = [*self._background, *read_memory(self.nominator)["background"]]
         for task in tasks:
@@ -382,7 +389,7 @@ class Harness:
 
 
 class BindCall:
-    """One bind call of kube-scheduler."""
+    """One bind call of kube-scheduler, which runs in a task of its own."""
 
     def __init__(self, service: ExtenderService, request: BindRequest) -> None:
         self.node = request.node
@@ -394,29 +401,29 @@ class BindCall:
 
     @property
     def waiting(self) -> bool:
-        """Whether the call is still held open."""
+        """True while the extender has not answered."""
         return not self.task.done()
 
     @property
     def error(self) -> str:
-        """What it was answered, "" for success."""
+        """The error in the answer, "" for success."""
         return self.task.result()
 
     def hang_up(self) -> None:
-        """kube-scheduler closes the connection."""
+        """Close the connection, as kube-scheduler does after its timeout."""
         self._gone.set()
 
 
 def members(count: int, first: int = 0) -> list[PodBuilder]:
-    """Pods m0, m1, ... of group g, one CPU each."""
+    """Build the pods m0, m1, ... of the PodGroup g, with one CPU each."""
     return [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).in_group("g") for index in range(first, first + count)]
 
 
 def gang(min_count: int) -> PodGroupBuilder:
-    """PodGroup g."""
+    """Build the PodGroup g."""
     return pod_group("g").gang(min_count)
 
 
 def small_nodes(count: int, cpus: int = 2) -> list[NodeBuilder]:
-    """Nodes n1, n2, ... with so many CPUs."""
+    """Build the nodes n1, n2, ... with ``cpus`` CPUs."""
     return [node(f"n{index}").cpu(cpus) for index in range(1, count + 1)]

@@ -1,7 +1,8 @@
-"""An API client over dictionaries: what the extender's parts use of ApiClient, without a socket, with faults on order.
+"""A fake ApiClient over dictionaries: the calls that the extender uses, without a socket, with faults on demand.
 
-It does what a real client of `FakeApiServer` does, call by call (``tests/contract/test_api_calls.py``), for Pods and
-Reservations. It has no watch, and of other objects it only notes the conditions that are applied.
+For Pods and Reservations, each call behaves as with a real client of `FakeApiServer`
+(``tests/contract/test_api_calls.py``). There is no watch, and of other objects only the applied conditions are
+recorded.
 """
 
 import asyncio
@@ -27,32 +28,31 @@ _GANG = GroupKey("default", "g")
 
 
 def error(status: int, reason: str = "") -> ApiError:
-    """A refusal of the API server; status 0 is no answer."""
+    """Return the error of a rejected call; status 0 means that there was no answer."""
     failure = Failure(status, reason or ("NotFound" if status == 404 else ""), "said the server")
     return api_error("CALL /path", failure) if status else Unavailable("CALL /path", failure)
 
 
 def budget_refusal() -> ApiError:
-    """A disruption budget says no."""
+    """Return the error of an eviction that a PodDisruptionBudget forbids."""
     return api_error("CALL /path", Failure(429, "TooManyRequests", "said the budget", causes=BUDGET))
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the API. ``body`` is what was sent, {} for reads."""
+    """One recorded call of the API."""
 
     verb: str
     resource: str
     name: str
     body: Mapping[str, Any]
+    """The sent body, {} for reads."""
 
 
 class FakeApi:
-    """The objects are in ``pods`` and ``records``, as the API server has them; tests may change them at any time.
+    """A fake API server. Its objects are in ``pods`` and ``records``; tests may change them at any time.
 
-    ``fail`` makes the next calls of a verb end with these errors, ``refuse`` all those for one object, ``lose`` makes
-    the next one happen but end with an error, ``hold`` keeps calls of a verb waiting until ``let_go``. ``before_bind``
-    is called before a Binding is done, ``before_write`` before a record.
+    ``before_bind`` is called before a Binding is carried out, ``before_write`` before a record is written.
     """
 
     def __init__(self) -> None:
@@ -62,20 +62,22 @@ class FakeApi:
         self.conditions: list[Raw] = []
 
         self.ready: list[Raw] = []
-        """The conditions Ready among those that were applied; ``conditions`` has the others."""
+        """The applied conditions of type Ready; ``conditions`` has all others."""
 
         self.owners: dict[str, dict[Key, Raw]] = defaultdict(dict)
+        """Objects of other kinds, such as Jobs, JobSets and Events, by the plural of their kind."""
+
         self.api_groups: set[str] = set()
-        """Jobs and parents, by the plural of their kind."""
+        """The API groups that discovery lists."""
 
         self.graceful: set[Key] = set()
-        """Pods that do not go at once when they are evicted or deleted."""
+        """Pods that get a deletionTimestamp when they are evicted or deleted; others are removed at once."""
 
         self.guarded: set[Key] = set()
-        """Pods that a disruption budget keeps."""
+        """Pods whose eviction a PodDisruptionBudget forbids."""
 
         self.budgets: dict[Key, Raw] = {}
-        """The PodDisruptionBudgets, as they are listed."""
+        """The PodDisruptionBudgets."""
 
         self.before_bind: Callable[[Key], None] = lambda _: None
         self.before_write: Callable[[Mapping[str, Any]], None] = lambda _: None
@@ -85,50 +87,50 @@ class FakeApi:
         self._version = 0
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> ApiClient:
-        """What the parts of the extender take for a client; fenced, as `ApiClient.fenced` is."""
+        """Return a client for the extender, which writes only while ``may_write`` (as `ApiClient.fenced`)."""
         return cast("ApiClient", _Fenced(self, may_write))
 
-    # --- faults, and what was called ---------------------------------------------------------------------------
+    # --- faults and recorded calls -----------------------------------------------------------------------------
 
     def fail(self, verb: str, *errors: Exception) -> None:
-        """The next calls of ``verb`` do nothing and raise these."""
+        """Let the next calls of ``verb`` do nothing and raise these errors, one each."""
         self._faults[verb].extend((each, False) for each in errors)
 
     def refuse(self, verb: str, key: Key, refusal: Exception) -> None:
-        """All calls of ``verb`` for the object of this name do nothing and raise this, until ``recover``."""
+        """Let all calls of ``verb`` for this object do nothing and raise this error, until `recover`."""
         self._refusals[verb, key.name] = refusal
 
     def lose(self, verb: str, seen: Exception | None = None) -> None:
-        """The next call of ``verb`` is done, and its answer is lost; the caller sees that, or this."""
+        """Carry out the next call of ``verb``, but lose its answer: the caller gets an error."""
         self._faults[verb].append((seen or error(0), True))
 
     def hold(self, verb: str) -> None:
-        """Calls of ``verb`` wait."""
+        """Let calls of ``verb`` wait until `let_go`."""
         self._open[verb] = asyncio.Event()
 
     def let_go(self, verb: str) -> None:
-        """Calls of ``verb`` go on."""
+        """Let waiting calls of ``verb`` continue, and further ones pass."""
         self._open.pop(verb).set()
 
     def stop_holding(self, verb: str) -> None:
-        """Calls of ``verb`` from now on do not wait; those that do wait stay."""
+        """Let further calls of ``verb`` pass. Those that wait already keep waiting."""
         del self._open[verb]
 
     def recover(self) -> None:
-        """No call fails any more."""
+        """Remove all faults."""
         self._faults.clear()
         self._refusals.clear()
 
     def said(self, verb: str) -> list[Call]:
-        """The calls of a verb so far."""
+        """Return the calls of a verb so far."""
         return [call for call in self.calls if call.verb == verb]
 
     def ended(self) -> list[str]:
-        """The pods that were told to end, in this order, once for each call."""
+        """Return the pods that were evicted or deleted, in order, once for each call."""
         return [call.name for call in self.calls if call.resource == "pods" and call.verb in ("evict", "delete")]
 
     def guard_all(self, allowed: int = 1000) -> None:
-        """A PodDisruptionBudget selects every pod, so that whoever evicts has to ask it; it lets so many pass."""
+        """Create a PodDisruptionBudget of all pods, which allows this number of evictions."""
         metadata = {"name": "all", "namespace": "default", "uid": "budget-all"}
         status = {"disruptionsAllowed": allowed}
         self.budgets[Key("default", "all")] = {"metadata": metadata, "spec": {"selector": {}}, "status": status}
@@ -146,7 +148,7 @@ class FakeApi:
         }
 
     def phase(self, group: GroupKey = _GANG) -> str | None:
-        """The phase of a Reservation object, None if there is none."""
+        """Return the phase of a group's Reservation object; None if there is none."""
         record = self.records.get(group.object_key)
         return None if record is None else str(record["spec"]["phase"])
 
@@ -167,7 +169,7 @@ class FakeApi:
     # --- the calls of ApiClient --------------------------------------------------------------------------------
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Raw:
-        """The object."""
+        """Return an object."""
         call = Call("get", resource.plural, name, {})
         found: Raw = await self._do(call, lambda: deepcopy(self._find(resource, Key(namespace, name))))
         return found
@@ -179,13 +181,13 @@ class FakeApi:
         return found
 
     async def list_all(self, resource: Resource) -> list[Raw]:
-        """Every object of a resource."""
+        """Return every object of a resource."""
         call = Call("list", resource.plural, "", {})
         items: list[Raw] = await self._do(call, lambda: deepcopy(list(self._objects(resource).values())))
         return items
 
     async def items(self, resource: Resource, selection: Selection) -> AsyncGenerator[Raw, None]:
-        """The selected objects of a namespace."""
+        """Yield the selected objects of a namespace."""
         match = match_selectors(selection.labels, selection.fields)
 
         def select() -> list[Raw]:
@@ -197,7 +199,7 @@ class FakeApi:
             yield item
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> Raw:
-        """The created object."""
+        """Create an object and return it."""
         key = Key(namespace, obj["metadata"]["name"])
         self.before_write(obj)
 
@@ -211,7 +213,7 @@ class FakeApi:
         return created
 
     async def replace(self, resource: Resource, obj: Mapping[str, Any]) -> Raw:
-        """The object as updated, if it still has the uid and the resourceVersion that ``obj`` gives."""
+        """Replace an object and return it. Raise a conflict if its uid or resourceVersion differs from ``obj``'s."""
         metadata = obj["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
         self.before_write(obj)
@@ -225,7 +227,7 @@ class FakeApi:
         return written
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str = "", version: str = "") -> Raw:
-        """The object goes, if it has this uid and resourceVersion where they are given."""
+        """Delete an object. Raise a conflict if its uid or resourceVersion differs from a given one."""
         key = Key(namespace, name)
 
         def change() -> Raw:
@@ -239,7 +241,7 @@ class FakeApi:
     async def patch_merge(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> Raw:
-        """The object after a merge patch: of its status, or of all but its status."""
+        """Apply a merge patch to the status, or to everything else. Return the object."""
         key = Key(namespace, name)
 
         def change() -> Raw:
@@ -262,7 +264,7 @@ class FakeApi:
         subresource: str = "",
         manager: str = "serried",
     ) -> Raw:
-        """Note the conditions that are applied to the status of an object."""
+        """Record the conditions that are applied to an object's status."""
 
         def change() -> Raw:
             for each in obj[subresource]["conditions"]:
@@ -275,7 +277,7 @@ class FakeApi:
     async def patch_strategic(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
     ) -> Raw:
-        """The object after a strategic merge patch of its status."""
+        """Apply a strategic merge patch to a subresource, and return the object."""
         key = Key(namespace, name)
 
         def change() -> Raw:
@@ -298,7 +300,7 @@ class FakeApi:
         before: Callable[[], None] = lambda: None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Bind the pod of this uid to a node; done also if it is bound there already."""
+        """Bind the pod of this uid to a node. Succeed also if it is bound there already."""
         before()
         key = Key(namespace, name)
         metadata = {"uid": uid, "annotations": dict(annotations or {}), "labels": dict(labels or {})}
@@ -315,7 +317,7 @@ class FakeApi:
         await self._do(Call("bind", "pods", name, {"uid": uid, "node": node}), change)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """The pod of this uid goes at once, as on `FakeApiServer`; if it ends gracefully, it says that it is to go."""
+        """Evict the pod of this uid: remove it, or set its deletionTimestamp if it is in ``graceful``."""
         key = Key(namespace, name)
 
         def change() -> None:
@@ -329,7 +331,7 @@ class FakeApi:
         await self._do(Call("evict", "pods", name, {"uid": uid}), change)
 
     async def rehearse_eviction(self, namespace: str, name: str, uid: str) -> None:
-        """Whether the pod of this uid is there."""
+        """Raise the error that an eviction of the pod of this uid would have, and change nothing."""
 
         def check() -> None:
             check_preconditions(self._find(PODS, Key(namespace, name)), {"uid": uid})
@@ -352,7 +354,7 @@ class FakeApi:
             raise RefusedError(429, "TooManyRequests", "cannot evict the pod", BUDGET)
 
     def _list_statuses(self) -> list[Raw]:
-        """Those of the budgets that select every pod."""
+        """Return the statuses of all budgets. They are those of `guard_all`, which select every pod."""
         return [each["status"] for each in self.budgets.values() if "status" in each]
 
     # --- objects -----------------------------------------------------------------------------------------------
@@ -379,7 +381,7 @@ class FakeApi:
 
 
 class _Fenced:
-    """The calls of a `FakeApi`, each of them asked about first if it changes something."""
+    """The calls of a `FakeApi`. Those that change an object raise Fenced unless ``may_write`` returns True."""
 
     def __init__(self, api: FakeApi, may_write: Callable[[], bool]) -> None:
         self._api = api

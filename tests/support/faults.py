@@ -1,4 +1,4 @@
-"""What can go wrong with an API server, on order: errors, lost answers, slowness, hangs."""
+"""Faults that `FakeApiServer` can inject: errors, lost answers, closed connections, and requests that wait."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -9,65 +9,71 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it arrived. ``body`` is the decoded JSON, None without one; ``headers`` have lower-case names."""
+    """A request as it arrived."""
 
     method: str
     path: str
     params: Mapping[str, str]
     body: Any
+    """The decoded JSON; None without a body."""
+
     headers: Mapping[str, str] = field(repr=False)
+    """The headers, with lower-case names."""
 
     @property
     def watches(self) -> bool:
-        """Whether it is a watch."""
+        """True for a watch."""
         return self.params.get("watch") in {"true", "1"}
 
 
 When = Callable[[Request], bool]
+"""Returns whether a request matches."""
 
 
 def calls(method: str = "", part: str = "") -> When:
-    """Requests of this method whose path contains ``part``; empty means any. Watches are GETs too."""
+    """Match requests of this method whose path contains ``part``; "" matches any. Watches are GETs, too."""
     return lambda request: (not method or request.method == method) and part in request.path
 
 
 def watches(part: str = "") -> When:
-    """Watches whose path contains ``part``."""
+    """Match watches whose path contains ``part``."""
     return lambda request: request.watches and part in request.path
 
 
 class Mishap(StrEnum):
-    """What happens to the request."""
+    """The kind of a fault."""
 
     REFUSE = "refuse"
-    """It is answered with an error and has no effect."""
+    """The request has no effect, and the answer is an error."""
     HANG_UP = "hang up"
-    """The connection closes before anything is done."""
+    """The request has no effect, and the connection is closed."""
     LOSE_ANSWER = "lose answer"
-    """It has its effect, then the connection closes."""
+    """The request has its effect, but the connection is closed instead of an answer."""
     GARBLE = "garble"
-    """It has its effect, and somebody on the way answers it with a page of his own."""
+    """The request has its effect, but the answer is a page as from a proxy."""
     INTERCEPT = "intercept"
-    """It has no effect: somebody on the way answers it with a page of his own."""
+    """The request has no effect, and the answer is a page as from a proxy."""
     WAIT = "wait"
-    """It waits at its gate, then goes on as ever."""
+    """The request waits at its gate, and then continues normally."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """Where requests wait: ``reached`` is set when one stands here, `open` lets all go on."""
+    """A place where requests wait until `open` is called."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a request waits."""
+
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
     def open(self) -> None:
-        """Let them pass, now and later."""
+        """Let all requests pass, now and later."""
         self.opened.set()
 
 
 @dataclass(slots=True)
 class Fault:
-    """An order for the next ``left`` requests that ``when`` matches."""
+    """A fault for the next ``left`` requests that ``when`` matches."""
 
     mishap: Mishap
     when: When
@@ -80,7 +86,7 @@ class Fault:
     gate: Gate = field(default_factory=Gate)
 
     def takes(self, request: Request) -> bool:
-        """Whether the fault happens to this request; counts it if so."""
+        """Return whether the fault applies to this request. If so, it is counted."""
         if self.left <= 0 or not self.when(request):
             return False
         self.left -= 1

@@ -1,6 +1,6 @@
-"""A child that is none: its work is done at once, on what there is then, and heard at the next turn of the loop.
+"""A stand-in for a forked child process: the work is done at once, and the answer arrives in the loop's next turn.
 
-So time stands still while it works, and nothing has to be waited for. What it says is pickled, as from a true child.
+So the test's clock does not advance meanwhile, and tests need not wait. The answer is pickled, as that of a real child.
 """
 
 import asyncio
@@ -10,29 +10,29 @@ from typing import Any
 
 
 class InlineChild:
-    """It has answered already."""
+    """A child whose work is done. The methods are those of the real child."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def pause(self) -> None:
-        """It does nothing any more."""
+        """Do nothing: the work is done."""
 
     def resume(self) -> None:
-        """It does nothing any more."""
+        """Do nothing: the work is done."""
 
     def hear(self, said: Any) -> None:
-        """The answer is there."""
+        """Deliver the answer."""
         if not self.answer.done():
             self.answer.set_result(said)
 
     def kill(self) -> None:
-        """Nobody hears it."""
+        """Discard the answer."""
         self.answer.cancel()
 
 
 def fork_inline(work: Callable[[], Any], cpu_seconds: float) -> InlineChild:
-    """As `serried.ops.fork.fork`."""
+    """Do the work in this process at once, in place of `serried.ops.fork.fork`."""
     child = InlineChild()
     said = pickle.loads(pickle.dumps(work()))  # noqa: S301 - our own
     asyncio.get_running_loop().call_soon(child.hear, said)

@@ -1,6 +1,6 @@
-"""A proxy before an API server that kills its client at a chosen write: before it is sent, or before it is answered.
+"""A proxy of an API server that kills its client at a chosen write: before it is forwarded, or before it is answered.
 
-The client speaks plain HTTP/1.1 to it, so that the proxy sees what it writes; the API server's TLS ends here.
+Clients use plain HTTP/1.1, so that the proxy can read their requests. The proxy uses TLS to the API server.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _CHUNK = 65536
 
 
 class Moment(StrEnum):
-    """When the client is killed."""
+    """The moment at which the client is killed."""
 
     UNSENT = "before it is sent"
     UNHEARD = "done, but before its answer is heard"
@@ -28,22 +28,24 @@ class Moment(StrEnum):
 
 @dataclass
 class Order:
-    """Kill a process at the write of this number, 0 for the first, of those that count."""
+    """An order to kill a process at one write."""
 
     number: int
+    """Number of the write among those that count, from 0."""
+
     moment: Moment
     pid: int
     counts: Callable[[str], bool]
-    """Whether a write to this path counts."""
+    """Returns whether a write to a path counts."""
 
     seen: list[str] = field(default_factory=list)
-    """The writes that have come so far, with their paths."""
+    """The counted writes so far, with method and path."""
 
     done: threading.Event = field(default_factory=threading.Event)
-    """Whether the process was killed."""
+    """Set once the process was killed."""
 
     def takes(self, method: str, path: str) -> bool:
-        """Whether it is this request; counts it."""
+        """Return whether to kill at this request. If it is a write that counts, it is counted."""
         if method not in _WRITES or not self.counts(path):
             return False
         self.seen.append(f"{method} {path}")
@@ -57,7 +59,7 @@ class Order:
 
 
 class Knife:
-    """Listens on ``port`` of loopback and passes everything on to a target port there; a context manager."""
+    """The proxy, as a context manager: listens on ``port`` of the loopback interface, and forwards to a target port."""
 
     def __init__(self, target: int, tls: ssl.SSLContext) -> None:
         self.port = 0
@@ -82,7 +84,7 @@ class Knife:
         self._loop.close()
 
     def order(self, order: Order) -> None:
-        """What is to be done from now on, in place of any order before."""
+        """Replace the present order."""
         self._order = order
 
     def _run(self) -> None:
@@ -135,7 +137,7 @@ class Knife:
 async def _pass_answers(far: asyncio.StreamReader, answers: asyncio.StreamWriter, awaited: list[Order]) -> None:
     while data := await far.read(_CHUNK):
         if awaited:
-            # The client asks for one thing after the other on each connection, so this is the answer.
+            # Clients do not pipeline requests, so this is the answer to the awaited write.
             awaited[0].carry_out()
             return
         answers.write(data)

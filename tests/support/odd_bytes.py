@@ -1,4 +1,4 @@
-"""Bytes that are hardly HTTP, and a bare connection that sends them."""
+"""Strategies for malformed HTTP, and a raw connection that sends it."""
 
 import asyncio
 import socket
@@ -6,10 +6,10 @@ import socket
 from hypothesis import strategies as st
 
 _SECONDS = 5.0
-"""How long an end may take on a busy machine."""
+"""The longest time in seconds until the server must close the connection."""
 
 METHODS = st.sampled_from([b"PUT", b"CONNECT", b"PRI", b"post", b""])
-"""Those that are nobody's."""
+"""Methods that no route has."""
 
 VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9.9", b""])
 HEADERS = st.lists(
@@ -26,7 +26,7 @@ HEADERS = st.lists(
 
 
 def frame(body: bytes, framing: str) -> tuple[bytes, bytes]:
-    """The header that says how long a body is, truly or not, and the body as it is sent."""
+    """Return the header for the body's length, which may be wrong, and the body as sent."""
     if framing == "chunked":
         half = len(body) // 2
         chunks = [part for part in (body[:half], body[half:]) if part]
@@ -40,7 +40,7 @@ def frame(body: bytes, framing: str) -> tuple[bytes, bytes]:
 
 @st.composite
 def requests(draw: st.DrawFn, asked: st.SearchStrategy[tuple[bytes, bytes, bytes]], *headers: bytes) -> bytes:
-    """One request, more or less: method, target and body of ``asked``, and some of ``headers`` among its own."""
+    """Draw one request, well-formed or not: with method, target and body of ``asked``, and some of ``headers``."""
     framing = draw(st.sampled_from(["exact", "exact", "exact", "chunked", "chunked", "bad chunks", "short", "long"]))
     known, target, content = draw(asked)
     length, body = frame(content, framing)
@@ -51,7 +51,7 @@ def requests(draw: st.DrawFn, asked: st.SearchStrategy[tuple[bytes, bytes, bytes
 
 @st.composite
 def streams(draw: st.DrawFn, asked: st.SearchStrategy[bytes]) -> list[bytes]:
-    """What one connection sends, in the pieces in which it does: requests with some bytes other, more or fewer."""
+    """Draw the bytes of one connection, in pieces: requests with some bytes replaced, added or removed."""
     sent = bytearray(b"".join(draw(st.lists(asked, min_size=1, max_size=3))))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, max(0, len(sent) - 1)))
@@ -62,12 +62,12 @@ def streams(draw: st.DrawFn, asked: st.SearchStrategy[bytes]) -> list[bytes]:
 
 
 def repeat_some(sent: st.SearchStrategy[list[bytes]]) -> st.SearchStrategy[list[bytes]]:
-    """What connections send, and of some of them all of it a thousand times over, at once."""
+    """Let one in twenty connections send all of its bytes a thousand times, in one piece."""
     return st.tuples(sent, st.integers(0, 19)).map(lambda drawn: drawn[0] if drawn[1] else [b"".join(drawn[0]) * 1_000])
 
 
 class Line:
-    """A bare connection: it goes on sending, or reading, whatever the other side has done."""
+    """A raw TCP connection, which ignores errors of the other side."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -75,17 +75,17 @@ class Line:
         self._socket.settimeout(0)
 
     async def send(self, port: int, pieces: list[bytes]) -> None:
-        """Say it all, or as much as is listened to."""
+        """Connect and send all pieces, or as many as the server accepts."""
         await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
         try:
             for piece in pieces:
                 await self._loop.sock_sendall(self._socket, piece)
                 await asyncio.sleep(0)
         except ConnectionError:
-            pass  # the other side has heard enough
+            pass  # the server has closed the connection
 
     async def hear(self) -> bytes:
-        """All that comes until the end, which has to come."""
+        """Read until the server closes the connection, and return the bytes. Raise TimeoutError if it does not."""
         heard = b""
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -93,9 +93,9 @@ class Line:
                 while chunk := await self._loop.sock_recv(self._socket, 65536):
                     heard += chunk
         except TimeoutError:
-            raise  # there is no end
+            raise  # before OSError, of which it is a subclass
         except OSError:
-            pass  # what the other side had not read makes the end a reset
+            pass  # a reset: the server had not read all bytes
         finally:
             self._socket.close()
         return heard

@@ -1,4 +1,4 @@
-"""Builders of JobSets and LeaderWorkerSets, in the shapes of their modules."""
+"""Builders of JobSets and LeaderWorkerSets, with the fields of their Go types."""
 
 from typing import Any, Self
 
@@ -8,10 +8,10 @@ from tests.support.builders import RACK, Builder, describe, usable
 
 
 class JobSetBuilder(Builder):
-    """A JobSet that has no replicated Jobs yet, and asks for nothing."""
+    """Builds a JobSet, at first without replicated Jobs and without annotations."""
 
     def value(self) -> Parent:
-        """As Serried sees it."""
+        """Return the decoded JobSet. Fail if it is malformed."""
         return usable(decode_parent("JobSet", self._raw))
 
     def asking(self, policy: str = "JobSetAsGang") -> Self:
@@ -21,7 +21,7 @@ class JobSetBuilder(Builder):
     def replicated(
         self, name: str, replicas: int = 1, pods: int = 1, scheduler: str = "serried", **fields: Any
     ) -> Self:
-        """With one more replicated Job, of Indexed Jobs with so many pods each; ``fields`` are beside its template."""
+        """With one more replicated Job, of Indexed Jobs with ``pods`` pods each. ``fields`` are more of its fields."""
         pod_spec = {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [{"name": "main"}]}
         job_spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
         template = {"spec": {**job_spec, "template": {"spec": pod_spec}}}
@@ -30,11 +30,11 @@ class JobSetBuilder(Builder):
         )
 
     def topology(self, key: str = RACK) -> Self:
-        """With the annotation that confines each of its gangs to one domain of ``key``."""
+        """With the annotation for a required topology key of each gang."""
         return self.annotation(REQUIRED_TOPOLOGY, key)
 
     def in_order(self) -> Self:
-        """Whose replicated Jobs start one after the other."""
+        """With startup policy InOrder."""
         return self.having("InOrder", "spec", "startupPolicy", "startupPolicyOrder")
 
     def condition(self, kind: str) -> Self:
@@ -43,10 +43,10 @@ class JobSetBuilder(Builder):
 
 
 class LeaderWorkerSetBuilder(Builder):
-    """A LeaderWorkerSet that asks for nothing."""
+    """Builds a LeaderWorkerSet, at first without annotations."""
 
     def value(self) -> Parent:
-        """As Serried sees it."""
+        """Return the decoded LeaderWorkerSet. Fail if it is malformed."""
         return usable(decode_parent("LeaderWorkerSet", self._raw))
 
     def asking(self, policy: str = "ReplicaAsGang") -> Self:
@@ -54,28 +54,28 @@ class LeaderWorkerSetBuilder(Builder):
         return self.annotation(GANG_POLICY, policy)
 
     def size(self, replicas: int, pods: int) -> Self:
-        """With so many replicas of so many pods, the leader among them."""
+        """With a number of replicas, and of pods in each, including the leader."""
         return self.having(replicas, "spec", "replicas").having(pods, "spec", "leaderWorkerTemplate", "size")
 
     def topology(self, key: str = RACK) -> Self:
-        """With the annotation that confines each replica to one domain of ``key``."""
+        """With the annotation for a required topology key of each replica."""
         return self.annotation(REQUIRED_TOPOLOGY, key)
 
     def surging(self, more: int | str) -> Self:
-        """Whose rolling updates may add so many replicas, or percents."""
+        """With maxSurge of rolling updates: a number of replicas, or a percentage."""
         return self.having(more, "spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
 
     def leader_first(self) -> Self:
-        """Whose workers start when their leader is ready."""
+        """With startup policy LeaderReady."""
         return self.having("LeaderReady", "spec", "startupPolicy")
 
 
 def job_set(name: str) -> JobSetBuilder:
-    """A JobSet without replicated Jobs."""
+    """Build a JobSet without replicated Jobs."""
     return JobSetBuilder({**describe("JobSet", name), "spec": {}})
 
 
 def leader_worker_set(name: str) -> LeaderWorkerSetBuilder:
-    """A LeaderWorkerSet of one replica, a leader alone."""
+    """Build a LeaderWorkerSet of one replica with a leader only."""
     template = {"workerTemplate": {"spec": {"schedulerName": "serried", "containers": [{"name": "main"}]}}}
     return LeaderWorkerSetBuilder({**describe("LeaderWorkerSet", name), "spec": {"leaderWorkerTemplate": template}})

@@ -1,4 +1,4 @@
-"""Clusters that are in use, as the search for victims sees them; and the best victims, found by trying everything."""
+"""Clusters in use as inputs of the search for victims, and the best victims found by a full search (the oracle)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,28 +14,38 @@ from tests.support.oracle import count_most, find_domains
 from tests.support.rules import PLAN_RULES
 
 HIGH = 100
-"""The priority of the gang that is planned."""
+"""The preemptor's priority."""
 
 
 @dataclass(frozen=True)
 class Occupied:
-    """Nodes, what runs on them, and how much of that may be lost without harm. Every step gives a new one."""
+    """A cluster in use, built step by step. Every method for a step returns a new one."""
 
     nodes: Mapping[str, Node]
     units: tuple[Unit, ...] = ()
+    """The running pods, in units that are evicted together."""
+
     gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
+    """By gang: the number of members beyond its quorum."""
+
     budgets: Mapping[Budget, int] = field(default_factory=dict)
+    """By PodDisruptionBudget: the allowed disruptions."""
+
     binding: bool = False
+    """True if victims must not exceed the budgets, False if that only makes them worse."""
 
     def running(self, *pods: PodBuilder, priority: int = 0, **said: object) -> "Occupied":
-        """With pods that may go one by one; ``gang``, ``budget`` and ``protection`` are said of each of them."""
+        """With running pods that can be evicted one by one.
+
+        ``gang``, ``budget``, ``protection`` and ``holds_domain`` apply to each of them.
+        """
         found = self
         for each in pods:
             found = found.running_together(each, priority=priority, **said)
         return found
 
     def running_together(self, *pods: PodBuilder, priority: int = 0, **said: object) -> "Occupied":
-        """With pods that go together or not at all."""
+        """With running pods that are evicted together or not at all."""
         values = tuple(each.value() for each in pods)
         gang, budget = said.get("gang"), said.get("budget")
         unit = Unit(
@@ -49,31 +59,31 @@ class Occupied:
         return replace(self, units=(*self.units, unit))
 
     def with_gang(self, name: str, spare: int = 0, above: str = "") -> "Occupied":
-        """Where a gang can lose so many; ``above`` is the group that then has one group fewer."""
+        """With a gang that can lose ``spare`` members. If it loses more, its parent ``above`` loses one group."""
         key = GroupKey("default", name)
         found = Spare(spare, GroupKey("default", above) if above else None)
         return replace(self, gangs={**self.gangs, key: found})
 
     def with_budget(self, name: str, allowed: int = 0) -> "Occupied":
-        """Where a PodDisruptionBudget allows so many disruptions."""
+        """With a PodDisruptionBudget that allows this number of disruptions."""
         return replace(self, budgets={**self.budgets, Key("default", name): allowed})
 
     def with_binding_budgets(self) -> "Occupied":
-        """Where no more go than the budgets allow, as with evictions."""
+        """With budgets that victims must not exceed, as with evictions by the API."""
         return replace(self, binding=True)
 
     @property
     def allowances(self) -> Allowances:
-        """What may be lost without harm."""
+        """The allowances of gangs and budgets, as the search takes them."""
         return Allowances(self.gangs, self.budgets, self.budgets if self.binding else {})
 
     @property
     def snapshot(self) -> Snapshot:
-        """The cluster with everything that runs."""
+        """The snapshot with all running pods."""
         return self.without(())
 
     def without(self, gone: Iterable[Unit]) -> Snapshot:
-        """The cluster when some units have gone."""
+        """Return the snapshot after the eviction of some units."""
         left = set(self.units) - set(gone)
         used: dict[str, dict[str, int]] = {}
         for pod in (pod for unit in self.units if unit in left for pod in unit.pods):
@@ -83,7 +93,7 @@ class Occupied:
         return Snapshot(self.nodes, used, rules=PLAN_RULES)
 
     def tell(self, ask: PlanRequest, gone: Iterable[Unit] = ()) -> PlanRequest:
-        """A gang's question when some units have gone: which domains others have for themselves then."""
+        """Return a gang's request after the eviction of some units: with the domains that other gangs then hold."""
         left = set(self.units) - set(gone)
         homes = [self.nodes[pod.node] for unit in left if unit.holds_domain for pod in unit.pods]
         key = ask.topology_key
@@ -91,29 +101,29 @@ class Occupied:
         return replace(ask, taken=held, openable=held)
 
     def plan(self, ask: PlanRequest, priority: int = HIGH) -> Preemption | NoVictims:
-        """What is planned for a gang."""
+        """Return the victims that the planner finds for a gang."""
         return plan_victims(self.snapshot, ask, priority, self.units, self.allowances)
 
 
 def occupied(*nodes: NodeBuilder) -> Occupied:
-    """Nodes on which nothing runs yet."""
+    """Build a cluster without running pods."""
     values = [each.value() for each in nodes]
     return Occupied({value.name: value for value in values})
 
 
 def names(units: Iterable[Unit]) -> list[str]:
-    """The names of the pods of units, sorted."""
+    """Return the names of the pods of units, sorted."""
     return sorted(pod.name for unit in units for pod in unit.pods)
 
 
 # --- the oracle ------------------------------------------------------------------------------------------------------
 
 Price = tuple[tuple[int, ...], ...]
-"""For each priority, the highest first: it, violated budgets, broken gangs, pods."""
+"""For each priority of victims, the highest first: the priority, violated budgets, broken gangs, and pods."""
 
 
 def price(field_: Occupied, victims: Sequence[Unit]) -> Price:
-    """What victims cost, by the definition in `plan.eviction.Cost` and not by its code; without their age."""
+    """Return the cost of victims, computed by the definition of `plan.eviction.Cost`, but without their age."""
     found = []
     for priority in sorted({unit.priority for unit in victims}, reverse=True):
         here = [unit for unit in victims if unit.priority >= priority]
@@ -126,13 +136,13 @@ def price(field_: Occupied, victims: Sequence[Unit]) -> Price:
 
 
 def count_violations(field_: Occupied, victims: Iterable[Unit]) -> int:
-    """How many evictions are more than all budgets allow."""
+    """Count the evictions beyond what the budgets allow."""
     taken = [budget for unit in victims for budget in unit.budgets]
     return sum(max(0, taken.count(budget) - allowed) for budget, allowed in field_.budgets.items())
 
 
 def find_broken(field_: Occupied, victims: Iterable[Unit]) -> set[GroupKey]:
-    """The gangs that do not stand any more."""
+    """Return the gangs that lose their quorum."""
     lost = [unit.gang for unit in victims for _ in unit.pods]
     broken: set[GroupKey] = set()
     while True:
@@ -144,7 +154,10 @@ def find_broken(field_: Occupied, victims: Iterable[Unit]) -> set[GroupKey]:
 
 
 def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Price | None:
-    """The price of the best victims; None if no victims help. Exponential: for some eight units."""
+    """Return the price of the best victims; None if no victims help.
+
+    The search takes exponential time, so it is meant for about eight units.
+    """
     may_go = [unit for unit in field_.units if unit.priority < priority and not unit.protection]
     if not fits_without(field_, may_go, ask):
         return None
@@ -156,7 +169,7 @@ def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Pric
 
 
 def is_legal(field_: Occupied, victims: Iterable[Unit]) -> bool:
-    """Whether all of the victims can be evicted: where budgets bind, they are not more than each allows."""
+    """Return whether all victims may be evicted: binding budgets are not exceeded."""
     return not field_.binding or not count_violations(field_, victims)
 
 
@@ -167,13 +180,16 @@ def _list_sets(field_: Occupied, units: Sequence[Unit]) -> Iterator[tuple[Price,
 
 
 def fits_without(field_: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bool:
-    """Whether any one domain holds the quorum when some units have gone, and nobody left has it for himself."""
+    """Return whether one domain holds the quorum after the eviction of some units.
+
+    Domains that a remaining gang holds exclusively do not count.
+    """
     away = list(gone)
     return fits(field_.without(away), field_.tell(ask, away))
 
 
 def fits(snapshot: Snapshot, ask: PlanRequest) -> bool:
-    """Whether any one domain holds the quorum."""
+    """Return whether one domain holds the quorum."""
     open_ = Snapshot(
         {name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used, rules=PLAN_RULES
     )

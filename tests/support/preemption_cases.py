@@ -1,4 +1,4 @@
-"""Small clusters that are full, and gangs of a higher priority, at random."""
+"""Random cases of preemption: small full clusters, and preemptor gangs of a higher priority."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -16,47 +16,50 @@ _MAX_UNITS = 8
 
 @dataclass(frozen=True)
 class Features:
-    """What there is in a case."""
+    """The distribution of random cases."""
 
     sizes: tuple[int, ...] = (1, 2, 3, 4)
-    """How many CPUs running pods have."""
+    """CPUs of a running pod, one of these."""
 
     memory: int = 2
-    """How much of it pods ask for at the most; 0 for none of any."""
+    """The largest memory request; 0 for no memory requests."""
 
     shapes: int = 1
-    """How many shapes the gang's members may have."""
+    """The largest number of shapes of the preemptor's members."""
 
     gangs: int = 2
+    """Number of running gangs."""
+
     budgets: int = 2
+    """Number of PodDisruptionBudgets."""
 
     together: int = 2
-    """How many pods a unit has at the most."""
+    """The largest number of pods that are evicted together."""
 
     binding: bool = False
-    """Whether no more may go than budgets allow."""
+    """True if victims must not exceed the budgets."""
 
     exclusive: bool = False
-    """Whether some gangs have their racks for themselves, against the gang that is planned, too."""
+    """True if some running gangs hold their racks exclusively."""
 
     protected: bool = True
-    """Whether some units may not go, and some have no lower priority."""
+    """True if some pods must not be evicted, and some have the preemptor's priority."""
 
 
 PLAIN = Features(sizes=(1,), memory=0, gangs=0, budgets=0, together=1, protected=False)
-"""Equal pods that go one by one, of a few priorities."""
+"""Equal plain pods of a few priorities, which are evicted one by one."""
 
 MIXED = Features(shapes=2)
 
 BINDING = Features(budgets=3, binding=True)
-"""Budgets that bind."""
+"""Cases with budgets that victims must not exceed."""
 
 EXCLUSIVE = Features(exclusive=True)
-"""Gangs that have racks for themselves."""
+"""Cases with gangs that hold racks exclusively."""
 
 
 def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest]:
-    """A cluster with as many pods as there is room for, and a gang that would like to go there."""
+    """Return a random full cluster, and the request of a preemptor gang."""
     nodes = {name: _draw_node(source, name) for name in [f"n{place}" for place in range(source.randint(1, 4))]}
     gangs = {GroupKey("default", f"g{place}"): Spare(source.randint(0, 2)) for place in range(features.gangs)}
     priorities = {gang: _draw_priority(source, features) for gang in gangs}

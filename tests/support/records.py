@@ -1,4 +1,4 @@
-"""Reservations of gangs of thousands, with the names that weigh most."""
+"""Reservations of gangs with thousands of members, with names of various lengths, to measure their size."""
 
 import random
 from collections.abc import Callable
@@ -9,22 +9,22 @@ from serried.api.names import GroupKey
 from serried.api.reservation import Reservation, Slot
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""The characters that the API server makes names of."""
+"""The characters of the random suffixes that the API server generates."""
 
 
 class Names(Enum):
-    """How long the names of pods and nodes are."""
+    """The length of the names of pods and nodes."""
 
     SHORT = 20
     LABEL = 63
-    """What the API server makes of a Job's name."""
+    """The longest pod name of a Job."""
     LONGEST = 253
     RANDOM = 0
-    """As long, with nothing in common: no controller makes such names."""
+    """Names of 253 random characters, which do not compress. No controller creates such names."""
 
 
 def large_reservation(group: GroupKey, uid: str, members: int, names: Names) -> Reservation:
-    """Each member on a node of its own; the same for the same numbers."""
+    """Return a Reservation with each member on another node. The same arguments give the same Reservation."""
     draw = random.Random(members)
     name = _draw_random(draw) if names is Names.RANDOM else _draw_name(draw, names.value)
     slots = {}

@@ -1,4 +1,4 @@
-"""Builders of PersistentVolumes, their claims, and what says where more of them can be."""
+"""Builders of PersistentVolumes, PersistentVolumeClaims, StorageClasses, CSIStorageCapacities and CSI objects."""
 
 from typing import Any, Self
 
@@ -22,23 +22,23 @@ STORAGE_API = "storage.k8s.io/v1"
 
 
 class VolumeBuilder(Builder):
-    """A PersistentVolume that every node reaches."""
+    """Builds a PersistentVolume, at first without node affinity."""
 
     def value(self) -> Volume:
-        """As Serried sees it."""
+        """Return the decoded volume. Fail if it is malformed."""
         return usable(decode_volume(self._raw))
 
     def reached_from(self, *terms: dict[str, Any]) -> Self:
-        """With node affinity: raw node selector terms, of which one must match."""
+        """With node affinity by raw node selector terms, of which one must match."""
         return self.having(list(terms), "spec", "nodeAffinity", "required", "nodeSelectorTerms")
 
     def local_to(self, *nodes: str) -> Self:
-        """Reached from these nodes only, by their host names."""
+        """With node affinity to these nodes, by their host names."""
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
         return self.reached_from({"matchExpressions": [term]})
 
     def free(self, storage_class: str, size: str = "1Gi", mode: str = "ReadWriteOnce") -> Self:
-        """Available to claims of a class."""
+        """Available for claims of a StorageClass."""
         spec = {"storageClassName": storage_class, "capacity": {"storage": size}, "accessModes": [mode]}
         built = self.having("Available", "status", "phase")
         for name, value in spec.items():
@@ -46,15 +46,15 @@ class VolumeBuilder(Builder):
         return built
 
     def kept_for(self, claim: str) -> Self:
-        """Kept for a claim of the usual namespace."""
+        """With a claimRef to a claim in the namespace "default"."""
         return self.having({"namespace": "default", "name": claim}, "spec", "claimRef")
 
 
 class VolumeClaimBuilder(Builder):
-    """A PersistentVolumeClaim without a volume."""
+    """Builds a PersistentVolumeClaim, at first unbound."""
 
     def value(self) -> VolumeClaim:
-        """As Serried sees it."""
+        """Return the decoded claim. Fail if it is malformed."""
         return usable(decode_volume_claim(self._raw))
 
     def bound_to(self, volume: str) -> Self:
@@ -63,87 +63,87 @@ class VolumeClaimBuilder(Builder):
         return self.having(volume, "spec", "volumeName").having(done, "metadata", "annotations")
 
     def asking(self, storage_class: str, size: str = "1Gi", mode: str = "ReadWriteOnce") -> Self:
-        """Of a class."""
+        """With a StorageClass, a size and an access mode."""
         asked = self.having({"requests": {"storage": size}}, "spec", "resources").having([mode], "spec", "accessModes")
         return asked.having(storage_class, "spec", "storageClassName")
 
     def once(self) -> Self:
-        """For one pod at a time."""
+        """With access mode ReadWriteOncePod."""
         return self.having(["ReadWriteOncePod"], "spec", "accessModes")
 
     def for_node(self, node: str) -> Self:
-        """With a volume that is being provisioned for a node."""
+        """With the annotation selected-node: a volume is being provisioned for this node."""
         return self.having({"volume.kubernetes.io/selected-node": node}, "metadata", "annotations")
 
 
 class StorageClassBuilder(Builder):
-    """A StorageClass whose claims wait for their first consumer."""
+    """Builds a StorageClass with volumeBindingMode WaitForFirstConsumer."""
 
     def value(self) -> StorageClass:
-        """As Serried sees it."""
+        """Return the decoded StorageClass. Fail if it is malformed."""
         return usable(decode_storage_class(self._raw))
 
     def at_once(self) -> Self:
-        """Whose claims wait for no pod."""
+        """With volumeBindingMode Immediate."""
         return self.having("Immediate", "volumeBindingMode")
 
     def allowing(self, key: str, *values: str) -> Self:
-        """Only where nodes have a label."""
+        """With allowedTopologies: nodes with one of these label values."""
         return self.having([{"matchLabelExpressions": [{"key": key, "values": list(values)}]}], "allowedTopologies")
 
 
 class StorageCapacityBuilder(Builder):
-    """A CSIStorageCapacity."""
+    """Builds a CSIStorageCapacity."""
 
     def value(self) -> StorageCapacity:
-        """As Serried sees it."""
+        """Return the decoded capacity. Fail if it is malformed."""
         return usable(decode_storage_capacity(self._raw))
 
 
 class CSINodeBuilder(Builder):
-    """A CSINode."""
+    """Builds a CSINode."""
 
     def value(self) -> CSINode:
-        """As Serried sees it."""
+        """Return the decoded CSINode. Fail if it is malformed."""
         return usable(decode_csi_node(self._raw))
 
 
 class CSIDriverBuilder(Builder):
-    """A CSIDriver."""
+    """Builds a CSIDriver."""
 
     def value(self) -> CSIDriver:
-        """As Serried sees it."""
+        """Return the decoded CSIDriver. Fail if it is malformed."""
         return usable(decode_csi_driver(self._raw))
 
 
 def volume(name: str) -> VolumeBuilder:
-    """A PersistentVolume that every node reaches."""
+    """Build a PersistentVolume without node affinity."""
     return VolumeBuilder({"metadata": {"name": name, "uid": f"volume-{name}"}, "spec": {}})
 
 
 def volume_claim(name: str) -> VolumeClaimBuilder:
-    """A PersistentVolumeClaim without a volume."""
+    """Build an unbound PersistentVolumeClaim."""
     return VolumeClaimBuilder({**describe("PersistentVolumeClaim", name), "spec": {}})
 
 
 def storage_class(name: str, provisioner: str = "kubernetes.io/no-provisioner") -> StorageClassBuilder:
-    """A StorageClass whose claims wait for their first consumer; nobody makes volumes unless a provisioner is named."""
+    """Build a StorageClass with volumeBindingMode WaitForFirstConsumer, by default without a provisioner."""
     mode = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
     return StorageClassBuilder({"metadata": {"name": name, "uid": f"class-{name}"}, **mode})
 
 
 def storage_capacity(name: str, storage_class: str, size: str, **labels: str) -> StorageCapacityBuilder:
-    """What a driver can provision for the nodes with these labels."""
+    """Build the capacity that a driver can provision for the nodes with these labels."""
     where = {"nodeTopology": {"matchLabels": labels}, "storageClassName": storage_class, "capacity": size}
     return StorageCapacityBuilder({**describe("CSIStorageCapacity", name), **where})
 
 
 def csi_driver(name: str) -> CSIDriverBuilder:
-    """A CSIDriver that tells its capacity."""
+    """Build a CSIDriver with storageCapacity, which publishes CSIStorageCapacities."""
     return CSIDriverBuilder({"metadata": {"name": name, "uid": f"driver-{name}"}, "spec": {"storageCapacity": True}})
 
 
 def csi_node(name: str, **limits: int) -> CSINodeBuilder:
-    """How many volumes of each driver a node takes; the drivers are of example.com."""
+    """Build the CSINode of a node, with the volume limit of each driver. Drivers get the suffix .example.com."""
     drivers = [{"name": f"{driver}.example.com", "allocatable": {"count": count}} for driver, count in limits.items()]
     return CSINodeBuilder({"metadata": {"name": name, "uid": f"csi-{name}"}, "spec": {"drivers": drivers}})

@@ -1,4 +1,4 @@
-"""What way a request takes through the rooms: the files of the product that run, the first one first."""
+"""Measure how many files of the product a request runs through, by a profiler hook."""
 
 import sys
 from collections.abc import Iterator
@@ -14,29 +14,30 @@ _PLANNER_AND_VALUES = ("serried/plan/", "serried/api/")
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How many files a walk enters."""
+    """The length of a walk."""
 
     files: int
+    """Number of files of the product that ran."""
 
     outside: int
-    """Those that are neither of the planner nor of the values."""
+    """Number of these files that are neither in serried/plan nor in serried/api."""
 
 
 @dataclass(slots=True)
 class Walk:
-    """One walk, in one piece or in several."""
+    """The files through which one request runs. It may be recorded in several parts."""
 
     files: dict[str, None] = field(default_factory=dict)
-    """Relative to the root, the first one first."""
+    """The paths relative to the repository, in order of first use."""
 
     def measure(self) -> Length:
-        """How long it is by now."""
+        """Return the length so far."""
         outside = [name for name in self.files if not name.startswith(_PLANNER_AND_VALUES)]
         return Length(len(self.files), len(outside))
 
     @contextmanager
     def follow(self) -> Iterator[None]:
-        """What runs meanwhile belongs to the walk. Coverage and debuggers are without their hook for that time."""
+        """Record the files that run while the body runs. Coverage and debuggers lose their hook for that time."""
         before = sys.getprofile()
         sys.setprofile(self._note)
         try:

@@ -1,4 +1,4 @@
-"""Whether groups go and come whole, turn by turn of a `Churn`."""
+"""Check after each turn of a `Churn` that groups are evicted whole and start whole."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Company = dict[str, set[str]]
 
 @dataclass(frozen=True)
 class Half:
-    """A part of a group, in a turn."""
+    """A violation: only a part of a group was evicted or bound, in a turn."""
 
     turn: int
     group: str
@@ -21,27 +21,27 @@ class Half:
 
 
 class Wholeness:
-    """Runs a churn, and looks at every group after each turn: by then all evictions of the turn have been made."""
+    """Runs a churn, and checks every group after each turn, when all evictions of the turn have been made."""
 
     def __init__(self, churn: Churn) -> None:
         self.left_behind: list[Half] = []
-        """Members of mode all that run though a mate of theirs was evicted beside them."""
+        """Members of groups with disruption mode all that still run after another member was evicted."""
 
         self.begun: list[Half] = []
-        """The bound members of gangs that were never bound with their quorum before."""
+        """Bound members of gangs that never had their quorum bound."""
 
         self.evicted_whole = 0
-        """How often at least two members of a group of mode all were evicted together."""
+        """Number of evictions of at least two members of a group with disruption mode all."""
 
         self.preemptors: set[str] = set()
-        """The owners of gangs that were bound whole, and for which somebody had been evicted."""
+        """Owners of gangs that were bound whole, after evictions for them."""
 
         self._churn = churn
         self._whole: set[str] = set()
-        """The PodGroups that had their quorum, and somebody bound ever since."""
+        """PodGroups that had their quorum bound, and had bound members ever since."""
 
     async def run(self, turns: int) -> None:
-        """As `Churn.run`."""
+        """Run some turns, and check all groups after each."""
         for _ in range(turns):
             before = self._list_running()
             seen = len(self._churn.evictions)
@@ -63,7 +63,7 @@ class Wholeness:
     def _look_at_gangs(self, evicted: set[str]) -> None:
         bound = self._list_bound()
         for owner in self._list_gangs():
-            # Who was evicted in this very turn had been bound.
+            # Pods that were evicted in this turn had been bound before.
             there = bound.get(owner.group, set()) | (evicted & set(owner.pods))
             if len(there) >= owner.min_count:
                 self._whole.add(owner.group)

@@ -1,4 +1,4 @@
-"""What kube-scheduler's own filters say of the same clusters, without a cluster (bench/oracle)."""
+"""kube-scheduler's own filters on the clusters of `truth.worlds`, run by the oracle (bench/oracle)."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -7,21 +7,21 @@ from bench.oracle import Finding, Oracle
 from tests.support.truth.rules import Cluster, Raw
 
 Placed = Sequence[tuple[Raw, str]]
-"""Pods with their nodes, in the order in which they come there."""
+"""Pods with their nodes, in the order of placing."""
 
 
 class Filters:
-    """Asks a running oracle."""
+    """Calls a running oracle with clusters and pods."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
     def ask(self, cluster: Cluster, pods: Sequence[Raw]) -> list[Finding]:
-        """Return what is found for each pod alone."""
+        """Return the finding for each pod alone."""
         return self._oracle.ask(list_objects(cluster), [(pod, None) for pod in pods])
 
     def find_refusal(self, cluster: Cluster, placed: Placed) -> tuple[str, Finding] | None:
-        """Place the pods one after the other. Return the name of the first that its node is refused, and why."""
+        """Place the pods one by one. Return name and finding of the first pod whose node is rejected; None without."""
         found = self._oracle.ask(list_objects(cluster), placed)
         for (pod, node), finding in zip(placed, found, strict=False):
             if finding.invalid or finding.failed or node in finding.rejected:
@@ -29,7 +29,7 @@ class Filters:
         return None
 
     def place_some(self, cluster: Cluster, pods: Sequence[Raw], random: Random) -> Placed:
-        """Place as many pods as pass in one random order, each on any node that passes when it is its turn."""
+        """Place pods one by one in a random order, each on a random node that passes. Skip pods that fit nowhere."""
         placed: list[tuple[Raw, str]] = []
         for pod in random.sample(pods, len(pods)):
             *_, found = self._oracle.ask(list_objects(cluster), [*placed, (pod, None)])
@@ -40,17 +40,17 @@ class Filters:
 
 
 def list_passing(cluster: Cluster, found: Finding) -> frozenset[str]:
-    """The names of the nodes on which kube-scheduler would place the pod of a finding."""
+    """Return the names of the nodes on which kube-scheduler would place the pod of a finding."""
     return frozenset() if found.invalid or found.failed else list_not_rejected(cluster, found)
 
 
 def list_not_rejected(cluster: Cluster, found: Finding) -> frozenset[str]:
-    """The same, as if an error about one node did not end the attempt."""
+    """Return the names of the nodes that are not rejected, even if an error ended the attempt."""
     return frozenset(node["metadata"]["name"] for node in cluster.nodes) - found.rejected.keys()
 
 
 def list_objects(cluster: Cluster) -> list[Raw]:
-    """All that the API server has. Pods that run have the UIDs that they have in `Ours`."""
+    """Return all objects of the cluster. Running pods have the same UIDs as in `Ours`."""
     return [*_list_namespaces(cluster), *cluster.nodes, *cluster.storage, *_list_running(cluster)]
 
 

@@ -1,4 +1,4 @@
-"""What the planner says of the same objects, read as the feed reads them."""
+"""Serried's planner on the clusters of `truth.worlds`, decoded as the feed decodes objects."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,7 +64,7 @@ _DEVICES: dict[str, tuple[type, Callable[[object], Any]]] = {
 
 
 class Ours:
-    """A Store with a cluster in it, which answers questions about pods that are not there."""
+    """A Store filled with a cluster, and the planner's answers for additional pods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.store = Store(["default-scheduler"], rules=RULES)
@@ -83,13 +83,13 @@ class Ours:
             self.store.put_pod(read_pod(pod, f"bound-{index}"))
 
     def list_feasible(self, pod: Raw) -> frozenset[str]:
-        """The names of the nodes that the planner would take for a pod."""
+        """Return the names of the nodes on which the planner would place a pod."""
         names = self.store.nodes.keys()
         found = {name: self.plan([pod], closed=frozenset(names - {name})) for name in names}
         return frozenset(name for name, answer in found.items() if isinstance(answer, Plan))
 
     def is_exact(self, members: Sequence[Raw]) -> bool:
-        """Whether the planner counts all that the members ask for, and leaves nothing to kube-scheduler."""
+        """Return whether the planner counts all rules of the members, and leaves none to kube-scheduler."""
         with self._waiting(members) as waiting:
             return not any(pod.uncountable for pod in waiting)
 
@@ -100,7 +100,7 @@ class Ours:
         topology_key: str | None = None,
         closed: frozenset[str] = frozenset(),
     ) -> Plan | Verdict:
-        """Where the planner would have the members, each of which has its number as its UID."""
+        """Plan the members as one gang. Each member's UID is its number."""
         with self._waiting(members) as waiting:
             ask = self._ask(waiting, need, topology_key)
             snapshot = self.store.snapshots.take(ask.priority, waiting)
@@ -109,9 +109,9 @@ class Ours:
     def plan_tree(
         self, members: Sequence[Raw], first: int, needs: tuple[int, int] | None = None, wanted: int = 2
     ) -> Plan | Verdict:
-        """Plan a tree of two groups: the first so many members, and the others.
+        """Plan a tree of two groups: the first ``first`` members, and the others.
 
-        ``needs`` are the quorums, all members without it; ``wanted`` is how many of the groups the tree takes.
+        ``needs`` are the quorums, by default all members; ``wanted`` is the number of groups that the tree needs.
         """
         with self._waiting(members) as waiting:
             whole = self._ask(waiting, None, None)
@@ -128,7 +128,7 @@ class Ours:
     def plan_victims(
         self, members: Sequence[Raw], need: int | None, topology_key: str | None, priorities: Sequence[int]
     ) -> Preemption | NoVictims:
-        """Who would go for members of priority ``HIGH``; ``priorities`` are those of the pods that run."""
+        """Return the victims for members of priority ``HIGH``. ``priorities`` are those of the running pods."""
         with self._waiting(members) as waiting:
             running = (self.store.pods[f"bound-{index}"] for index in range(len(priorities)))
             units = [Unit((pod,), priority) for pod, priority in zip(running, priorities, strict=True)]
@@ -136,19 +136,19 @@ class Ours:
             return plan_victims(snapshot, self._ask(waiting, need, topology_key), HIGH, units, Allowances())
 
     def bring(self, members: Sequence[Raw]) -> None:
-        """These wait from now on; each has its number as its UID."""
+        """Add the members to the Store as pending pods. Each member's UID is its number."""
         for index, member in enumerate(members):
             found = read_pod(member, str(index))
             self.store.put_pod(replace(found, group=GroupKey(found.namespace, "g")))
         settle(self.store)
 
     def ask(self, count: int, need: int, topology_key: str | None) -> PlanRequest:
-        """The request for so many members that `bring` has brought, as they are now."""
+        """Return the request for the first ``count`` members that `bring` added, as they are in the Store now."""
         return self._ask([self.store.pods[str(index)] for index in range(count)], need, topology_key)
 
     @contextmanager
     def _waiting(self, members: Sequence[Raw]) -> Iterator[list[Pod]]:
-        """These wait for as long as the body runs."""
+        """Add the members as pending pods while the body runs; yield them."""
         self.bring(members)
         try:
             yield [self.store.pods[str(index)] for index in range(len(members))]
@@ -157,12 +157,12 @@ class Ours:
                 self.store.drop_pod(str(index))
 
     def _ask(self, waiting: Sequence[Pod], need: int | None, topology_key: str | None) -> PlanRequest:
-        # As the scheduler's request does: what nothing brings, and what no volume can serve, is nowhere.
+        # As in the extender's request: pods with missing objects, or without usable volumes, fit on no node.
         lost = [pod.uid for pod in waiting if pod.missing or pod.obstacle]
         nowhere = [(uid, node) for uid in lost for node in self.store.nodes]
         return PlanRequest(waiting, len(waiting) if need is None else need, topology_key, excluded=frozenset(nowhere))
 
 
 def read_pod(pod: Raw, uid: str) -> Pod:
-    """A pod as the feed reads it, with this UID."""
+    """Decode a pod with this UID, as the feed does."""
     return usable(decode_pod({**pod, "metadata": {**pod["metadata"], "uid": uid}}))

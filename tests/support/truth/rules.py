@@ -1,9 +1,9 @@
-"""Which nodes kube-scheduler finds for one pod: its filters, written down plainly. Shares no code with the planner.
+"""kube-scheduler's filters for one pod, written again in simple Python. Shares no code with the planner.
 
-The rules are those of the plugins of the same names in 1.37.1 (pkg/scheduler/framework/plugins), with the feature gates
-at their defaults. Those of 1.38 differ in one thing: `Cluster.empty_counts`. Objects are JSON as the API server stores
-them: defaults are set there, and matchLabelKeys have become requirements of the selector beside them
-(pkg/registry/core/pod/strategy.go, applyLabelKeysToLabelSelector).
+The rules are those of the plugins of the same names in 1.37.1 (pkg/scheduler/framework/plugins), with default feature
+gates. 1.38 differs in one rule: `Cluster.empty_counts`. Objects are JSON as the API server stores them: with defaults,
+and with matchLabelKeys merged into the selector beside them (pkg/registry/core/pod/strategy.go,
+applyLabelKeysToLabelSelector). The entry is `list_feasible`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,36 +28,36 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True)
 class Cluster:
-    """What kube-scheduler sees."""
+    """The objects that kube-scheduler sees."""
 
     nodes: Sequence[Raw]
 
     pods: Sequence[Raw]
-    """Those with a node, the ones that end included."""
+    """The pods with a node, including those that are being deleted."""
 
     namespaces: Mapping[str, Labels]
     """The labels of each namespace."""
 
     storage: Sequence[Raw] = ()
-    """What says where volumes and devices are, or can be. These rules leave it out."""
+    """Objects about volumes and devices. The rules of this module ignore them."""
 
     empty_counts: bool = False
-    """Whether a spread with an empty selector counts every pod of its namespace: kube-scheduler does from 1.38 on."""
+    """True if a spread constraint with an empty selector counts all pods of its namespace, as from 1.38 on."""
 
     def joined_by(self, pod: Raw, node: str) -> "Cluster":
-        """The same with one more pod, on a node."""
+        """Return the cluster with one more pod, bound to a node."""
         placed = {**pod, "spec": {**pod["spec"], "nodeName": node}}
         return replace(self, pods=[*self.pods, placed])
 
 
 def list_feasible(cluster: Cluster, pod: Raw) -> frozenset[str]:
-    """The names of the nodes that pass all filters for the pod."""
+    """Return the names of the nodes that pass all filters for the pod."""
     view = _View(cluster)
     return frozenset(node["metadata"]["name"] for node in cluster.nodes if _passes(view, pod, node))
 
 
 class _View:
-    """A cluster with the pods of each node; pods on nodes that do not exist are not seen (internal/cache/snapshot)."""
+    """A cluster with its pods by node. Pods on nodes that do not exist are ignored (internal/cache/snapshot)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.namespaces = cluster.namespaces
@@ -71,7 +71,7 @@ class _View:
         return self.pods[node["metadata"]["name"]]
 
     def pairs(self) -> Iterator[tuple[Raw, Raw]]:
-        """Each pod with its node."""
+        """Return each pod with its node."""
         return ((pod, node) for node in self.nodes for pod in self.on(node))
 
 
@@ -98,7 +98,7 @@ def _passes_taint_toleration(pod: Raw, node: Raw) -> bool:
 
 
 def _is_tolerated(pod: Raw, taint: Raw) -> bool:
-    """Whether one of the pod's tolerations tolerates a taint (api core/v1/toleration.go)."""
+    """Return whether one of the pod's tolerations tolerates a taint (api core/v1/toleration.go)."""
     return any(
         each.get("effect", "") in ("", taint["effect"])
         and each.get("key", "") in ("", taint["key"])
@@ -111,7 +111,7 @@ def _is_tolerated(pod: Raw, taint: Raw) -> bool:
 
 
 def _passes_node_affinity(pod: Raw, node: Raw) -> bool:
-    """The node selector, and one of the required terms (component-helpers scheduling/corev1/nodeaffinity)."""
+    """Return whether the node matches the node selector and a required term (component-helpers, nodeaffinity)."""
     labels = _labels_of(node)
     if any(labels.get(key) != value for key, value in pod["spec"].get("nodeSelector", {}).items()):
         return False
@@ -130,7 +130,7 @@ def _matches_node_term(term: Raw, node: Raw) -> bool:
 
 
 def _meets(labels: Labels, requirement: Raw) -> bool:
-    """Whether labels meet an expression (apimachinery labels.Requirement.Matches)."""
+    """Return whether labels match an expression (apimachinery labels.Requirement.Matches)."""
     value, values = labels.get(requirement["key"]), requirement.get("values", [])
     match requirement["operator"]:
         case "In":
@@ -154,7 +154,7 @@ def _passes_node_ports(view: _View, pod: Raw, node: Raw) -> bool:
 
 
 def _ports_of(pod: Raw) -> list[tuple[str, str, int]]:
-    """Address, protocol and number of each host port (pkg/scheduler/util.GetHostPorts)."""
+    """Return address, protocol and number of each host port (pkg/scheduler/util.GetHostPorts)."""
     sidecars = [init for init in pod["spec"].get("initContainers", []) if init.get("restartPolicy") == "Always"]
     return [
         (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])  # noqa: S104  # read, not bound
@@ -180,7 +180,7 @@ def _passes_node_resources_fit(view: _View, pod: Raw, node: Raw) -> bool:
 
 
 def _requests_of(pod: Raw) -> Amounts:
-    """What a pod asks for (component-helpers resource.PodRequests): init containers run one after the other."""
+    """Return a pod's requests (component-helpers resource.PodRequests). Init containers run one after the other."""
     sidecars: Amounts = {}
     most: Amounts = {}
     for init in pod["spec"].get("initContainers", []):
@@ -204,7 +204,7 @@ def _amounts_of(container: Raw) -> Amounts:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """An amount in the units that the tests use."""
+    """Parse a quantity with one of the units that the tests use."""
     digits = text.rstrip("kKMGim")
     return Fraction(digits) * _UNITS.get(text[len(digits) :], Fraction(1))
 
@@ -220,7 +220,7 @@ def _raise_to(total: Amounts, floor: Amounts) -> None:
 
 
 def _passes_inter_pod_affinity(view: _View, pod: Raw, node: Raw) -> bool:
-    """Filter of plugins/interpodaffinity/filtering.go."""
+    """Apply Filter of plugins/interpodaffinity/filtering.go."""
     labels = _labels_of(node)
     for other, place in view.pairs():
         for term in _terms_of(other, "podAntiAffinity"):
@@ -234,10 +234,10 @@ def _passes_inter_pod_affinity(view: _View, pod: Raw, node: Raw) -> bool:
 
 
 def _has_its_mates(view: _View, pod: Raw, labels: Labels) -> bool:
-    """Whether the node satisfies the pod's affinity (satisfyPodAffinity).
+    """Return whether the node satisfies the pod's affinity (satisfyPodAffinity).
 
-    Only pods that match all of its terms count. Each term must have one in the node's domain, not all the same one. If
-    no domain of any term has one, the first pod of its kind may go wherever the node has all the labels.
+    Only pods that match all of its terms count. For each term, the node's domain must have one; these may be different
+    pods. If no domain of any term has one, and the pod matches its own terms, any node with all the labels will do.
     """
     terms = _terms_of(pod, "podAffinity")
     if any(term["topologyKey"] not in labels for term in terms):
@@ -255,13 +255,13 @@ def _terms_of(pod: Raw, kind: str) -> list[Raw]:
 
 
 def _share(term: Raw, one: Labels, other: Labels) -> bool:
-    """Whether two nodes are in one domain of a term."""
+    """Return whether two nodes are in the same domain of a term."""
     key = term["topologyKey"]
     return key in one and one[key] == other.get(key)
 
 
 def _means(view: _View, owner: Raw, term: Raw, other: Raw) -> bool:
-    """Whether a term of ``owner`` selects the other pod (kube-scheduler/framework.AffinityTerm)."""
+    """Return whether a term of ``owner`` selects the other pod (kube-scheduler/framework.AffinityTerm)."""
     namespaces, chosen = term.get("namespaces", []), term.get("namespaceSelector")
     if not namespaces and chosen is None:
         namespaces = [owner["metadata"]["namespace"]]
@@ -271,7 +271,7 @@ def _means(view: _View, owner: Raw, term: Raw, other: Raw) -> bool:
 
 
 def _selects(selector: Raw | None, labels: Labels) -> bool:
-    """Whether a label selector means these labels: none means nothing, an empty one everything."""
+    """Return whether a label selector selects these labels. None selects nothing, an empty selector everything."""
     return selector is not None and all(_meets(labels, each) for each in _requirements_of(selector))
 
 
@@ -282,7 +282,7 @@ def _requirements_of(selector: Raw) -> Iterable[Raw]:
 
 
 def _passes_topology_spread(view: _View, pod: Raw, node: Raw) -> bool:
-    """Filter of plugins/podtopologyspread/filtering.go."""
+    """Apply Filter of plugins/podtopologyspread/filtering.go."""
     constraints = [
         each
         for each in pod["spec"].get("topologySpreadConstraints", [])
@@ -296,33 +296,33 @@ def _passes_topology_spread(view: _View, pod: Raw, node: Raw) -> bool:
 
 
 def _is_even(view: _View, pod: Raw, constraint: Raw, constraints: Sequence[Raw], domain: str) -> bool:
-    """Whether the domain may have one more such pod."""
+    """Return whether one more such pod in the domain keeps within maxSkew."""
     counts: dict[str, int] = {}
     for node in view.nodes:
         labels = _labels_of(node)
         if all(each["topologyKey"] in labels for each in constraints) and _is_counted(constraint, pod, node):
             value = labels[constraint["topologyKey"]]
             counts[value] = counts.get(value, 0) + sum(_counts(view, pod, constraint, other) for other in view.on(node))
-    # A nil minDomains is 1, so without any domain the least is 0.
+    # A nil minDomains is 1, so without any domain the global minimum is 0.
     least = 0 if len(counts) < constraint.get("minDomains", 1) else min(counts.values())
     own = int(_selects(constraint.get("labelSelector"), _labels_of(pod)))
     return bool(counts.get(domain, 0) + own - least <= constraint["maxSkew"])
 
 
 def _is_counted(constraint: Raw, pod: Raw, node: Raw) -> bool:
-    """Whether a node takes part in the spread (matchNodeInclusionPolicies)."""
+    """Return whether a node counts for the spread (matchNodeInclusionPolicies)."""
     return (constraint.get("nodeAffinityPolicy", "Honor") == "Ignore" or _passes_node_affinity(pod, node)) and (
         constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore" or _passes_taint_toleration(pod, node)
     )
 
 
 def has_empty_selector(pod: Raw) -> bool:
-    """Whether a topology spread constraint has an empty selector, which 1.37 and 1.38 take for different things."""
+    """Return whether a topology spread constraint has an empty selector, on which 1.37 and 1.38 differ."""
     return any(each.get("labelSelector") == {} for each in pod["spec"].get("topologySpreadConstraints", []))
 
 
 def _counts(view: _View, pod: Raw, constraint: Raw, other: Raw) -> bool:
-    """Whether another pod counts for a constraint (countPodsMatchSelector)."""
+    """Return whether another pod counts for a constraint (countPodsMatchSelector)."""
     selector = constraint.get("labelSelector")
     return (
         selector is not None

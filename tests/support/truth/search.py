@@ -1,6 +1,7 @@
-"""How many members of a small gang kube-scheduler could place one after the other: every order and every node is tried.
+"""Full search for the best placement of a small gang by kube-scheduler's rules: every order and every node is tried.
 
-What passes depends only on how many members of each class are on each node, so each such state is looked at once.
+The result of the filters depends only on the number of members of each class on each node, so each such state is
+searched once.
 """
 
 import json
@@ -13,10 +14,10 @@ State = tuple[tuple[int, str], ...]
 
 
 def find_most(cluster: Cluster, members: Sequence[Raw], inside: Collection[str], enough: int | None = None) -> int:
-    """The most members that come onto nodes of ``inside``, each passing all filters when its turn comes.
+    """Return the most members that can be placed one by one on the nodes of ``inside``, each passing all filters.
 
-    Nodes elsewhere count as kube-scheduler counts them. The search ends with ``enough`` members, or all.
-    Exponential in classes: for some five members of two or three of them on six nodes.
+    Other nodes count for the rules as in kube-scheduler. The search ends at ``enough`` members, or at all. It takes
+    exponential time, so it is meant for about five members of two or three classes on six nodes.
     """
     return len(find_placement(cluster, members, inside, enough))
 
@@ -24,7 +25,7 @@ def find_most(cluster: Cluster, members: Sequence[Raw], inside: Collection[str],
 def find_placement(
     cluster: Cluster, members: Sequence[Raw], inside: Collection[str], enough: int | None = None
 ) -> list[tuple[Raw, str]]:
-    """The same with the members in the order in which they come, and their nodes."""
+    """Return the best placement as in `find_most`: members and nodes, in the order of placing."""
     classes = _sort_into_classes(members)
     goal = len(members) if enough is None else min(enough, len(members))
     seen: set[State] = set()
@@ -54,7 +55,7 @@ def find_placement(
 
 
 def is_sound(cluster: Cluster, members: Sequence[Raw], nodes: Sequence[str]) -> bool:
-    """Whether the members can come in some order onto these nodes, each its own, passing all filters in turn."""
+    """Return whether the members can be placed on their nodes in some order, each passing all filters."""
     seen: set[frozenset[int]] = set()
 
     def extend(ground: Cluster, placed: frozenset[int]) -> bool:
@@ -74,7 +75,7 @@ def is_sound(cluster: Cluster, members: Sequence[Raw], nodes: Sequence[str]) -> 
 
 
 def _sort_into_classes(members: Sequence[Raw]) -> list[list[Raw]]:
-    """Those that differ in nothing that decides where they fit are one class."""
+    """Group members by equal namespace, labels and spec, which alone decide where they fit."""
     classes: dict[str, list[Raw]] = {}
     for member in members:
         facts = [member["metadata"]["namespace"], member["metadata"].get("labels", {}), member["spec"]]

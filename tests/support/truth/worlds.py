@@ -1,7 +1,7 @@
-"""Random small clusters, and random pods for them: what is asked of kube-scheduler, of its rules and of the planner.
+"""Random small clusters and pods, as common inputs for kube-scheduler, its rules in Python, and the planner.
 
-Everything that a draw may do is behind a `Feature`, so that each reader draws what it knows. Objects are as they are
-sent to the API server, and mean the same when it has stored them, but for matchLabelKeys (`as_stored`).
+Each property of a pod or node is behind a `Feature`, so that a test draws only the properties that it supports. Objects
+are in the form sent to the API server. Their stored form means the same, except for matchLabelKeys (`as_stored`).
 """
 
 import copy
@@ -24,11 +24,11 @@ NAMESPACES: Mapping[str, Labels] = {
 }
 
 HOLD = "example.com/hold"
-"""The finalizer that keeps pods which are being deleted."""
+"""The finalizer of pods that are being deleted, so that they remain."""
 
 
 class Feature(StrEnum):
-    """What may be drawn."""
+    """A property of pods or nodes that may be drawn."""
 
     RESOURCES = "requests of cpu, memory and pods"
     PHASES = "init containers, sidecars, amounts of whole pods"
@@ -55,32 +55,32 @@ ALONE = frozenset(
         *(Feature.SELECTORS, Feature.TAINTS, Feature.CORDONS, Feature.TERMINATING, Feature.UNLABELLED),
     }
 )
-"""What makes no pod depend on where others with its labels are."""
+"""The features without rules about other pods' labels."""
 
 ALL = frozenset(Feature)
 
 COUNTED = ALL - {Feature.SAME_HOST}
-"""What the planner counts exactly: kubelets label each node with a host name of its own."""
+"""The features that the planner counts exactly. It assumes that each node has its own host name label."""
 
 _OWN = 0.4
-"""The share of the terms that are about the pods of the same app."""
+"""The share of the terms that select pods of the same app."""
 
 _KEPT = 0.4
-"""The share of the features that a draw keeps, but for `_OFTEN` and `_NUANCES`."""
+"""The probability with which a draw keeps a feature that is neither in `_OFTEN` nor in `_NUANCES`."""
 
 _OFTEN = frozenset({Feature.SPREAD, Feature.SELECTORS, Feature.TAINTS})
-"""What means something only together: three of four draws keep each."""
+"""Features that interact: a draw keeps each with a probability of 0.75."""
 
 _NUANCES = frozenset(
     {Feature.INCLUSION, Feature.NAMESPACES, Feature.LABEL_KEYS, Feature.TERMINATING, Feature.UNLABELLED}
 )
-"""What changes the meaning of others: it is kept by all draws."""
+"""Features that modify others: all draws keep them."""
 
 
 class Draws:
-    """Draws of one random source; equal sources draw the same. Each leaves out some of the features, another each time.
+    """Draws objects from one random source; the same source gives the same objects.
 
-    With all of them at once most pods would fit nowhere.
+    Each new instance keeps a random part of the features: with all of them, most pods would fit nowhere.
     """
 
     def __init__(self, random: Random, features: Collection[Feature]) -> None:
@@ -89,7 +89,7 @@ class Draws:
         self._features = frozenset(each for each in sorted(features) if random.random() < share.get(each, _KEPT))
 
     def cluster(self, most_nodes: int = 6, most_pods: int = 10) -> Cluster:
-        """Nodes, and pods that run there or end."""
+        """Return random nodes, with running pods and pods that are being deleted."""
         nodes = [
             self._node(f"n{index}", index) for index in range(self._random.randint(min(3, most_nodes), most_nodes))
         ]
@@ -97,7 +97,7 @@ class Draws:
         return Cluster(nodes, pods, NAMESPACES)
 
     def pod(self, name: str) -> Raw:
-        """A pod that waits for a node."""
+        """Return a random pod without a node."""
         pod: Raw = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -110,7 +110,7 @@ class Draws:
         return pod
 
     def gang(self, most_members: int = 5, most_classes: int = 2) -> list[Raw]:
-        """The members of a gang in one namespace."""
+        """Return the members of a random gang, all in one namespace."""
         kinds = [self.pod("kind") for _ in range(self._random.randint(1, most_classes))]
         members = []
         for index in range(self._random.randint(1, most_members)):
@@ -120,7 +120,7 @@ class Draws:
         return members
 
     def _has(self, feature: Feature, share: float) -> bool:
-        """Whether a feature that may be drawn is drawn."""
+        """Return True with the probability ``share``, if the feature is kept."""
         return feature in self._features and self._random.random() < share
 
     def _node(self, name: str, index: int) -> Raw:
@@ -164,7 +164,7 @@ class Draws:
     def _bound(self, name: str, nodes: list[Raw]) -> Raw:
         pod = self.pod(name)
         pod["spec"]["nodeName"] = self._random.choice(nodes)["metadata"]["name"]
-        # Nobody evicts it, and nothing says that it could have come there.
+        # Not evicted by taints, and without rules that its node might not satisfy.
         pod["spec"]["tolerations"] = [{"operator": "Exists"}]
         for placed in ("nodeSelector", "topologySpreadConstraints"):
             pod["spec"].pop(placed, None)
@@ -328,7 +328,7 @@ class Draws:
 
 
 def as_stored(pod: Raw) -> Raw:
-    """The pod with the label keys of its terms in their selectors (pkg/registry/core/pod/strategy.go)."""
+    """Return the pod with matchLabelKeys merged into the selectors (pkg/registry/core/pod/strategy.go)."""
     stored = copy.deepcopy(pod)
     affinity = stored["spec"].get("affinity", {})
     terms: list[Any] = list(stored["spec"].get("topologySpreadConstraints", []))
