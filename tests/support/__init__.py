@@ -1,1 +1,1 @@
-"""What tests stand on: builders of objects, fake API servers, harnesses. Benchmarks use the builders, too."""
+"""Shared helpers of the tests: builders, fake API servers and harnesses. Benchmarks use the builders, too."""

@@ -1,4 +1,4 @@
-"""Where this machine is in its network."""
+"""The network address of this machine."""
 
 import socket
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def find_address() -> str:
-    """An address of this machine by which one comes over the network."""
+    """An address at which this machine can be reached over the network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("198.51.100.1", 9))

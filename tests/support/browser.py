@@ -1,4 +1,4 @@
-"""A real browser for the page: a Chromium that is installed here already, never one that is downloaded."""
+"""Drive the debug page in a real browser: an installed Chromium, never a downloaded one."""
 
 import os
 import shutil
@@ -11,18 +11,18 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright
 
 CHROMIUM = "SERRIED_CHROMIUM"
-"""The variable of the environment that says where a Chromium is; else the first one in PATH is taken."""
+"""The environment variable with the path of a Chromium; without it the first one in PATH is used."""
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 PICTURES = Path(__file__).parents[2] / "build" / "page"
-"""Where pictures of the page are kept."""
+"""The directory for screenshots of the page."""
 
 Scheme = Literal["light", "dark"]
 
 
 def find_chromium() -> str:
-    """Where a Chromium is, "" if there is none."""
+    """The path of a Chromium, empty if none is found."""
     return os.environ.get(CHROMIUM, "") or next((found for name in _NAMES if (found := shutil.which(name))), "")
 
 
@@ -43,7 +43,7 @@ async def open_browser() -> AsyncIterator[Browser]:
 async def open_page(
     browser: Browser, url: str, *, scheme: Scheme = "light", width: int = 1280, height: int = 900, zone: str = "UTC"
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """The page once it shows the state, and the errors that its console has told so far."""
+    """The page once it shows the state, and the errors in its console so far."""
     context = await browser.new_context(
         color_scheme=scheme, viewport={"width": width, "height": height}, timezone_id=zone
     )
@@ -58,12 +58,12 @@ async def open_page(
 
 
 async def find_barriers(page: Page) -> str:
-    """What keeps people from using the page, as axe finds it: contrast, names, roles; "" for nothing."""
+    """The accessibility defects that axe finds, such as in contrast, names or roles; empty for none."""
     found = await Axe().run(page)
     return found.generate_report() if found.violations_count else ""
 
 
 async def take_picture(page: Page, name: str) -> None:
-    """Keep a picture of what is shown, all of it."""
+    """Save a screenshot of the full page."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     await page.screenshot(path=PICTURES / f"{name}.png", full_page=True)

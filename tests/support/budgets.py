@@ -14,18 +14,18 @@ class BudgetBuilder(Builder):
         return usable(decode_budget(self._raw))
 
     def selecting(self, **labels: str) -> Self:
-        """Of the pods with these labels."""
+        """Select the pods with these labels."""
         return self.having(labels, "spec", "selector", "matchLabels")
 
     def allowing(self, count: int) -> Self:
-        """With so many disruptions allowed."""
+        """Set the number of allowed disruptions in the status."""
         return self.having(count, "status", "disruptionsAllowed")
 
     def freeing_unready(self) -> Self:
-        """Which lets pods go that are not Ready, whatever it allows."""
+        """Always allow the eviction of pods that are not Ready."""
         return self.having("AlwaysAllow", "spec", "unhealthyPodEvictionPolicy")
 
 
 def budget(name: str) -> BudgetBuilder:
-    """A PodDisruptionBudget of no pods."""
+    """Start building a PodDisruptionBudget that selects no pods."""
     return BudgetBuilder({"metadata": {"name": name, "namespace": "default", "uid": f"budget-{name}"}, "spec": {}})

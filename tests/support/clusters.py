@@ -19,7 +19,7 @@ LEVELS: tuple[Api, Api] = ("native", "fallback")
 
 
 def on_kubernetes(version: str, *values: Any) -> Any:
-    """A parameter for stories on a Kubernetes version: the version, or the values; skipped where it is not built."""
+    """A parameter for tests on a Kubernetes version: the version, or the values; skipped if it is not built."""
     return pytest.param(values or version, marks=pytest.mark.kubernetes(version))
 
 
@@ -33,7 +33,7 @@ def on_older(version: str, level: Api) -> Any:
 
 
 NEXT_SCHEDULER = "1.38.0-beta.0"
-"""The newest kube-scheduler that is tested. It runs beside an API server of the default version."""
+"""The newest kube-scheduler under test. It runs with an API server of the default version."""
 
 
 def on_next_scheduler(*words: str) -> Any:

@@ -1,4 +1,4 @@
-"""Commands of ``serried`` in tests."""
+"""Run commands of ``serried`` in tests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command has left."""
+    """The exit code and output of a command."""
 
     code: int
     """The exit code."""
@@ -29,7 +29,7 @@ Run = Callable[..., Ended]
 
 
 def tell_done(would: str) -> str:
-    """What ``uninstall`` says when it has done what this line of a dry run has announced."""
+    """The line that ``uninstall`` prints after doing what this line of its dry run announced."""
     begin, step, what = would.split(maxsplit=2)
     assert begin == "would", would
     return f"{_DONE[step]} {what}"

@@ -8,35 +8,35 @@ from tests.support.builders import RACK, Builder, describe, usable
 
 
 class CompositeBuilder(Builder):
-    """A CompositePodGroup, basic unless it becomes a gang of groups."""
+    """Builds a CompositePodGroup, with the basic policy unless `gang` is called."""
 
     def value(self) -> Composite:
-        """As Serried sees it."""
+        """The CompositePodGroup, decoded."""
         return usable(decode_composite(self._raw))
 
     def gang(self, min_group_count: int) -> Self:
-        """All or nothing, with so many of the groups below."""
+        """Set the gang policy with this minimum number of child groups."""
         return self.having({"gang": {"minGroupCount": min_group_count}}, "spec", "schedulingPolicy")
 
     def topology(self, key: str = RACK) -> Self:
-        """Confined to one domain of ``key``."""
+        """Require one topology domain of ``key``."""
         return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
 
     def priority(self, priority: int) -> Self:
-        """With a priority."""
+        """Set the priority."""
         return self.having(priority, "spec", "priority")
 
     def disruption(self, mode: Disruption) -> Self:
-        """With a disruption mode."""
+        """Set the disruption mode."""
         return self.having({mode.value: {}}, "spec", "disruptionMode")
 
     def under(self, parent: str) -> Self:
-        """Below another one."""
+        """Set the parent group."""
         return self.having(parent, "spec", "parentCompositePodGroupName")
 
 
 def composite(name: str) -> CompositeBuilder:
-    """A basic CompositePodGroup."""
+    """Start building a basic CompositePodGroup."""
     spec = {
         "workloadRef": {"workloadName": "tree", "templateName": "branch"},
         "schedulingPolicy": {"basic": {}},

@@ -1,4 +1,4 @@
-"""How many items the parts of a process hold, container by container: what grows though the cluster does not is found.
+"""Count the items in each container of a process, to find those that grow although the cluster does not.
 
 The walk follows every reference from a root into objects of our own packages, into containers, and through bound
 methods, partials and closures, so that a new field is looked at without being named here. What cannot grow beyond a
@@ -19,7 +19,7 @@ _LEAVES = (str, bytes, bytearray, int, float, complex, type, types.ModuleType, t
 
 
 def count_items(*roots: object) -> Counter[str]:
-    """The number of items of all containers that are reachable, by the class and the field that holds them."""
+    """The number of items in all reachable containers, by the class and field that holds them."""
     counts: Counter[str] = Counter()
     seen: set[int] = set()
     left: list[tuple[str, Any]] = [("root", root) for root in roots]
@@ -37,9 +37,9 @@ def count_items(*roots: object) -> Counter[str]:
 
 
 def list_grown(looks: Sequence[Counter[str]]) -> list[str]:
-    """What holds more at each of the last quarter of the looks than at any of the second quarter; a line each.
+    """One line per container that was larger in every sample of the last quarter than in any of the second quarter.
 
-    What has grown by an item at every other look is told. What is kept of nodes goes up and down, and is not.
+    Growth by one item in every other sample is reported. Sizes that go up and down, such as those per node, are not.
     """
     quarter = len(looks) // 4
     early, late = looks[quarter : 2 * quarter], looks[-quarter:]
@@ -55,7 +55,7 @@ def _is_bounded(each: object) -> bool:
 
 
 def _list_parts(path: str, each: object) -> Iterator[tuple[str, Any]]:
-    """What an object refers to, by the path that it is told of under."""
+    """The parts of an object, each with the path under which it is reported."""
     if isinstance(each, Mapping):
         yield from ((path, part) for pair in list(each.items()) for part in pair)
     elif isinstance(each, (AbstractSet, Sequence, deque)):

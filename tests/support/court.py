@@ -1,4 +1,4 @@
-"""An API server that only knows whose a token is, and who may ask for what."""
+"""A fake API server that only answers TokenReviews and SubjectAccessReviews."""
 
 import asyncio
 from typing import Any, cast
@@ -10,28 +10,28 @@ from serried.kube.errors import ApiError
 
 
 class Court:
-    """``users`` by token; ``grants`` are (user or group, verb, path). ``error`` is raised instead of any answer."""
+    """Answers reviews from ``users`` (by token) and ``grants`` (user or group, verb, path); raises ``error`` if set."""
 
     def __init__(self) -> None:
         self.users: dict[str, str] = {}
         self.groups: dict[str, list[str]] = {}
-        """By token, where they are not those of the team."""
+        """Groups by token; a token without an entry has the group ``team``."""
         self.grants: set[tuple[str, str, str]] = set()
         self.error: ApiError | None = None
         self.asked: list[str] = []
-        """The kinds of reviews so far."""
+        """The kinds of the reviews so far, in order."""
         self.specs: list[dict[str, Any]] = []
-        """What they asked."""
+        """The specs of the reviews so far, in order."""
         self.open = asyncio.Event()
         """While it is not set, every review waits."""
         self.open.set()
 
     def client(self) -> ApiClient:
-        """As the client of an API server."""
+        """This object, typed as an API client."""
         return cast("ApiClient", self)
 
     async def ask(self, method: str, path: str, *, body: bytes, **how: Any) -> dict[str, Any]:
-        """A review."""
+        """Answer one review, as `ApiClient.ask` would."""
         review = orjson.loads(body)
         assert (method, path.rpartition("/")[2]) == ("POST", f"{review['kind'].lower()}s")
         self.asked.append(review["kind"])

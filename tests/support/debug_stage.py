@@ -50,7 +50,7 @@ class DebugStage:
         self._left.push_async_callback(self.extender.close)
 
     async def _compare(self) -> Comparison:
-        """Of a Store that follows an API server, which differ in one node."""
+        """Make the Store differ from the API server in one node."""
         server = await self._left.enter_async_context(FakeApiServer())
         client = await self._left.enter_async_context(server.client())
         feed = Feed(client, FALLBACK, Store({"serried"}, rules=RULES), ALL_KINDS)
@@ -62,10 +62,10 @@ class DebugStage:
         return Comparison(client, feed, lambda _: asyncio.sleep(0))
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
-        """Until it ends."""
+        """Run a coroutine until it ends."""
         self._runner.run(story)
 
     def close(self) -> None:
-        """End everything."""
+        """Close the application and the extender."""
         self.run(self._left.aclose())
         self._runner.close()

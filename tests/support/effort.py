@@ -1,4 +1,4 @@
-"""What work costs, as a number that is the same on every machine: how many functions are called for it."""
+"""Measure the cost of work as its number of function calls, which is the same on every machine."""
 
 import sys
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from types import FrameType
 
 
 class Effort:
-    """How many calls were made; of functions written in Python, and of those in C."""
+    """The number of function calls so far, of Python and C functions together."""
 
     calls = 0
 
 
 @contextmanager
 def measured() -> Iterator[Effort]:
-    """Count every call that is made here, by whatever task runs meanwhile."""
+    """Count all function calls in this thread until the block ends, whichever task makes them."""
     effort, before = Effort(), sys.getprofile()
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:

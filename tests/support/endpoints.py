@@ -1,4 +1,4 @@
-"""The routes of an app, those of routers that it includes among them."""
+"""List the routes of a FastAPI app, including those of its routers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 
 
 def list_endpoints(routes: Sequence[BaseRoute]) -> Iterator[APIRoute]:
-    """Every route of FastAPI, also of routers in routers; the paths are those below their own router."""
+    """Every API route, also of nested routers; each path is relative to its own router."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is not None:

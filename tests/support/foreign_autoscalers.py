@@ -1,4 +1,4 @@
-"""What is seen of Karpenter and of Cluster Autoscaler where neither of them runs: APIs, and a ConfigMap."""
+"""Create the APIs and the ConfigMap of Karpenter and Cluster Autoscaler without running either."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 
 
 def _crd(group: str, plural: str, kind: str, scope: str) -> dict[str, Any]:
-    """A CRD whose objects may say anything."""
+    """A CRD that accepts any fields."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
@@ -29,7 +29,7 @@ def _install(cluster: Cluster, crd: dict[str, Any]) -> str:
 
 
 def begin_karpenter(cluster: Cluster) -> list[str]:
-    """One NodePool is there, without limits. Returns the paths of what has to go in the end."""
+    """Create a NodePool without limits. Returns the paths of the objects to delete at the end."""
     path = _install(cluster, _crd("karpenter.sh", "nodepools", "NodePool", "Cluster"))
     pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "general"}, "spec": {}}
     cluster.api.post("/apis/karpenter.sh/v1/nodepools", pool)
@@ -37,7 +37,7 @@ def begin_karpenter(cluster: Cluster) -> list[str]:
 
 
 def begin_cluster_autoscaler(cluster: Cluster) -> list[str]:
-    """Cluster Autoscaler's status is there, and ProvisioningRequests are served. Returns the paths as above."""
+    """Create Cluster Autoscaler's status and serve ProvisioningRequests. Returns paths as above."""
     crd = _crd("autoscaling.x-k8s.io", "provisioningrequests", "ProvisioningRequest", "Namespaced")
     path = _install(cluster, crd)
     name = "cluster-autoscaler-status"

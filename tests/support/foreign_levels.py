@@ -10,11 +10,11 @@ _KINDS = (
 TOPOLOGIES = "/apis/kueue.x-k8s.io/v1beta2/topologies"
 BINDINGS = "/apis/grove.io/v1alpha1/clustertopologybindings"
 FOLLOWED = ("topologies.kueue.x-k8s.io", "clustertopologybindings.grove.io")
-"""What the extender calls them."""
+"""The names that the extender uses for these levels."""
 
 
 def install(cluster: Cluster) -> None:
-    """Both CRDs are there and served; their objects may say anything."""
+    """Install both CRDs, without any schema, and wait until they are served."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     for group, version, plural, kind in _KINDS:
         served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}

@@ -1,4 +1,4 @@
-"""A TCP front that plays a Service: each new connection goes to the one that is ready at that moment."""
+"""A TCP proxy that imitates a Service: it sends each new connection to an instance that is ready at that moment."""
 
 import socket
 import threading
@@ -8,9 +8,9 @@ from typing import Self
 
 
 class Front:
-    """Passes connections to its ``port`` on to the port of whoever is ready, and refuses them while nobody is.
+    """Forwards connections from its ``port`` to a ready instance's port, and closes them if none is ready.
 
-    As kube-proxy it leaves connections alone that stand, whatever becomes of readiness. A context manager.
+    Like kube-proxy, it keeps established connections when readiness changes. A context manager.
     """
 
     def __init__(self, find_ready: Callable[[], Sequence[int]]) -> None:
@@ -52,7 +52,7 @@ class Front:
             thread.start()
 
     def _pass_on(self, near: socket.socket, far: socket.socket) -> None:
-        """Both ways, until one end is closed; then both are."""
+        """Copy bytes in both directions until one end closes, then close both."""
         with near, far:
             back = threading.Thread(target=_pump, args=(far, near), daemon=True)
             back.start()
@@ -81,7 +81,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _shut(end: socket.socket) -> None:
-    """End what waits on it, in whichever thread."""
+    """Shut the socket down, which also wakes any thread that waits on it."""
     try:
         end.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -1,4 +1,4 @@
-"""What other projects ship, read where Go keeps it: nothing of theirs is copied into this repository."""
+"""Read files of other projects from Go's module cache, so that none are copied into this repository."""
 
 import json
 import os

@@ -13,7 +13,7 @@ from serried.settings import describe_settings, extender_settings
 from tests.unit.manifests.shipped import MANIFESTS, read_all
 
 Change = Callable[[Observed], Observed]
-"""Makes one mistake."""
+"""A function that makes one mistake in an installation."""
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "example.com/rack"
@@ -37,7 +37,7 @@ def read_shipped(isolated: str = "off") -> dict[str, Any]:
 
 
 def install(isolated: str = "off") -> Observed:
-    """What a cluster shows in which the manifests are applied as they are."""
+    """The state of a cluster with the manifests applied unchanged."""
     (deployment,) = [each.content for each in read_all() if (each.kind, each.name) == ("Deployment", "serried")]
     containers = deployment["spec"]["template"]["spec"]["initContainers"]
     (arguments,) = [each["args"] for each in containers if each["name"] == "extender"]
@@ -63,7 +63,7 @@ def install(isolated: str = "off") -> Observed:
 
 
 def install_beside_the_cluster_s_scheduler() -> Observed:
-    """The same of the extenders alone, which the cluster's own scheduler calls."""
+    """The state with only the extenders installed, which the cluster's own scheduler calls."""
     folder = MANIFESTS / "kustomize" / "control-plane"
     component = yaml.safe_load((folder / "kustomization.yaml").read_text())
     changes = yaml.safe_load(component["patches"][0]["patch"])
@@ -102,7 +102,7 @@ def change_entry(place: int, isolated: str = "off", **fields: Any) -> Change:
 
 
 def set_flag(**flags: str) -> Change:
-    """A flag that does not go with the rest; dashes are underscores."""
+    """A flag that contradicts the rest of the installation; write its dashes as underscores."""
     named = {name.replace("_", "-"): value for name, value in flags.items()}
     return lambda seen: replace(seen, flags={**seen.flags, **named})
 

@@ -1,4 +1,4 @@
-"""How the work of a piece of Python grows with what it is given, counted instead of timed."""
+"""Measure how the work of Python code grows with its input, by counting executed lines instead of time."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def count_lines(body: Callable[[], object]) -> int:
-    """How many lines of Python run while the body does."""
+    """Count the lines of Python that run until the block ends."""
     count = 0
 
     def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
@@ -25,7 +25,7 @@ def count_lines(body: Callable[[], object]) -> int:
 
 
 def find_growth(make: Callable[[int], Callable[[], object]], size: int) -> float:
-    """How many times as many lines run for twice the size; ``make`` makes what is to be counted for a size.
+    """The factor by which the number of lines grows for twice the size; ``make`` returns the work for a size.
 
     2 is a share for each item. A search among all of them for each makes it 4.
     """

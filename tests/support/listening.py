@@ -1,4 +1,4 @@
-"""A listener with verbs of its own, and a bare client of it, which sends what no library would."""
+"""A listener with test verbs, and a raw client that can send what no HTTP library would."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ MOST = 4000
 
 
 class House:
-    """A listener with a verb that answers at once and one that waits for ``release``, and what they saw."""
+    """A listener with one verb that answers at once and one that waits for ``release``; both record their calls."""
 
     def __init__(self, peers: Peers | None = None) -> None:
         self.peers = Peers() if peers is None else peers
@@ -24,16 +24,16 @@ class House:
         self.port = 0
 
     def quick(self, body: bytes) -> Reply:
-        """Answers at once."""
+        """Answer at once."""
         self.seen.append(body)
         return Reply(b'{"size":%d}' % len(body), close=body == b"leave")
 
     def bug(self, body: bytes) -> Reply:
-        """Fails."""
+        """Raise an error."""
         raise RuntimeError("a secret")
 
     async def slow(self, body: bytes, hangup: Hangup) -> Reply:
-        """Answers after ``release``, unless the client goes."""
+        """Answer after ``release``, unless the client disconnects."""
         self.seen.append(body)
         if body == b"bug":
             raise RuntimeError("a secret")
@@ -53,32 +53,32 @@ class House:
         return self
 
     async def connect(self) -> "Client":
-        """A client more."""
+        """Connect another client."""
         return Client(*await asyncio.open_connection("127.0.0.1", self.port))
 
     async def close(self) -> None:
-        """End everything."""
+        """Close all clients and the listener."""
         self.release.set()
         await self.listener.close()
 
     async def until_seen(self, count: int) -> None:
-        """Wait for so many requests."""
+        """Wait until this many requests have arrived."""
         await until(lambda: len(self.seen) == count)
 
     async def until_hung_up(self, *calls: bytes) -> None:
-        """Wait until these calls have learnt that their client went."""
+        """Wait until these calls have noticed that their client disconnected."""
         await until(lambda: self.hung_up == list(calls))
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Wait for something."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(5):
         while not happened():  # noqa: ASYNC110 - it is seen from outside
             await asyncio.sleep(0.005)
 
 
 class Client:
-    """A bare connection."""
+    """A raw TCP connection that sends and reads HTTP/1.1."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -105,7 +105,7 @@ class Client:
         return (await self.reply())[2]
 
     async def closed(self, within: float = 5.0) -> bool:
-        """Whether the server ends the connection and sends nothing before."""
+        """Whether the server closes the connection without sending anything."""
         try:
             async with asyncio.timeout(within):
                 return await self.reader.read() == b""
@@ -115,12 +115,12 @@ class Client:
             return True
 
     async def close(self) -> None:
-        """Go, at once."""
+        """Abort the connection."""
         self.writer.transport.abort()
         await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
 
 
 def post(path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> bytes:
-    """A request."""
+    """The bytes of one HTTP request."""
     lines = [f"POST {path} HTTP/{version}", "Host: x", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

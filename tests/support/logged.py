@@ -1,4 +1,4 @@
-"""What was logged as an error, also where many examples share one test."""
+"""Collect logged errors, also in tests with many examples."""
 
 import logging
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def hear_errors() -> Iterator[list[str]]:
-    """A list to which every error that is logged is added."""
+    """Yield a list that receives every error logged until the block ends."""
     handler = _Errors()
     logging.getLogger().addHandler(handler)
     try:

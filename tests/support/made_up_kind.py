@@ -68,7 +68,7 @@ def read_troupe(obj: Any) -> Any:
 
 
 def make_pod(number: int) -> dict[str, Any]:
-    """One of its pods, as its controller makes it."""
+    """A pod of the kind, as its controller would create it."""
     said = {"troupe": "hamlet", "part": "chorus" if number else "director", "no": str(number)}
     labels = {f"stage.example.org/{name}": value for name, value in said.items()}
     metadata = {"namespace": "default", "name": f"hamlet-{number}", "uid": f"pod-{number}", "labels": labels}
@@ -120,7 +120,7 @@ def know_rights() -> list[str]:
 
 
 def ask_what_if() -> dict[str, Any]:
-    """What a question about a manifest makes of it, and what an API server is asked about its pods."""
+    """How a what-if question reads a manifest of the kind, and the pod templates that it asks an API server about."""
     from cli.admission import _list_templates  # noqa: PLC0415
     from extender.look.owners import gather  # noqa: PLC0415
     from serried.cluster.cache import Store  # noqa: PLC0415
@@ -138,7 +138,7 @@ def ask_what_if() -> dict[str, Any]:
 
 
 async def run_controller() -> dict[str, Any]:
-    """The PodGroup that the controller makes, on an API server that serves the kind."""
+    """The PodGroup that the controller creates, on an API server that serves the kind."""
     from serried.feed import OPTIONAL_KINDS, SELECTED_PODS, Kind  # noqa: PLC0415
     from serried.kube.wire import owners  # noqa: PLC0415
     from tests.support.apiserver import FakeApiServer  # noqa: PLC0415

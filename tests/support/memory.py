@@ -1,9 +1,9 @@
-"""What a part remembers, for the tests that hold it to forgetting: the one look that they take behind a public face."""
+"""Read private fields of an object, for the tests that check that it forgets what it no longer needs."""
 
 from typing import Any
 
 
 def read_memory(part: object) -> dict[str, Any]:
-    """The fields of a part by name, without the underscore of those that are its own affair."""
+    """The object's fields by name, without the leading underscore of private ones."""
     slots = {name: getattr(part, name) for name in getattr(part, "__slots__", ())}
     return {name.removeprefix("_"): value for name, value in (slots or vars(part)).items()}

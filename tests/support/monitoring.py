@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana, as their own programs take it."""
+"""Read the shipped alerts and dashboard in the forms that Prometheus and Grafana accept."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def read_rule_file() -> dict[str, Any]:
 
 
 def list_queries() -> Iterator[str]:
-    """Every query of the dashboard and of the alerts, as Prometheus takes it."""
+    """Every query of the dashboard and the alerts, in valid PromQL."""
     for panel in json.loads((SHIPPED / "dashboard.json").read_text())["panels"]:
         for target in panel["targets"]:
             yield target["expr"].replace("$__rate_interval", "1m")
@@ -41,5 +41,5 @@ def list_queries() -> Iterator[str]:
 
 
 def find_metrics(query: str) -> set[str]:
-    """The names of ours in a query, as the registry has them."""
+    """The names of Serried's metrics in a query, as registered."""
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bserried_\w+", query)}

@@ -27,7 +27,7 @@ _OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-le
 
 
 class NextVersion(ThreadedServer):
-    """``asked`` are the requests so far: method and path."""
+    """A proxy that serves such an API; ``asked`` holds the method and path of each request so far."""
 
     def __init__(self, port: int, renamed: Mapping[str, str] | None = None) -> None:
         """``port`` is where the real API server listens on loopback; ``renamed`` are fields whose schemas it alters."""
@@ -35,7 +35,7 @@ class NextVersion(ThreadedServer):
         super().__init__(_Front(port, self.asked, renamed or {}))
 
     def write_kubeconfig(self, theirs: Path, directory: Path) -> Path:
-        """The same credentials, for this server."""
+        """The same credentials, with this server's address."""
         config = yaml.safe_load(theirs.read_text())
         config["clusters"][0]["cluster"] = {"server": self.url}
         path = directory / theirs.name
@@ -56,7 +56,7 @@ class _Front(ThreadingHTTPServer):
         self._tls.verify_mode = ssl.CERT_NONE
 
     def handle_error(self, *args: Any) -> None:
-        """Say nothing: clients end their watches as they like."""
+        """Log no errors: clients may end their watches at any time."""
 
     def connect(self) -> http.client.HTTPSConnection:
         """A connection to the real API server."""
@@ -155,7 +155,7 @@ _NOT_FOUND = {
 
 
 def _go_back(path: str) -> str:
-    """Where the real server has what this path names."""
+    """The path of the same objects on the real server."""
     for root in (f"{_ROOT}/{NEXT}/", f"{_SCHEMAS}{_ROOT}/{NEXT}"):
         if path.startswith(root) and _STABLE_ALREADY not in path:
             return root.replace(NEXT, SERVED) + path.removeprefix(root)
@@ -163,7 +163,7 @@ def _go_back(path: str) -> str:
 
 
 def _rewrite(body: bytes, old: str, new: str) -> bytes:
-    """Every apiVersion of the group in a body, also those in references."""
+    """Replace every apiVersion of the group in a body, also in references."""
     return body.replace(f'{GROUP}/{old}"'.encode(), f'{GROUP}/{new}"'.encode())
 
 

@@ -180,7 +180,7 @@ RECORD: Raw = {
 
 @st.composite
 def odd_objects(draw: st.DrawFn, *specimens: Raw) -> Any:
-    """One of these objects with something odd at one or two places, at any depth; without any, one of any kind."""
+    """One of these objects (default: of any kind) with odd values in one or two places, at any depth."""
     spoiled: Any = draw(st.sampled_from(specimens or [raw for kind in SPECIMENS.values() for raw in kind]))
     for _ in range(draw(st.integers(1, 2))):
         spoiled = _spoil(draw, spoiled)

@@ -1,7 +1,7 @@
-"""The records of the release before Reservations said their format and were packed: how it wrote and read them.
+"""How records were written and read by the release before Reservations had a format field and were packed.
 
-The code is that release's own (the parent of "A Reservation says its format"), so that what it makes of a record of
-today is seen, and not supposed.
+The code is that release's own (the parent of "A Reservation says its format"), so that tests show what it really
+does with a record of today.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ def _decode_victim(raw: Mapping[str, Any]) -> Victim:
 
 
 def find_no_later_format(_item: Mapping[str, Any]) -> None:
-    """That release looked for none: to it each record was as its own."""
+    """No record is foreign: that release did not check formats."""
 
 
 OLDER: Mapping[str, Callable[..., Any]] = MappingProxyType(
@@ -83,4 +83,4 @@ OLDER: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "find_later_format": find_no_later_format,
     }
 )
-"""What stands in `extender.core.binding.records` instead of the functions of these names."""
+"""The replacements in `extender.core.binding.records`, by the name of the function."""

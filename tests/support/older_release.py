@@ -1,6 +1,6 @@
-"""An extender of the release before Reservations said their format and were packed: it writes and reads as that one.
+"""Make an extender write and read records like the release before Reservations had a format field and were packed.
 
-`tests.support.starting` has a process import this at its start; nobody else may.
+Only `tests.support.starting` may import this module, into a process of its own.
 """
 
 from extender.core.binding import records as reservations

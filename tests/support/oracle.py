@@ -1,4 +1,4 @@
-"""The best placement of a small gang by trying everything: what the planner is judged by. Shares no code with it."""
+"""Find the best placement of a small gang by brute force, to check the planner. Shares no code with it."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -75,7 +75,7 @@ def count_domains(snapshot: Snapshot, names: Iterable[str], levels: Sequence[str
 
 
 def _may_hold(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> bool:
-    """Whether there is as much of everything as all members ask for; without that no search is needed."""
+    """Whether the total free resources cover all members' requests; if not, no search is needed."""
     free = [_subtract(node.allocatable, snapshot.used.get(node.name, {})) for node in inside]
     asked = [amount for member in ask.members for amount in member.shape.requests]
     return all(
@@ -85,7 +85,7 @@ def _may_hold(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> b
 
 
 def is_sound(snapshot: Snapshot, ask: PlanRequest, nodes: dict[str, str]) -> bool:
-    """Whether members (uid to node) are on nodes that take them all at once."""
+    """Whether all members (uid to node) fit on their nodes at the same time."""
     members = {member.uid: member for member in ask.members}
     if not nodes.keys() <= members.keys():
         return False

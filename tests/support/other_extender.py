@@ -1,4 +1,4 @@
-"""An extender beside Serried's in kube-scheduler's configuration, which refuses what a story says."""
+"""A second extender in kube-scheduler's configuration, which rejects the nodes that a test chooses."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +15,14 @@ from bench.cluster.ports import LOOPBACK
 from tests.support.threaded_server import JsonHandler, ThreadedServer
 
 WORDS = "licence of the node is taken"
-"""What it says of a node that it refuses."""
+"""The reason that it gives for each rejected node."""
 
 
 class Asked(NamedTuple):
-    """It was asked about a pod; what it has left of the nodes, and which it has refused."""
+    """One call about a pod: the nodes that it accepted and the nodes that it rejected."""
 
     at: float
-    """In seconds since 1970."""
+    """The time of the call, in seconds since 1970."""
 
     pod: str
     left: tuple[str, ...]
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 
 class OtherExtender(ThreadingHTTPServer):
-    """``refuses`` says of the names of a pod and a node whether they do not go together."""
+    """``refuses`` takes the names of a pod and a node and returns whether to reject the node."""
 
     def __init__(self) -> None:
         super().__init__((LOOPBACK, 0), _Handler)
@@ -38,7 +38,7 @@ class OtherExtender(ThreadingHTTPServer):
         self.asked: list[Asked] = []
 
     def find_reactions(self) -> list[float]:
-        """For each node that was refused alone, how many seconds passed until another one was asked about."""
+        """If it rejects one node per call: the seconds from each rejection to the first call about another node."""
         first: dict[str, float] = {}
         for each in self.asked:
             for name in (*each.left, *each.refused):
@@ -60,7 +60,7 @@ class _Handler(JsonHandler):
 
 @contextmanager
 def asking(cluster: Cluster, place: int, directory: Path) -> Iterator[OtherExtender]:
-    """Serried's kube-scheduler asks it, too, for as long as the body runs: before Serried at place 0, at 1 after it."""
+    """Let Serried's kube-scheduler call it until the block ends: before Serried at place 0, after it at 1."""
     shipped = cluster.kubectl_program.parent / "scheduler.yaml"
     config = yaml.safe_load(shipped.read_text())
     changed = directory / "scheduler.yaml"

@@ -34,7 +34,7 @@ NODES_OF_A_RACK = 20
 
 
 class Listener(RecordingMetrics):
-    """Keeps the decisions, as `Reports` does."""
+    """Keeps decisions in memory, as `Reports` does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Listener(RecordingMetrics):
         self.wall: Callable[[], float] = lambda: 0.0
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
-        """A decision."""
+        """Keep one decision."""
         super().say(group, verdict)
         at, number = write_time(self.wall()), f"3fa1c2-{len(self.decisions)}"
         self.decisions.append(Said(at, group, verdict.reason.value, render(verdict), number))
@@ -57,7 +57,7 @@ def make_world() -> Harness:
 
 
 def town_nodes() -> Iterator[NodeBuilder]:
-    """Two zones, four blocks, twelve racks of twenty nodes; two of the nodes are cordoned."""
+    """The nodes: two zones, four blocks and twelve racks of twenty nodes, two of which are cordoned."""
     for index in range(RACKS * NODES_OF_A_RACK):
         rack = index // NODES_OF_A_RACK
         built = node(f"node-{index:03}").cpu(32).memory("128Gi").pods(110)
@@ -68,14 +68,14 @@ def town_nodes() -> Iterator[NodeBuilder]:
 
 
 class Town:
-    """Who lives there: gangs that run, one that starts, some that wait, each for another reason."""
+    """The workloads: running gangs, one that starts, and several that wait for different reasons."""
 
     def __init__(self, world: Harness) -> None:
         self.world = world
         self._serial = count()
 
     async def settle(self) -> None:
-        """Everybody comes."""
+        """Create all workloads."""
         world = self.world
         world.add(*town_nodes(), *self.plain_pods())
         for number, name in enumerate(("resnet", "bert", "diffusion", "whisper", "ranker", "fold-7")):
@@ -97,7 +97,7 @@ class Town:
             await self.look()
 
     def plain_pods(self) -> Iterator[PodBuilder]:
-        """Pods of no gang, unevenly spread."""
+        """Create plain pods, unevenly spread over the nodes."""
         for index in range(RACKS * NODES_OF_A_RACK):
             rack = index // NODES_OF_A_RACK
             cpus = (index * 7 + rack * 5) % 17 + (rack * 3) % 8
@@ -106,7 +106,7 @@ class Town:
                 yield built.started(write_time(self.world.wall())).lifetime(3600 + 60 * index)
 
     def run_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
-        """A gang whose members run in one rack."""
+        """Create a gang whose members run in one rack."""
         self.world.add(*self._job(name, size, namespace), self._group(name, size, RACK, namespace))
         for index in range(size):
             place = f"node-{rack * NODES_OF_A_RACK + index:03}"
@@ -123,19 +123,19 @@ class Town:
         key: str = "",
         priority: int = 0,
     ) -> None:
-        """A gang comes, or some of its members, and is looked at."""
+        """Create a gang, or some of its members, and let the extender decide on it."""
         self.world.add(*self._job(name, size, namespace), self._group(name, size, key, namespace).priority(priority))
         for index in range(size if come is None else come):
             self.world.add(self._member(name, index, cpu, namespace).priority(priority))
         await self.look()
 
     async def look(self) -> None:
-        """The group scheduler looks, and what it decides is carried out."""
+        """Run the group scheduler once and apply its decisions."""
         self.world.look()
         await self.world.settle()
 
     def lose(self, namespace: str, name: str) -> None:
-        """A running member dies."""
+        """Delete a running member."""
         uid = next(one.uid for one in self.world.store.pods.values() if (one.namespace, one.name) == (namespace, name))
         self.world.store.drop_pod(uid)
 
@@ -167,7 +167,7 @@ def _reports(world: Harness) -> Reports:
 
 
 def make_broadcast(world: Harness) -> Broadcast:
-    """What the page lives from."""
+    """Everything that the page's routes read."""
     assert isinstance(world.heard, Listener)
     decisions = world.heard.decisions
     about = {"version": "0.1.0", "apiLevel": FALLBACK.name}
@@ -176,7 +176,7 @@ def make_broadcast(world: Harness) -> Broadcast:
 
 @asynccontextmanager
 async def serving(world: Harness, broadcast: Broadcast) -> AsyncIterator[str]:
-    """The page's address, for as long as the body runs."""
+    """Serve the page until the block ends; yields its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = make_server(make_app(world, broadcast), "127.0.0.1", 0)
     task = asyncio.create_task(server.serve([listener]))

@@ -1,4 +1,4 @@
-"""What the commands read, without a socket: ``/debug`` of an extender in this process."""
+"""Serve ``/debug`` of an extender in this process to the commands, without a socket."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,5 +24,5 @@ class Pages(DebugApi):
 
 
 def show(parts: Iterable[Part]) -> str:
-    """What a person reads."""
+    """The text output."""
     return "\n".join(lay_out(parts, 300))

@@ -34,7 +34,7 @@ def apply(target: Any, intent: Any) -> Any:
 
 
 def merge_strategically(target: Any, patch: Any) -> Any:
-    """Strategic merge patch, where lists of typed entries merge by ``type``, and an entry may say that it goes."""
+    """Strategic merge patch: lists of typed entries merge by ``type``, and an entry may be a deletion directive."""
     if isinstance(patch, Mapping):
         result = dict(target) if isinstance(target, Mapping) else {}
         merged = {key: merge_strategically(result.get(key), value) for key, value in patch.items()}

@@ -1,4 +1,4 @@
-"""An API server of which only pods can be listed, and which passes requests on to them, for commands that use it."""
+"""A fake API server for commands that only list pods and send requests to them through its proxy."""
 
 import json
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ contexts:
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 Answer = tuple[int, Any]
-"""A status, and a document or bytes."""
+"""A reply: the status, and a JSON document or bytes."""
 
 
 def extender_pod(name: str, port: int = 8912, phase: str = "Running") -> dict[str, Any]:
-    """A pod as the shipped Deployment makes it."""
+    """A pod of the shipped Deployment."""
     ports = [{"name": "ops", "containerPort": port}]
     return {
         "metadata": {"name": name, "namespace": "serried-system"},
@@ -40,7 +40,7 @@ def extender_pod(name: str, port: int = 8912, phase: str = "Running") -> dict[st
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
-    """A real one lets more than the usual 5 wait, too; whoever comes then is reset."""
+    """The backlog of connections, as large as on a real server: with the default of 5, further ones are reset."""
 
 
 class PodProxy(ThreadedServer):
@@ -49,11 +49,11 @@ class PodProxy(ThreadedServer):
     def __init__(self, pods: list[dict[str, Any]], forwards: Mapping[str, str] | None = None) -> None:
         self.answers: dict[str, Answer] = {}
         self.asked: list[str] = []
-        """The requests so far: path and query."""
+        """The requests so far, each as path and query."""
         self.bodies: list[bytes] = []
-        """What came with them."""
+        """The bodies of the requests."""
         self.headers: list[tuple[str, dict[str, str]]] = []
-        """The same, each with its headers by names in small letters."""
+        """The requests, each with its headers under lower-case names."""
         self.answers["/api/v1/namespaces/serried-system/pods"] = (
             200,
             {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods},
@@ -64,11 +64,11 @@ class PodProxy(ThreadedServer):
         super().__init__(_Server(("127.0.0.1", 0), self._make_handler()))
 
     def answer(self, path: str, document: Any, status: int = 200) -> None:
-        """Have ``path`` answered so, whoever asks; with a query in it, that question alone."""
+        """Answer all requests for ``path`` with this; if it has a query, only requests with exactly that query."""
         self.answers[path] = (status, document)
 
     def answer_debug(self, pod: str, path: str, document: Any, status: int = 200) -> None:
-        """Have ``/debug`` of a pod (NAME:PORT) answer so."""
+        """Answer requests for ``/debug`` of a pod (NAME:PORT) with this."""
         self.answer(f"/api/v1/namespaces/serried-system/pods/https:{pod}/proxy/debug/{path}", document, status)
 
     def reply(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:

@@ -9,21 +9,21 @@ _DEFAULT = (True, "globalDefault")
 
 
 class PriorityClassBuilder(Builder):
-    """A PriorityClass, no default, that says nothing of preemption."""
+    """Builds a PriorityClass that is not the default and has no preemption policy."""
 
     def value(self) -> PriorityClass:
-        """As Serried sees it."""
+        """The PriorityClass, decoded."""
         return usable(decode_priority_class(self._raw))
 
     def default(self) -> Self:
-        """What those have that name no class."""
+        """Make it the default of pods without a class."""
         return self.having(*_DEFAULT)
 
     def never(self) -> Self:
-        """For whose pods no other is evicted."""
+        """Set the preemption policy Never."""
         return self.having("Never", "preemptionPolicy")
 
 
 def priority_class(name: str, value: int) -> PriorityClassBuilder:
-    """A PriorityClass."""
+    """Start building a PriorityClass."""
     return PriorityClassBuilder({"metadata": {"name": name, "uid": f"priorityclass-{name}"}, "value": value})

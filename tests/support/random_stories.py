@@ -14,7 +14,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def draw_ground(source: Random) -> list[Builder]:
-    """Nodes, and what runs on them: plain pods, gangs, and budgets over some."""
+    """Create nodes with running plain pods and gangs, and budgets for some of them."""
     nodes: list[Builder] = []
     names = [f"n{place}" for place in range(source.randint(1, 6))]
     for name in names:
@@ -69,7 +69,7 @@ def _draw_members(source: Random, name: str, count: int) -> list[PodBuilder]:
 
 
 def _draw_rule(source: Random, member: PodBuilder) -> PodBuilder:
-    """A member with a rule about its mates, or about pods that run."""
+    """A member with an affinity or spread rule about its gang's pods or running pods."""
     labels = {"app": source.choice(["ring", "web", "db"])}
     term = {"topologyKey": source.choice([RACK, ZONE, HOSTNAME]), "labelSelector": {"matchLabels": labels}}
     if source.random() < 0.4:

@@ -16,17 +16,17 @@ from tests.support.apiserver import FakeApiServer
 from tests.support.memory import read_memory
 
 QUICK = WatchTiming(backoff=Backoff(0.005, cap=0.02), unserved=0.01, unserved_after=0.02, absent_after=0.02)
-"""Pauses that no story waits for."""
+"""Pauses so long that no test waits for them."""
 
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}'
-"""The line of a watch whose resourceVersion is too old."""
+"""The watch error for an expired resourceVersion."""
 
 BUSY = b'{"type":"ERROR","object":{"kind":"Status","code":503,"details":{"retryAfterSeconds":3600}}}'
-"""The line of a watch that is to be made anew in an hour."""
+"""The watch error that asks for a retry in one hour."""
 
 
 class Recorder:
-    """A sink that remembers events and keeps the state they amount to."""
+    """A sink that records events and maintains the resulting state."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -34,7 +34,7 @@ class Recorder:
         self._changed = asyncio.Event()
 
     def __call__(self, event: Event) -> None:
-        """The reflector says what changed."""
+        """Record a change from the reflector."""
         self.events.append(event)
         if isinstance(event, Upserted):
             self.state[event.obj["metadata"]["name"]] = event.obj
@@ -59,7 +59,7 @@ class Recorder:
 
 
 class Counting(Metrics):
-    """Metrics that remember why watches ended."""
+    """Metrics that record why watches ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Counting(Metrics):
         self._changed = asyncio.Event()
 
     def watch_restarted(self, resource: str, cause: str) -> None:
-        """A watch ended."""
+        """Record the end of a watch."""
         self.causes.append(cause)
         self._changed.set()
 
@@ -80,7 +80,7 @@ class Counting(Metrics):
 
 @dataclass
 class Scene:
-    """A reflector at work, what it reads from, and what hears of it."""
+    """A running reflector with its API server, sink and metrics."""
 
     server: FakeApiServer
     sink: Recorder
@@ -89,12 +89,12 @@ class Scene:
 
     @property
     def streams(self) -> int:
-        """How often the whole state was asked for as a stream."""
+        """The number of streaming lists so far."""
         return len([r for r in self.server.requests if "sendInitialEvents" in r.params])
 
     @property
     def lists(self) -> int:
-        """How often the whole state was asked for."""
+        """The number of lists so far, streamed or not."""
         return self.streams + len([r for r in self.server.requests if not r.watches and "continue" not in r.params])
 
     async def turned_to_streams(self) -> None:

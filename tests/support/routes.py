@@ -1,4 +1,4 @@
-"""From a path to what it names, and the discovery documents, for the fake API server."""
+"""Map request paths to resources and discovery documents, for the fake API server."""
 
 import re
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from tests.support.storage import ObjectKey, RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a path names: objects of a resource, or (``resource`` None) a discovery document."""
+    """The target of a path: objects of a resource or, if ``resource`` is None, a discovery document."""
 
     resource: Resource | None
     namespace: str = ""
@@ -57,7 +57,7 @@ def _match(path: str, resource: Resource) -> Route | None:
 
 
 def _rank(version: str) -> tuple[int, int, int]:
-    """Order versions as an API server does that is not told otherwise: v2, v1, v1beta2, v1beta1, v1alpha1."""
+    """Order versions by an API server's default priority: v2, v1, v1beta2, v1beta1, v1alpha1."""
     found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
     return (["alpha", "beta", None].index(found[2]), int(found[1]), int(found[3] or 0)) if found else (-1, 0, 0)
 

@@ -1,4 +1,4 @@
-"""The rules of the product, as planner and tests take them, and what they put off."""
+"""The product's rules, as the planner and tests use them, and the work that they defer."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +15,7 @@ from serried.cluster.cache import Store
 from serried.rules.all import RULES
 
 PLAN_RULES = tuple(each.plan for each in RULES if each.plan is not None)
-"""The rules that the planner asks."""
+"""The rules that the planner uses."""
 
 _ROOMS = (
     serried.rules.devices.cluster,
@@ -27,7 +27,7 @@ _ROOMS = (
 
 
 def settle(store: Store) -> int:
-    """Put anew all that rules have changed; return in how many pieces."""
+    """Process everything that rules have deferred; return the number of steps."""
     pieces = 0
     while store.settle():
         pieces += 1
@@ -36,7 +36,7 @@ def settle(store: Store) -> int:
 
 @contextmanager
 def little_at_a_time() -> Iterator[None]:
-    """Rules hand over one thing at a time, and a Store puts hardly more than that anew with a change."""
+    """Limit the rules and the Store to one deferred item per step until the block ends."""
     with ExitStack() as stack:
         for room in _ROOMS:
             stack.enter_context(patch.object(room, "AT_ONCE", 1))

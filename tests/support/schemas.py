@@ -71,7 +71,7 @@ KINDS = {V1BETA1: V1BETA1_KINDS, V1ALPHA3: V1ALPHA3_KINDS, V1ALPHA2: V1ALPHA2_KI
 
 
 def change(kinds: Kinds, path: str, field: Any) -> Kinds:
-    """The same kinds, but what is at this path of names (without ``!``) is ``field``, or gone where that is None."""
+    """The same kinds, with ``field`` at this path of names (without ``!``), or with nothing there if it is None."""
     changed: Kinds = _copy(kinds)
     *above, last = path.split(".")
     place: Any = changed
@@ -117,7 +117,7 @@ def _describe(schemas: JSON, name: str, field: Any) -> Iterator[tuple[str, Any]]
 
 
 def _copy(tree: Any) -> Any:
-    """As deepcopy, but nothing in the copy is shared: a change is in one place only."""
+    """Copy deeply without keeping shared references, so that each change affects one place only."""
     if isinstance(tree, list):
         return [_copy(each) for each in tree]
     return {name: _copy(each) for name, each in tree.items()} if isinstance(tree, Mapping) else tree

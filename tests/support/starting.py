@@ -1,7 +1,7 @@
-"""Processes of ours that are other than they ship: each imports a module of the tests at its start.
+"""Start processes of Serried that import a test module first, and so behave differently from the shipped ones.
 
-Python imports ``sitecustomize`` before anything else, from wherever PYTHONPATH leads first. So the command is the one
-that ships, and nothing that ships knows of it.
+Python imports ``sitecustomize`` before anything else, from the first directory in PYTHONPATH that has it. So the
+command is the shipped one, and no shipped code knows of this.
 """
 
 import os
@@ -12,7 +12,7 @@ from bench.cluster.installation import REPOSITORY
 
 
 def import_first(module: str, directory: Path) -> Mapping[str, str]:
-    """What the environment of such a process says; ``directory`` is for the file that it finds."""
+    """The environment variables of such a process; ``directory`` receives the file that imports the module."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "sitecustomize.py").write_text(f"import {module}\n")
     path = (str(directory), str(REPOSITORY), os.environ.get("PYTHONPATH", ""))

@@ -1,4 +1,4 @@
-"""What an API server remembers: objects, resourceVersions, the changes since the last compaction. No I/O.
+"""The storage of the fake API server: objects, resourceVersions and the changes since the last compaction. No I/O.
 
 Objects in here are never changed in place, so that one state can be handed to many watches.
 """
@@ -27,7 +27,7 @@ BUDGET = frozenset({"DisruptionBudget"})
 
 
 class RefusedError(Exception):
-    """The API server says no."""
+    """A refusal of the API server."""
 
     def __init__(self, code: int, reason: str, message: str, causes: frozenset[str] = frozenset()) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Record:
 
 
 class Storage:
-    """Objects by resource. Each mutation gets a revision, is remembered and told to ``listeners``."""
+    """Objects by resource. Each change gets a revision, is kept in the history and passed to ``listeners``."""
 
     def __init__(self) -> None:
         self.revision = 100
@@ -117,7 +117,7 @@ class Storage:
         return obj if marked else self.update(resource, key, lambda before: merge(before, mark))
 
     def bind(self, key: ObjectKey, binding: Mapping[str, Any]) -> None:
-        """What POST pods/binding does, with the refusals of the real one."""
+        """Bind a pod as POST pods/binding does, with the errors of the real API server."""
         self.update(PODS, key, lambda pod: describe_binding(pod, binding))
 
     def compact(self) -> None:
@@ -184,5 +184,5 @@ def _unbindable(pod: Mapping[str, Any]) -> str:
 
 
 def timestamp() -> str:
-    """Now, as the API writes it."""
+    """The current time in the API's format."""
     return write_time(time.time())

@@ -26,7 +26,7 @@ STEPS = 250
 
 
 def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again at once."""
+    """Set all retry delays to zero, so that failed calls are retried at once."""
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
     monkeypatch.setattr(reservations, "_REMOVAL", Backoff(0.0, 0.0))
     monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
@@ -35,7 +35,7 @@ def take_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def promised(record: Mapping[str, Any]) -> set[str]:
-    """The members that a record names."""
+    """The members in a record."""
     found = decode_reservation(record)
     return {slot.name for slot in found.slots.values()} if found else set()
 
@@ -57,7 +57,7 @@ class Storm:
         self.world.api.before_write = self._check_commit
 
     def begin(self, gangs: Sequence[str]) -> None:
-        """These gangs come, each of a letter."""
+        """Create these gangs, each named by a letter."""
         self.gangs = gangs
         self.fallen = dict.fromkeys(gangs, 0)
         self.committed = dict.fromkeys(gangs, frozenset[str]())
@@ -65,7 +65,7 @@ class Storm:
             self.world.add(self._group(name), *[self._member(name, index) for index in range(SIZE)])
 
     def end(self) -> None:
-        """All gangs go, with everything of them."""
+        """Delete all gangs and all their objects."""
         for key in list(self.world.api.pods):
             self.world.delete(key.name)
         for name in self.gangs:
@@ -82,7 +82,7 @@ class Storm:
         return pod(f"{gang}{index}").uid(f"{gang}{index}-{self.births}").cpu(1).scheduler(SCHEDULER).in_group(gang)
 
     def _check_binding(self, key: Key) -> None:
-        """Promise 1: not before a commit that names the pod is durable."""
+        """Check promise 1: no bind before a durable commit that names the pod."""
         gang = key.name[0]
         if self.bound(gang) + self.fallen[gang] >= MIN_COUNT:
             return  # it was up: what is late, or takes the place of one that fell, needs no new quorum
@@ -91,7 +91,7 @@ class Storm:
             self.broken.append(f"{key} is bound, and no commit names it")
 
     def _check_commit(self, record: Mapping[str, Any]) -> None:
-        """Promise 1: not before the quorum stands."""
+        """Check promise 1: no commit before the quorum is reserved or bound."""
         gang = record["metadata"]["name"]
         self.fallen[gang] = 0
         self.committed[gang] = frozenset(promised(record)) if record["spec"]["phase"] == "Committed" else frozenset()
@@ -106,10 +106,10 @@ class Storm:
         pods = self.world.api.pods.items()
         return {key.name for key, raw in pods if key.name[0] == gang and raw["spec"].get("nodeName")}
 
-    # --- what happens ------------------------------------------------------------------------------------------
+    # --- random actions ------------------------------------------------------------------------------------------
 
     async def rage(self) -> None:
-        """Everything at random."""
+        """Run random actions."""
         happenings = [self.schedule] * 12 + [self.look] * 6 + [self.watch] * 4 + [self.break_api] * 2
         happenings += [self.hang_up, self.kill, self.wait, self.remake_group, self.erase_nomination]
         for _ in range(STEPS):
@@ -118,7 +118,7 @@ class Storm:
                 await asyncio.sleep(0)
 
     def schedule(self) -> None:
-        """kube-scheduler tries one pod."""
+        """Let kube-scheduler try one pod."""
         waiting = [key.name for key, raw in self.world.api.pods.items() if not raw["spec"].get("nodeName")]
         waiting = [name for name in waiting if name not in self.calls or not self.calls[name].waiting]
         if waiting:
@@ -155,15 +155,15 @@ class Storm:
         return name not in self.aside or self._writes(name) > self.aside[name]
 
     def look(self) -> None:
-        """The group scheduler's turn."""
+        """Run the group scheduler once."""
         self.world.look()
 
     def watch(self) -> None:
-        """The watch catches up."""
+        """Deliver all pending watch events."""
         self.world.watch()
 
     def break_api(self) -> None:
-        """The next call of some verb fails, or is done and its answer lost."""
+        """Make the next call of some verb fail, or succeed with its answer lost."""
         verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "nominate", "activate"])
         if self.dice.random() < 0.5:
             self.world.api.lose(verb)
@@ -171,12 +171,12 @@ class Storm:
             self.world.api.fail(verb, error(self.dice.choice([0, 409, 429, 500])))
 
     def hang_up(self) -> None:
-        """kube-scheduler gives up on a bind call."""
+        """Let a bind call time out in kube-scheduler."""
         if self.calls:
             self.calls[self.dice.choice(sorted(self.calls))].hang_up()
 
     def kill(self) -> None:
-        """A member is deleted and made anew under its name."""
+        """Delete a member and create it again under the same name."""
         key = self.dice.choice(sorted(self.world.api.pods))
         self.fallen[key.name[0]] += key.name in self.committed[key.name[0]] or bool(self.world.node_of(key.name))
         self.world.delete(key.name)
@@ -184,11 +184,11 @@ class Storm:
         self.world.add(self._member(key.name[0], int(key.name[1:])))
 
     def wait(self) -> None:
-        """Time passes."""
+        """Advance the clock."""
         self.world.clock.advance(self.dice.choice([1.0, 5.0, 70.0]))
 
     def remake_group(self) -> None:
-        """A PodGroup is deleted, and at times made anew at once."""
+        """Delete a PodGroup, and sometimes create it again at once."""
         name = self.dice.choice(self.gangs)
         self.world.store.drop_group(GroupKey("default", name))
         if self.dice.random() < 0.5:
@@ -196,11 +196,11 @@ class Storm:
         self.world.add(self._group(name))
 
     def erase_nomination(self) -> None:
-        """kube-scheduler clears a nomination."""
+        """Clear a pod's nomination, as kube-scheduler does."""
         self.world.api.pods[self.dice.choice(sorted(self.world.api.pods))]["status"] = {}
 
     async def calm_down(self) -> None:
-        """Nothing fails any more, and everybody goes on until all is done: the scheduler with what it knows of only."""
+        """Stop all faults and let every part run to its end; kube-scheduler only knows the pods that it has seen."""
         self.world.api.recover()
         for _ in range(60):
             if self.world.nothing_reserved and all(self.bound(gang) == SIZE for gang in self.gangs):

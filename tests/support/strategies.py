@@ -26,13 +26,13 @@ class Problem:
     ask: PlanRequest
 
     def with_node(self, extra: Node) -> "Problem":
-        """The same with one more, empty node."""
+        """The same question with one more, empty node."""
         return Problem(
             Snapshot({**self.snapshot.nodes, extra.name: extra}, self.snapshot.used, rules=PLAN_RULES), self.ask
         )
 
     def reordered(self, names: list[str]) -> "Problem":
-        """The same with the nodes in another order."""
+        """The same question with the nodes in another order."""
         nodes = {name: self.snapshot.nodes[name] for name in names}
         return Problem(Snapshot(nodes, self.snapshot.used, rules=PLAN_RULES), self.ask)
 
@@ -45,7 +45,7 @@ def amounts(draw: st.DrawFn, most: int) -> Resources:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    """A small node, in one of three racks or in none, in one of two pools, tainted at times."""
+    """A small node in one of three racks or none, in one of two pools, sometimes tainted."""
     rack = draw(st.sampled_from(["r1", "r2", "r3", ""]))
     labels = {POOL: draw(st.sampled_from(["a", "b"]))} | ({RACK: rack} if rack else {})
     taints = draw(st.sampled_from([(), (), (DEDICATED,)]))
@@ -55,7 +55,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
-    """A shape that asks for little, of any pool or one, with a toleration at times."""
+    """A small request, for one pool or any, sometimes with a toleration."""
     asked = {"cpu": draw(st.integers(0, 3)), "memory": draw(st.integers(0, 2)), "pods": 1}
     selector = draw(st.sampled_from([(), (), ((POOL, "a"),)]))
     tolerations = draw(st.sampled_from([(), (Toleration("dedicated", "Exists", "", ""),)]))
@@ -85,7 +85,7 @@ def problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_member
 
 @st.composite
 def choosy_problems(draw: st.DrawFn, classes: int = 1, most_nodes: int = 6, most_members: int = 6) -> Problem:
-    """The same, with preferred levels, a style, nodes of existing members, and nodes that are closed to the gang."""
+    """The same questions, with preferred levels, a style, nodes of existing members and nodes closed to the gang."""
     problem = draw(problems(classes, most_nodes, most_members))
     names = st.lists(st.sampled_from([*problem.snapshot.nodes, "gone"]), max_size=2)
     wishes = replace(
@@ -117,5 +117,5 @@ def layered_problems(draw: st.DrawFn) -> Problem:
 
 
 def without_exclusions(problem: Problem) -> Problem:
-    """The same, with no pair excluded."""
+    """The same questions, without excluded pairs."""
     return Problem(problem.snapshot, replace(problem.ask, excluded=frozenset()))

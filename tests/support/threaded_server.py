@@ -1,4 +1,4 @@
-"""An HTTP server in a thread of its own, so that what is tested may have an event loop."""
+"""An HTTP server in its own thread, so that the code under test can run an event loop."""
 
 import json
 import threading
@@ -38,7 +38,7 @@ class JsonHandler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def do_POST(self) -> None:
-        """As the base class calls it."""
+        """Answer a POST request; the base class prescribes the name."""
         data = json.dumps(self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -47,4 +47,4 @@ class JsonHandler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Log no requests."""

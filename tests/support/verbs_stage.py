@@ -1,4 +1,4 @@
-"""The four verbs on a real socket, over a small cluster: what is sent to them, and what must be as before after it."""
+"""Serve the four verbs on a real socket over a small cluster, and check that bad requests change nothing."""
 
 import json
 from typing import Any, Self
@@ -22,7 +22,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "bind": {"PodName": "p", "PodNamespace": "default", "PodUID": "pod-p", "Node": "n1"},
 }
-"""What kube-scheduler sends, by verb."""
+"""Valid requests of kube-scheduler, by verb."""
 
 ANSWERS: dict[str, object] = {
     "filter": {"NodeNames": ["n1", "n2"]},
@@ -60,13 +60,13 @@ class Extender:
         return await self.http.post(f"/{verb}", content=content, headers={"Content-Type": "application/json"})
 
     def assert_untouched(self) -> None:
-        """Nothing is reserved, assumed or bound."""
+        """Check that nothing is reserved, assumed or bound."""
         assert len(self.world.ledger) == 0
         assert self.world.store.occupancy.used == {}
         assert self.world.api.said("bind") == []
 
     async def close(self) -> None:
-        """End everything."""
+        """Close the listener and the cluster."""
         await self.http.aclose()
         await self.listener.close()
         await self.world.close()

@@ -1,4 +1,4 @@
-"""Each event after which kube-scheduler tries a pod again (EventsToRegister, 1.37.1), and our story about it.
+"""Each event after which kube-scheduler retries a pod (EventsToRegister, 1.37.1), and our test case for it.
 
 A story has a gang that waits by what the plugin is about, and a change after which it fits. The events that concern no
 gang, or that Serried does not follow, are in `NO_STORY` with the reason.
@@ -28,7 +28,7 @@ Step = Callable[[Harness], object]
 
 
 class Event(NamedTuple):
-    """What a plugin registers: its folder, the resource, and one of the types of action."""
+    """An event that a plugin registers: the plugin's folder, the resource and one action type."""
 
     plugin: str
     resource: str
@@ -53,7 +53,7 @@ _ADDED = (NodeBuilder, PodBuilder, PodGroupBuilder, CompositeBuilder)
 
 
 def show(*builders: Builder) -> Step:
-    """The watches show these objects, which came or changed."""
+    """Let the watches report these objects as created or changed."""
 
     def step(world: Harness) -> None:
         for builder in builders:
@@ -66,7 +66,7 @@ def show(*builders: Builder) -> Step:
 
 
 def waiting(*builders: Builder, member: PodBuilder | None = None) -> Step:
-    """These objects, all kinds of which are known, and the gang of one member."""
+    """Add these objects and a gang of one member, with all kinds synced."""
 
     def build(world: Harness) -> None:
         for kind in _KINDS:
@@ -88,17 +88,17 @@ def second(name: str = "m1") -> PodBuilder:
 
 
 def delete(name: str) -> Step:
-    """A pod goes."""
+    """Delete a pod."""
     return lambda world: world.delete(name)
 
 
 def drop(kind: type, key: Key | str) -> Step:
-    """An object goes."""
+    """Delete an object."""
     return lambda world: world.store.drop_object(kind, key)
 
 
 def edit(name: str, change: Callable[[PodBuilder], PodBuilder]) -> Step:
-    """A pod changes."""
+    """Change a pod."""
 
     def step(world: Harness) -> None:
         key = world.pod_key(name)
@@ -109,12 +109,12 @@ def edit(name: str, change: Callable[[PodBuilder], PodBuilder]) -> Step:
 
 
 def relabel(name: str, value: str) -> Step:
-    """A pod gets another label ``app``."""
+    """Change the label ``app`` of a pod."""
     return edit(name, lambda each: each.label("app", value))
 
 
 def resize(name: str, cpus: int) -> Step:
-    """A pod asks for so many CPUs from now on."""
+    """Change the CPU request of a pod."""
     return edit(name, lambda each: each.cpu(cpus))
 
 
@@ -122,7 +122,7 @@ def resize(name: str, cpus: int) -> Step:
 
 
 def spread(**fields: Any) -> Step:
-    """Two zones have one such pod each, and the third one, which has none, is full."""
+    """Two zones hold one such pod each; the third zone holds none, but is full."""
     nodes = [node(name).cpu(cpus).label(ZONE, name) for name, cpus in (("a", 4), ("b", 4), ("c", 1))]
     counted = [pod(f"x-{name}").label("app", "w").cpu(1).on(name) for name in "ab"]
     full = pod("full").cpu(1).on("c")
@@ -134,23 +134,23 @@ APART = waiting(
     pod("noise").label("app", "noise").cpu(1).on("r0a"),
     member=make_member().apart({"app": "noise"}, RACK),
 )
-"""The free node of the only rack is kept from the gang by a pod on the full one."""
+"""A pod on the full node of the only rack keeps the gang off its free node."""
 
 KEPT_OFF = waiting(
     *(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")), pod("lonely").apart({"app": "w"}, RACK).cpu(1).on("r0a")
 )
-"""The other way round: a pod that runs keeps the gang off."""
+"""The reverse: the rule of a running pod keeps the gang off."""
 
 BESIDE = waiting(
     *(node("r0a").cpu(1).rack("r0"), node("r1a").cpu(1).rack("r1")),
     *(pod("cache").label("app", "cache").cpu(1).on("r0a"), pod("cousin").label("app", "other").on("r1a")),
     member=make_member().beside({"app": "cache"}, RACK),
 )
-"""The gang has to be in the rack of a cache, which is full."""
+"""The gang must be in the rack of a cache pod, and that rack is full."""
 
 
 def move_to(rack: str) -> Step:
-    """The node of the pod that decides gets another rack."""
+    """Move the node of that cache pod to another rack."""
     return show(node("r0a").cpu(1).rack(rack).version("2"))
 
 
@@ -175,7 +175,7 @@ LOCAL = (volume("v").local_to("z").free("static"), storage_class("static"))
 
 
 def unbound(*builders: Builder, of: str) -> Step:
-    """A claim without a volume, of this class, for which these do not do."""
+    """An unbound claim of this class, which none of these volumes satisfies."""
     return waiting(*PLACES, *builders, volume_claim("c").asking(of), member=MOUNTING)
 
 
@@ -193,7 +193,7 @@ BOUND = volume_claim("c").bound_to("v")
 
 
 def lack_a_volume(world: Harness) -> None:
-    """Two members have a claim each, and there is one volume for them."""
+    """Two members have one claim each, and only one volume exists."""
     waiting(
         node("a").cpu(4).label("kubernetes.io/hostname", "a"),
         *(storage_class("static"), volume("v").local_to("a").free("static")),
@@ -206,7 +206,7 @@ def lack_a_volume(world: Harness) -> None:
 ZONED = waiting(
     node("a").cpu(1).label(ZONE, "a"), volume("v").label(ZONE, "z"), volume_claim("c").bound_to("v"), member=MOUNTING
 )
-"""The volume of the claim has a zone in which no node is."""
+"""The claim's volume is in a zone without nodes."""
 
 ATTACHED = (
     *(volume(name).having({"driver": DISK, "volumeHandle": name}, "spec", "csi") for name in ("v", "w")),
@@ -240,7 +240,7 @@ RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "value
 
 
 def restarting(made: PodBuilder, *rules: dict[str, Any]) -> PodBuilder:
-    """A pod with these rules of when its containers restart."""
+    """A pod with these container restart rules."""
     (container,) = made.raw()["spec"]["containers"]
     return made.having([{**container, "restartPolicyRules": list(rules)}], "spec", "containers")
 
@@ -482,7 +482,7 @@ TREE = Story(
     show(composite("root").gang(1)),
     _tell("gangscheduling", "CompositePodGroup", "Add"),
 )
-"""As the others, but that the gang that is planned is the tree of the root."""
+"""Like the others, but the planned gang is the tree of the root."""
 
 NO_STORY = {
     Event("nodename", "Node", "Add"): "a pod that names its node does not wait for one",
@@ -497,4 +497,4 @@ NO_STORY = {
         "the gate InPlacePodVerticalScalingSchedulerPreemption is off by default, and these pods have their nodes",
     ),
 }
-"""The events about which there is no story, and why."""
+"""The events without a test case, and the reason for each."""

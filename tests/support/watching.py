@@ -13,7 +13,7 @@ from tests.support.storage import Record, RefusedError, Storage
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """What one client watches. Lines are queued the moment that a change is made, and sent in order.
+    """The watch of one client. Lines are queued when a change is made, and sent in order.
 
     ``dropping`` is how many of the next changes it will never see.
     """
@@ -55,7 +55,7 @@ class Watch:
         self.say("BOOKMARK", {"apiVersion": self.resource.api_version, "kind": kind, "metadata": metadata})
 
     def end(self) -> None:
-        """Queue the orderly end."""
+        """Queue the normal end of the stream."""
         self._lines.put_nowait(None)
 
     def abort(self) -> None:
@@ -64,7 +64,7 @@ class Watch:
         self.end()
 
     async def lines(self, seconds: float) -> AsyncIterator[bytes]:
-        """All lines until the end, at most for so long."""
+        """Yield all lines until the stream ends or the timeout passes."""
         try:
             async with asyncio.timeout(seconds):
                 while (line := await self._lines.get()) is not None:
@@ -118,7 +118,7 @@ def begin_stream(storage: Storage, watch: Watch, kind: str, cut: Cut | None = No
 
 
 def select(storage: Storage, watch: Watch) -> Iterator[JSON]:
-    """The objects that a watch or list concerns, by namespace and name."""
+    """The objects that match a watch or list, by namespace and name."""
     for (namespace, _), obj in sorted(storage.objects(watch.resource).items()):
         if watch.namespace in {"", namespace} and watch.match(obj):
             yield obj

@@ -1,4 +1,4 @@
-"""What the pages for people say in code blocks, to be run or read as they say it."""
+"""Read the code blocks of documentation pages, so that tests can run them unchanged."""
 
 import re
 from pathlib import Path

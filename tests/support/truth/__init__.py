@@ -1,1 +1,1 @@
-"""What kube-scheduler itself would say of small clusters, and what a real one says."""
+"""Compare placements in small random clusters with a model of kube-scheduler's filters, and with a real one."""

@@ -31,7 +31,7 @@ _MEMBERS = 4
 
 
 class DeviceDraws:
-    """Draws of one random source; equal sources draw the same. Each cluster has a gang that is drawn with it."""
+    """Draws clusters, each with its gang, from one random source; equal seeds give equal clusters."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

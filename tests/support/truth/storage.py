@@ -9,13 +9,13 @@ from tests.support.truth.worlds import HOSTNAME, NAMESPACES, ZONE
 NAMESPACE = "truth-one"
 
 PLAIN = "csi.example.com"
-"""A driver that can provision everywhere."""
+"""A CSI driver that can provision volumes on every node."""
 
 MEASURED = "measured.example.com"
-"""A driver that says how much it can provision where."""
+"""A CSI driver that reports its storage capacity."""
 
 EBS = "ebs.csi.aws.com"
-"""The driver to which disks of an in-tree plugin have moved."""
+"""The CSI driver to which an in-tree plugin's disks were migrated."""
 
 _EBS_ZONE = "topology.ebs.csi.aws.com/zone"
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
@@ -23,14 +23,14 @@ _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 STATIC = "kubernetes.io/no-provisioner"
 
 _SOUND = 0.9
-"""The share of claims and pods with which nothing is wrong."""
+"""The share of claims and pods without a defect."""
 
 _BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 _SELECTED = "volume.kubernetes.io/selected-node"
 
 
 class StorageDraws:
-    """Draws of one random source; equal sources draw the same."""
+    """Draws clusters from one random source; equal seeds give equal clusters."""
 
     def __init__(self, random: Random) -> None:
         self._random = random

@@ -1,4 +1,4 @@
-"""What Kubernetes' own libraries make of quantities and selectors: a small Go program beside this file, asked in bulk.
+"""Evaluate quantities and selectors with Kubernetes' own libraries, through the small Go program beside this file.
 
 It is built against the modules of the control plane that the end-to-end tests run, which Go has in its cache by then.
 """
