@@ -1,6 +1,6 @@
 """``serried uninstall``: removes Serried from a cluster, in an order in which nothing hangs and nothing is left.
 
-    resume Jobs of an earlier run ─▶ delete policies ─▶ delete Deployments ─▶ free pods and groups
+    resume Jobs of an earlier run ─▶ delete policies ─▶ delete Deployments ─▶ free nodes, pods and groups
         ─▶ hand pods over (--hand-to) ─▶ delete CRDs (--purge) ─▶ delete the other objects ─▶ delete the namespace
 
 Policies and processes are deleted first, so that nothing sets again what is removed afterwards. Only objects with the
@@ -27,11 +27,12 @@ from cli.target import Target, find_credentials, name_api_server, reaching
 from cli.transport import open_client
 from serried.api.group import PROTECTION
 from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
+from serried.api.node import unprotect
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound
-from serried.kube.wire import EVERYTHING, FALLBACK_GROUP, JOBS, JSON, NAMESPACES, PODS, Resource, Selection
+from serried.kube.wire import EVERYTHING, FALLBACK_GROUP, JOBS, JSON, NAMESPACES, NODES, PODS, Resource, Selection
 
 UNINSTALL_EXAMPLES = """
 Show what would be done:
@@ -113,8 +114,9 @@ FreeOnly = Annotated[
     bool,
     typer.Option(
         "--free-only",
-        help="Delete nothing: only take Serried's gates, nominations, labels and finalizers off pods and groups, when "
-        "the pods of Serried are gone. The chart's hook does that after helm uninstall. Needs rights to these only.",
+        help="Delete nothing: only take Serried's gates, nominations, labels, annotations and finalizers off pods, "
+        "groups and nodes, when the pods of Serried are gone. The chart's hook does that after helm uninstall. Needs "
+        "rights to these only.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
@@ -147,7 +149,7 @@ def uninstall(
     yes: Yes = False,
     target: Target,
 ) -> None:
-    """Remove Serried from the cluster, and what it has set on pods and groups.
+    """Remove Serried from the cluster, and what it has set on nodes, pods and groups.
 
     Running pods keep running. Waiting pods lose Serried's scheduling gate and nomination. Only objects with the label
     of the installation are deleted, and its namespace if nothing else is in it. If the cluster's own scheduler calls
@@ -237,6 +239,7 @@ class Uninstall:
         await self._delete_all(each for each in stock.own if each[0].group == _ADMISSION)
         await self._await_policies()
         await self._delete_processes(stock)
+        await self._free_nodes()
         if stock.others:
             self._report_left_to(stock.others)
         else:
@@ -254,12 +257,13 @@ class Uninstall:
         self._say(f"{f'would {step}' if self._removal.dry_run else _DONE[step]} {what}\n")
 
     async def free_pods_and_groups(self) -> None:
-        """Free pods and groups after another tool has deleted the installation, once its pods are gone.
+        """Free nodes, pods and groups after another tool has deleted the installation, once its pods are gone.
 
         Raises ApiError and CommandError as ``run`` does.
         """
         await self._wait("the pods of Serried", self._count_pods)
         await self._await_policies()
+        await self._free_nodes()
         pods = self._client.items(PODS, _PROCESSES)
         if others := {pod["metadata"]["namespace"] async for pod in pods} - {self._removal.home}:
             self._report_left_to(others)
@@ -286,7 +290,7 @@ class Uninstall:
             raise CommandError(ExitCode.USAGE, f"{said}: leave out --purge and --hand-to")
 
     async def _check_rights(self, stock: Inventory, native: Iterable[Resource]) -> None:
-        rights = {Right("patch", PODS), Right("patch", PODS, "status"), Right("patch", JOBS)}
+        rights = {Right("patch", each) for each in (NODES, PODS, JOBS)} | {Right("patch", PODS, "status")}
         rights |= {Right("delete", kind) for kind, _ in stock.own} | {Right("patch", each) for each in native}
         if self._removal.hand_to:
             rights |= {Right(verb, each) for each in (MUTATING, MUTATING_BINDINGS) for verb in ("create", "patch")}
@@ -317,10 +321,13 @@ class Uninstall:
     async def _finds_traces(self, native: Iterable[Resource]) -> bool:
         """Whether there is something to remove although the installation itself is gone."""
         kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
-        for kind, is_left in {**kinds, PODS: self._has_traces}.items():
+        for kind, is_left in {**kinds, PODS: self._has_traces, NODES: self._is_kept}.items():
             if any(map(is_left, await self._client.list_all(kind))):
                 return True
         return self._removal.purge and bool(await self._list_definitions())
+
+    def _is_kept(self, node: JSON) -> bool:
+        return bool(unprotect(node["metadata"].get("annotations") or {}, self._removal.home))
 
     def _has_traces(self, pod: JSON) -> bool:
         return any(self._patches_to_free(pod)) or (self._removal.hand_to != "" and self._is_waiting(pod))
@@ -387,6 +394,12 @@ class Uninstall:
     def _is_waiting(self, pod: JSON) -> bool:
         spec = pod["spec"]
         return spec.get("schedulerName") in self._removal.schedulers and not spec.get("nodeName")
+
+    async def _free_nodes(self) -> None:
+        """Remove the annotations by which this installation keeps autoscalers off nodes."""
+        for node in filter(self._is_kept, await self._client.list_all(NODES)):
+            annotations = unprotect(node["metadata"]["annotations"], self._removal.home)
+            await self._patch(NODES, node, {"metadata": {"annotations": annotations}}, "free")
 
     async def _free_groups(self, native: Iterable[Resource]) -> None:
         """Remove the finalizer from the groups that Serried's controller has created: no other program would.
@@ -531,7 +544,8 @@ class Uninstall:
             return
         metadata = obj["metadata"]
         with suppress(NotFound):  # it was deleted meanwhile
-            await self._client.patch_merge(resource, metadata["namespace"], metadata["name"], patch, subresource)
+            namespace = metadata.get("namespace", "")
+            await self._client.patch_merge(resource, namespace, metadata["name"], patch, subresource)
 
     async def _await_policies(self) -> None:
         """Wait until the API servers apply the changed policies, which they read every second."""

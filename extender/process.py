@@ -111,7 +111,8 @@ class Extender:
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         records = Records(leading, level.api_version, instance, leads, level.composite_api_version)
         self._records = records
-        context = Context(self.store, Term(leads), self.reports, metrics, _read_options(settings), self._clock)
+        options, home = _read_options(settings), self._home
+        context = Context(self.store, Term(leads), self.reports, metrics, options, self._clock, installation=home)
         self.core = Core(leading, context, records)
         reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
         self.verbs = Verbs(self.core.service, leads, metrics, self._clock, reach)

@@ -37,6 +37,7 @@ from extender.features.asking.asking import Asking
 from extender.features.backfill import Backfill
 from extender.features.disruption import Disruption
 from extender.features.exclusive import Exclusive
+from extender.features.node_protection import NodeProtection
 from extender.features.plain_pods import PlainPods
 from extender.features.preemption.search import Preemptions
 from extender.features.repair import Repairs
@@ -195,6 +196,7 @@ FEATURES: tuple[Callable[[Parts], Feature], ...] = (
     Preemptions,
     Asking,
     PlainPods,
+    NodeProtection,
 )
 """What has a say beside the core, in this order.
 
@@ -274,6 +276,11 @@ class Core:
     def backfill(self) -> Backfill:
         """What keeps room for the head of the queue."""
         return self.feature(Backfill)
+
+    @property
+    def node_protection(self) -> NodeProtection:
+        """What protects nodes from autoscalers."""
+        return self.feature(NodeProtection)
 
     @property
     def preemptions(self) -> Preemptions:

@@ -32,6 +32,7 @@ POLICIES = {
     "serried-annotations": "annotations and labels may be mistyped, and have no effect then",
     "serried-controller-groups": "the controller's right to change and delete groups of users has no limit",
     "serried-extender-deletions": "the extender's right to delete pods has no limit",
+    "serried-extender-nodes": "the extender's right to change nodes has no limit",
     "serried-extender-pod-status": "the extender's right to change statuses of pods has no limit",
     "serried-extender-pods": "the extender's right to change pods has no limit",
     "serried-job-gang-policy": "annotations of Jobs may change while they run",

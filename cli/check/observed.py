@@ -133,6 +133,7 @@ _NO_LEVELS = "Jobs that name a level of the topology, such as rack, wait"
 NEEDS: dict[str, tuple[Need, ...]] = {
     EXTENDER: (
         Need("list watch", "nodes", "nothing is planned"),
+        _extra("patch", "nodes", "an autoscaler may remove nodes on which a gang is about to start"),
         Need("get list watch", "pods", "nothing is planned"),
         _of_component(
             "list watch",

@@ -8,7 +8,7 @@ know. The core asks the features of a point one after the other, in the order of
       │
     quorum ───────── pre_enqueue ── members that need none
       │
-    request ──────── pre_filter ── domains that are others'          queue ── is_urgent, hints, left
+    request ──────── pre_filter ── domains that are others'          queue ── is_urgent, hints, left, list_kept
       │
     plan ─┬─ found ─ filter ── nodes that are kept for others        pod of no gang ── filter_pod, keep_from_pod,
       │   │                                                                            preempt_pod, unreserve_pod
@@ -214,6 +214,13 @@ class Feature:
     def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
         """Return the domains of a topology key that another gang of the namespace gets first. While ``busy``."""
         return frozenset()
+
+    def list_kept(self) -> Iterable[frozenset[str]]:
+        """Return sets of nodes that are kept for gangs which have no plan yet; twice a second. While ``busy``.
+
+        No autoscaler is to remove them (`extender.features.node_protection`).
+        """
+        return ()
 
     # --- its binding cycle -------------------------------------------------------------------------------------
 

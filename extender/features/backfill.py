@@ -6,7 +6,7 @@ bound by it only if a setting says so (`extender.features.plain_pods`).
 
 A refused gang contends (`unschedulable`, `go_on`) until it has ``left``; who is the first, `hints` looks for. A plan
 spares the head's nodes (`filter`, `closed_to`, `kept_from`). Others ask for what the head is to get (`expect_room`,
-`list_promised`, `keep_from_pod`).
+`list_promised`, `list_kept`, `keep_from_pod`).
 """
 
 import math
@@ -328,6 +328,11 @@ class Backfill(Feature):
         """Return the head's forecast if it can be relied on."""
         head = self.head
         return None if head is None or head.group != group or self._has_missed() else head.forecast.at
+
+    def list_kept(self) -> Iterable[frozenset[str]]:
+        """Return the nodes of the head."""
+        if self.head is not None:
+            yield self.head.forecast.nodes
 
     # --- pods of no gang ---------------------------------------------------------------------------------------
 

@@ -347,6 +347,10 @@ class SelfCheck:
             },
             "autoscalers": self._describe_autoscalers(),
             "endpointSlice": None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle},
+            "nodeProtection": {
+                "nodes": len(self._core.store.protections),
+                "obstacle": self._core.node_protection.obstacle,
+            },
             "isolation": self._isolation.describe(),
             "certificates": describe_certificates(list_expiries(), now),
             "objects": self._count_objects(),

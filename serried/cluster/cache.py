@@ -19,7 +19,7 @@ from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, Key
-from serried.api.node import Node
+from serried.api.node import Node, Protection
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
@@ -155,6 +155,9 @@ class Store:
 
     # The objects, by kind.
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
+    protections: dict[str, Protection] = field(default_factory=dict, init=False)
+    """The protections from autoscalers by node, of all nodes that have the marker."""
+
     pods: dict[str, Pod] = field(default_factory=dict, init=False)
     groups: dict[GroupKey, PodGroup] = field(default_factory=dict, init=False)
     workloads: dict[Key, Workload] = field(default_factory=dict, init=False)
@@ -278,6 +281,10 @@ class Store:
 
     def put_node(self, node: Node) -> None:
         """Add or replace a node. A heartbeat without relevant changes only costs a comparison."""
+        if node.protection is not None:
+            self.protections[node.name] = node.protection
+        else:
+            self.protections.pop(node.name, None)
         old = self.shown_nodes.get(node.name)
         if old is not None and _node_facts(old) == _node_facts(node):
             return
@@ -313,6 +320,7 @@ class Store:
     def drop_node(self, name: str) -> None:
         """Remove a node. Its pods keep their claims until they are removed themselves."""
         old = self.nodes.pop(name, None)
+        self.protections.pop(name, None)
         self._unruled_nodes.pop(name, None)
         self.levels.drop_node(name)
         self.capacity.note_node(old, None)

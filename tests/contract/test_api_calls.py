@@ -12,9 +12,9 @@ import pytest
 from serried.api.names import Key
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
-from serried.kube.wire import PODS, RESERVATIONS, Selection, select_name
+from serried.kube.wire import NODES, PODS, RESERVATIONS, Selection, select_name
 from tests.support.apiserver import FakeApiServer
-from tests.support.builders import PodBuilder, pod
+from tests.support.builders import NodeBuilder, PodBuilder, node, pod
 from tests.support.fake_api import FakeApi
 from tests.support.faults import calls
 
@@ -31,6 +31,9 @@ class OverSocket:
     def add_pod(self, builder: PodBuilder) -> None:
         self._server.add(PODS, builder.raw())
 
+    def add_node(self, builder: NodeBuilder) -> None:
+        self._server.add(NODES, builder.raw())
+
     def lose_answer_to_create(self) -> None:
         self._server.lose_answer(calls("POST", "/reservations"), times=10)
 
@@ -45,6 +48,10 @@ class InMemory:
     def add_pod(self, builder: PodBuilder) -> None:
         raw = builder.raw()
         self._api.pods[Key(NAMESPACE, raw["metadata"]["name"])] = raw
+
+    def add_node(self, builder: NodeBuilder) -> None:
+        raw = builder.version("0").raw()
+        self._api.nodes[Key("", raw["metadata"]["name"])] = raw
 
     def lose_answer_to_create(self) -> None:
         self._api.lose("create")
@@ -236,6 +243,35 @@ class TestPatch:
     async def test_of_what_is_not_there_is_not_found(self, api: Api) -> None:
         with pytest.raises(NotFound):
             await api.client.patch_merge(PODS, NAMESPACE, "p", {"metadata": {"labels": {"a": "b"}}})
+
+
+class TestPatchOfANode:
+    async def read(self, api: Api) -> dict[str, Any]:
+        """The node as a list of its name has it."""
+        (found,) = [each async for each in api.client.items(NODES, Selection(fields=select_name("n")))]
+        return found
+
+    async def annotate(self, api: Api, version: str, **annotations: str | None) -> None:
+        body = {"metadata": {"resourceVersion": version, "annotations": annotations}}
+        await api.client.patch_merge(NODES, "", "n", body)
+
+    async def test_changes_the_annotations_that_it_names_and_the_version(self, api: Api) -> None:
+        api.add_node(node("n").cpu(1).having("kept", "metadata", "annotations", "kept"))
+        before = await self.read(api)
+        await self.annotate(api, before["metadata"]["resourceVersion"], added="a")
+        between = await self.read(api)
+        assert between["metadata"]["annotations"] == {"kept": "kept", "added": "a"}
+        assert between["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+        await self.annotate(api, between["metadata"]["resourceVersion"], added=None)
+        assert (await self.read(api))["metadata"]["annotations"] == {"kept": "kept"}
+
+    async def test_of_what_has_changed_since_it_was_read_is_refused(self, api: Api) -> None:
+        api.add_node(node("n").cpu(1))
+        version = (await self.read(api))["metadata"]["resourceVersion"]
+        await self.annotate(api, version, added="a")
+        with pytest.raises(Conflict):
+            await self.annotate(api, version, added="b")
+        assert (await self.read(api))["metadata"]["annotations"] == {"added": "a"}
 
 
 class TestBind:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import httpx
 
 from bench.cluster import Cluster
 from serried.api.job import Job, decode_job
+from serried.api.node import PROTECTS
 
 RACK = "topology.serried.dev/rack"
 SCHEDULER = "serried"
@@ -377,6 +378,34 @@ class ClusterStage:
         """Return disruptionsAllowed of a PodDisruptionBudget; None until its controller has written the status."""
         status: Raw = self.cluster.api.get(f"{self._budgets()}/{budget}").get("status", {})
         return status.get("disruptionsAllowed")
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def beside_autoscaler(self) -> Iterator[None]:
+        """The cluster has the ConfigMap by which Cluster Autoscaler is found."""
+        path = "/api/v1/namespaces/kube-system/configmaps"
+        self._post(path, {"metadata": {"name": "cluster-autoscaler-status"}})
+        try:
+            yield
+        finally:
+            self._delete(f"{path}/cluster-autoscaler-status")
+
+    def list_nodes(self) -> list[str]:
+        """The names of all nodes, in order."""
+        return sorted(node["metadata"]["name"] for node in self.cluster.api.get("/api/v1/nodes")["items"])
+
+    def annotations_of_node(self, name: str) -> dict[str, str]:
+        """What a node is annotated with."""
+        return dict(self.cluster.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {}))
+
+    def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Annotate a node as a person; None ends an annotation."""
+        self.cluster.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict(annotations)}})
+
+    def list_protected(self) -> list[str]:
+        """The nodes that Serried keeps autoscalers off."""
+        return [name for name in self.list_nodes() if PROTECTS in self.annotations_of_node(name)]
 
     def reservations(self) -> list[dict[str, Any]]:
         """Return the Reservation objects of the namespace."""

@@ -226,6 +226,8 @@ class Harness:
             match builder:
                 case NodeBuilder():
                     self.store.put_node(builder.value())
+                    raw = builder.version("0").raw()
+                    self.api.nodes[Key("", raw["metadata"]["name"])] = raw
                 case PodGroupBuilder() | CompatibleGroupBuilder():
                     self.store.put_group(builder.value())
                 case CompositeBuilder():
@@ -272,6 +274,11 @@ class Harness:
         """Show all pods of the API server to the cache, as the watch would."""
         for raw in self.api.pods.values():
             self.store.put_pod(PodBuilder(deepcopy(raw)).value())
+
+    def watch_nodes(self) -> None:
+        """The watch of nodes catches up with the API server."""
+        for raw in self.api.nodes.values():
+            self.store.put_node(NodeBuilder(deepcopy(raw)).value())
 
     def pod(self, name: str) -> Pod:
         """Return a pod as the API server has it, and as kube-scheduler would send it."""

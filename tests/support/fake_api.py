@@ -1,6 +1,6 @@
 """A fake ApiClient over dictionaries: the calls that the extender uses, without a socket, with faults on demand.
 
-For Pods and Reservations, each call behaves as with a real client of `FakeApiServer`
+For Pods, Nodes and Reservations, each call behaves as with a real client of `FakeApiServer`
 (``tests/contract/test_api_calls.py``). There is no watch, and of other objects only the applied conditions are
 recorded.
 """
@@ -16,7 +16,7 @@ from serried.api.level import READY
 from serried.api.names import GroupKey, Key
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
-from serried.kube.wire import BUDGETS, PODS, RESERVATIONS, Failure, Resource, Selection
+from serried.kube.wire import BUDGETS, NODES, PODS, RESERVATIONS, Failure, Resource, Selection
 from tests.support.patches import merge, merge_strategically
 from tests.support.selectors import match_selectors
 from tests.support.storage import BUDGET, RefusedError, check_preconditions, describe_binding
@@ -59,6 +59,7 @@ class FakeApi:
         self.calls: list[Call] = []
         self.pods: dict[Key, Raw] = {}
         self.records: dict[Key, Raw] = {}
+        self.nodes: dict[Key, Raw] = {}
         self.conditions: list[Raw] = []
 
         self.ready: list[Raw] = []
@@ -248,10 +249,13 @@ class FakeApi:
             found = self._find(resource, key)
             check_preconditions(found, patch.get("metadata", {}))
             wanted = {part: value for part, value in patch.items() if (part == "status") == (subresource == "status")}
+            if resource == NODES:  # of which the version counts
+                return self._store(resource, key, merge(found, wanted))
             found.update(merge(found, wanted))
             return deepcopy(found)
 
         verb = "nominate" if subresource == "status" else "ungate" if "spec" in patch else "activate"
+        verb = "annotate" if resource == NODES else verb
         patched: Raw = await self._do(Call(verb, resource.plural, name, dict(patch)), change)
         return patched
 
@@ -360,7 +364,12 @@ class FakeApi:
     # --- objects -----------------------------------------------------------------------------------------------
 
     def _objects(self, resource: Resource) -> dict[Key, Raw]:
-        objects = {PODS.plural: self.pods, RESERVATIONS.plural: self.records, BUDGETS.plural: self.budgets}
+        objects = {
+            PODS.plural: self.pods,
+            RESERVATIONS.plural: self.records,
+            BUDGETS.plural: self.budgets,
+            NODES.plural: self.nodes,
+        }
         return objects[resource.plural] if resource.plural in objects else self.owners[resource.plural]
 
     def _find(self, resource: Resource, key: Key) -> Raw:

@@ -162,6 +162,9 @@ class Context:
     wall: Callable[[], float] = time.time
     """Seconds since 1970."""
 
+    installation: str = "serried-system"
+    """The namespace of this installation of Serried: its name where several are in one cluster."""
+
     ledger: Ledger = field(init=False)
     groups: Groups = field(init=False)
     timelines: Timelines = field(init=False)

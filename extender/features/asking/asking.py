@@ -330,10 +330,9 @@ class Asking(Feature):
         """Return the nodes that came for gangs before this one."""
         return self.closed_to(waiting, request)
 
-    def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
+    def list_kept(self) -> Iterable[frozenset[str]]:
         """Return the nodes that came for each gang that asks. A pod of no gang may use them: its own is bought, too."""
-        if pod is None:
-            yield from (kept for group in self.asks if (kept := self._find_arrivals(group)))
+        yield from (kept for group in self.asks if (kept := self._find_arrivals(group)))
 
     def _list_before(self, waiting: Waiting) -> Iterator[tuple[GroupKey, Ask]]:
         for group, ask in self.asks.items():

@@ -20,6 +20,7 @@ POLICIES = {
     "serried-annotations",
     "serried-controller-groups",
     "serried-extender-deletions",
+    "serried-extender-nodes",
     "serried-extender-pod-status",
     "serried-extender-pods",
     "serried-group-priority",

@@ -198,3 +198,66 @@ def test_without_the_switch_pods_are_created_ungated(server: Server) -> None:
         eventually(lambda: created_gates(server) == [gates_of(item) for item, _ in GATE_CASES])
     finally:
         server.apply("gate")
+
+
+NODE = "/api/v1/nodes/kept"
+KARPENTER, CLUSTER_AUTOSCALER = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+MARKER = f"{GROUP}/protects"
+
+
+@pytest.fixture
+def kept(server: Server) -> Iterator[str]:
+    """A node, with annotations of its user and what the extender has set."""
+    server.run("delete", "node", "kept", "--ignore-not-found")
+    annotations = {"note": "mine", CLUSTER_AUTOSCALER: "true", MARKER: f"{NAMESPACE}: {CLUSTER_AUTOSCALER}"}
+    metadata = {"name": "kept", "labels": {"zone": "a"}, "annotations": annotations}
+    spec = {"taints": [{"key": "kept", "effect": "NoSchedule"}]}
+    server.write("create", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
+    yield "node/kept"
+    server.run("delete", "node", "kept")
+
+
+def test_the_extender_may_keep_autoscalers_off_a_node_and_stop_that(server: Server, kept: str) -> None:
+    ours = {KARPENTER: "true", MARKER: f"{NAMESPACE}: {CLUSTER_AUTOSCALER}, {KARPENTER}"}
+    server.patch_bare(NODE, {"metadata": {"annotations": ours}}).raise_for_status()
+    found = server.get(kept)["metadata"]["annotations"]
+    assert {key: found[key] for key in ours} == ours
+    taken = dict.fromkeys([*ours, CLUSTER_AUTOSCALER])
+    server.patch_bare(NODE, {"metadata": {"annotations": taken}}).raise_for_status()
+    found = server.get(kept)["metadata"]["annotations"]
+    assert found["note"] == "mine"
+    assert not found.keys() & taken.keys()
+
+
+_ANNOTATIONS = "may add and remove no annotations of nodes but"
+_REST = "may not change labels, finalizers, owners or the spec of nodes"
+MAY_NOT_CHANGE: dict[str, tuple[Json, str]] = {
+    "another annotation": ({"metadata": {"annotations": {"note": "yours"}}}, _ANNOTATIONS),
+    "a new annotation": ({"metadata": {"annotations": {"example.com/new": "true"}}}, _ANNOTATIONS),
+    "another annotation of ours": ({"metadata": {"annotations": {f"{GROUP}/kick": "1"}}}, _ANNOTATIONS),
+    "the end of another annotation": ({"metadata": {"annotations": {"note": None}}}, _ANNOTATIONS),
+    "another value of what is there": ({"metadata": {"annotations": {CLUSTER_AUTOSCALER: "false"}}}, _ANNOTATIONS),
+    "another value than true": ({"metadata": {"annotations": {KARPENTER: "false"}}}, _ANNOTATIONS),
+    "a label": ({"metadata": {"labels": {"zone": "b"}}}, _REST),
+    "a finalizer": ({"metadata": {"finalizers": ["example.com/x"]}}, _REST),
+    "a cordon": ({"spec": {"unschedulable": True}}, _REST),
+    "the end of a taint": ({"spec": {"taints": None}}, _REST),
+    "its provider": ({"spec": {"providerID": "kwok://kept"}}, _REST),
+}
+
+
+@pytest.mark.parametrize(("patch", "message"), MAY_NOT_CHANGE.values(), ids=MAY_NOT_CHANGE)
+def test_the_extender_may_change_nothing_else_of_a_node(server: Server, kept: str, patch: Json, message: str) -> None:
+    answer = server.patch_bare(NODE, patch)
+    assert answer.status_code in {403, 422}, answer.text
+    assert message in answer.json()["message"]
+
+
+def test_the_extender_may_not_end_what_somebody_else_has_set_with_another_value(server: Server, kept: str) -> None:
+    server.patch(kept, {"metadata": {"annotations": {CLUSTER_AUTOSCALER: "false"}}})
+    answer = server.patch_bare(NODE, {"metadata": {"annotations": {CLUSTER_AUTOSCALER: None}}})
+    assert _ANNOTATIONS in answer.json()["message"]
+
+
+def test_others_may_change_nodes(server: Server, kept: str) -> None:
+    server.patch(kept, {"metadata": {"labels": {"zone": "b"}, "annotations": {KARPENTER: "false"}}})

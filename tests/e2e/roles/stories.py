@@ -68,6 +68,18 @@ def binding_of_an_unknown_pod_is_an_error(stage: RoleStage) -> Check:
     return lambda: "does not exist" in stage.bind_nobody()
 
 
+def prepare_full_nodes_and_an_autoscaler(stage: RoleStage) -> None:
+    stage.run_low()
+    stage.begin_cluster_autoscaler()
+
+
+def nodes_of_the_first_gang_are_kept_from_autoscalers(stage: RoleStage) -> Check:
+    """No pod goes for it, as it has their priority: room is kept for it."""
+    stage.create_group("ring", 2)
+    stage.create_pods(names("ring", 2), "ring", cpu=WHOLE_NODE)
+    return lambda: len(stage.list_protected()) == 2
+
+
 def prepare_volume(stage: RoleStage) -> None:
     stage.create_volume("data", stage.nodes_of_a_rack()[:2])
 

@@ -270,6 +270,14 @@ FALLBACK_ROWS = (
     Row(EXTENDER, FOLLOW, "clustertopologybindings.grove.io", stories.binding_of_grove_is_read),
     Row(CONTROLLER, FOLLOW, f"topologylevels.{OURS}", stories.job_that_names_a_level_gets_its_group),
     Row(EXTENDER, "patch", "pods", stories.gang_is_bound),
+    Row(
+        EXTENDER,
+        "patch",
+        "nodes",
+        stories.nodes_of_the_first_gang_are_kept_from_autoscalers,
+        prepare=stories.prepare_full_nodes_and_an_autoscaler,
+        restarts=True,
+    ),
     *(
         Row(
             EXTENDER,

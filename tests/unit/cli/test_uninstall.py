@@ -21,12 +21,14 @@ from cli.uninstall import (
 )
 from serried.api.group import PROTECTION
 from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
+from serried.api.node import protect
 from serried.api.pod import HELD_GATE
 from serried.kube.wire import (
     JOBS,
     JSON,
     LEASES,
     NAMESPACES,
+    NODES,
     PODS,
     VOLUME_CLAIMS,
     Resource,
@@ -68,7 +70,7 @@ SMALL = [
 """An installation with few objects."""
 
 CLUSTER_WIDE = {kind for kind, _ in SHIPPED if not kind.namespaced} - {DEFINITIONS, NAMESPACES}
-BESIDE = (PODS, JOBS, LEASES, VOLUME_CLAIMS, SECRETS, CONFIG_MAPS, ACCOUNTS, REPLICA_SETS, NATIVE, WORKLOADS)
+BESIDE = (NODES, PODS, JOBS, LEASES, VOLUME_CLAIMS, SECRETS, CONFIG_MAPS, ACCOUNTS, REPLICA_SETS, NATIVE, WORKLOADS)
 
 
 @pytest.fixture(autouse=True)
@@ -200,6 +202,35 @@ async def test_groups_of_serried_lose_its_finalizer_and_those_of_others_keep_it(
     left = {each["metadata"]["name"]: each["metadata"]["finalizers"] for each in server.all(NATIVE)}
     # kube-controller-manager guards the groups of others by the same finalizer, also while they are being deleted.
     assert left == {"ours": ["example.com/mine"], "theirs": finalizers, "leaving": [PROTECTION]}
+
+
+def protected(name: str, home: str = HOME, **others: str) -> JSON:
+    """A node that an installation keeps autoscalers off."""
+    return named(name, "", annotations={**others, **protect(others, home)})
+
+
+@pytest.mark.parametrize("as_hook", [False, True], ids=["by the command", "by the chart's hook"])
+async def test_nodes_lose_the_annotations_of_the_installation_and_keep_those_of_others(
+    server: FakeApiServer, *, as_hook: bool
+) -> None:
+    theirs = {"karpenter.sh/do-not-disrupt": "true", "note": "mine"}
+    server.add(NODES, protected("n1", **theirs))
+    server.add(NODES, protected("n2", home="other"))
+    server.add(NODES, named("n3", "", annotations=theirs))
+    said = await free(server) if as_hook else await uninstall(server)
+    left = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in server.all(NODES)}
+    assert left == {"n1": theirs, "n2": protected("n2", home="other")["metadata"]["annotations"], "n3": theirs}
+    assert [line for line in said if " nodes " in line] == ["freed nodes n1\n"]
+
+
+async def test_nodes_are_freed_beside_another_installation_too(server: FakeApiServer) -> None:
+    for kind, obj in ((DEPLOYMENTS, "serried"), (NAMESPACES, "")):
+        name = obj or "elsewhere"
+        server.add(kind, named(name, "elsewhere" if obj else "", labels={INSTALLATION: "elsewhere"}))
+    server.add(NODES, protected("n1"))
+    said = await uninstall(server)
+    assert "left pods and groups: the installation in elsewhere serves them\n" in said
+    assert server.all(NODES)[0]["metadata"]["annotations"] == {}
 
 
 async def test_a_purge_deletes_what_serried_made_and_its_kinds(server: FakeApiServer) -> None:

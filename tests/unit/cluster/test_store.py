@@ -3,6 +3,7 @@
 import pytest
 
 from serried.api.names import JOB, GroupKey, Key
+from serried.api.node import PROTECTS
 from serried.api.parent import OwnerKey
 from serried.cluster.cache import Store
 from serried.cluster.usage import ClaimKind
@@ -139,3 +140,17 @@ class TestRoom:
             store.put_pod(after.value())
         assert store.nominations.withdrawn == frees
         assert store.occupancy.freed == 0
+
+
+def test_a_marked_node_is_in_the_index_of_protections_for_as_long_as_it_is_marked() -> None:
+    store = Store(["serried"], rules=RULES)
+    marked = node("n").cpu(1).having("here:", "metadata", "annotations", PROTECTS)
+    store.put_node(marked.value())
+    assert store.protections.keys() == {"n"}
+    seen = store.nodes["n"]
+    store.put_node(node("n").cpu(1).value())
+    assert store.protections == {}
+    assert store.nodes["n"] is seen  # a marker changes nothing of the room
+    store.put_node(marked.value())
+    store.drop_node("n")
+    assert store.protections == {}

@@ -13,8 +13,8 @@ from tests.support.parents import job_set, leader_worker_set
 from tests.unit.manifests.shipped import read_all
 
 ROOT = Path(__file__).resolve().parents[3]
-OTHERWISE = {"held", "member", "member-bind", "reads", "scheduler", "v1beta1"}
-"""What stands behind the prefix and is no annotation or label of a kind that is read: a gate, resources, an API."""
+OTHERWISE = {"held", "member", "member-bind", "protects", "reads", "scheduler", "v1beta1"}
+"""What stands behind the prefix and that nobody writes by hand: a gate, resources, an API, the marker of nodes."""
 
 
 def read_policy_variables() -> dict[str, str]:

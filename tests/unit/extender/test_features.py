@@ -82,6 +82,7 @@ def test_what_the_base_says_at_each_point_is_nothing() -> None:
     silent = Feature()
     assert list(finish(silent.hints())) == []
     assert list(silent.keep_from_pod(None)) == []
+    assert list(silent.list_kept()) == []
 
 
 @pytest.mark.usefixtures("features")

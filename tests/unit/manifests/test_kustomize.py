@@ -126,7 +126,7 @@ def test_roles_and_accounts_that_are_bound_exist(documents: Sequence[Document]) 
 def test_policies_that_are_bound_exist(documents: Sequence[Document]) -> None:
     existing = {(document.kind, document.name) for document in documents}
     bindings = [document for document in documents if document.kind.endswith("AdmissionPolicyBinding")]
-    assert len(bindings) == 13
+    assert len(bindings) == 14
     for binding in bindings:
         assert (binding.kind.removesuffix("Binding"), binding.content["spec"]["policyName"]) in existing
         if parameters := binding.content["spec"].get("paramRef"):

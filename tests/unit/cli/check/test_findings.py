@@ -421,6 +421,13 @@ MISTAKES = [
         id="no policy for the extender",
     ),
     pytest.param(
+        without_policy("serried-extender-nodes"),
+        WARNING,
+        "there is no such policy: the extender's right to change nodes has no limit",
+        "manifests/kustomize/policies",
+        id="no policy for the nodes that the extender protects",
+    ),
+    pytest.param(
         without_policy("serried-extender-pod-status"),
         WARNING,
         "there is no such policy: the extender's right to change statuses of pods has no limit",
