@@ -279,7 +279,8 @@ class Install:
     async def check_before(self, objects: Iterable[JSON]) -> None:
         """Print the findings about the cluster. Raises CommandError if one of them is an error."""
         seen = await collect_cluster(self._client, HOME, self._server)
-        seen = replace(seen, scheduler_version=self._plan.scheduler_version)
+        # The policies come with the installation: none of them is missing yet.
+        seen = replace(seen, scheduler_version=self._plan.scheduler_version, policies=None)
         found = [
             *run_checks(seen, (Area.CLUSTER,)),
             *await self._check_owners(objects),

@@ -7,6 +7,7 @@ from itertools import combinations, groupby, product
 from typing import Any
 
 from cli.check.installed import InstallMethod, Piece
+from cli.check.neighbours import GATE_POLICY, check_autoscalers, check_kueue
 from cli.check.observed import (
     ELECTING_NEEDS,
     NEEDS,
@@ -19,6 +20,7 @@ from cli.check.observed import (
     SchedulerConfig,
     Severity,
     list_rights,
+    read_minor,
 )
 from serried import __version__
 from serried.api.level import FALLBACK, NATIVE, NATIVE_GROUP, NEWEST_MINOR, NEWEST_SCHEDULER_MINOR, OLDEST_MINOR
@@ -43,9 +45,6 @@ POLICIES = {
 
 _PRIORITY_POLICY = "serried-group-priority"
 _MARKER_POLICY = "serried-marker"
-_GATE_POLICY = "serried-gate"
-
-_MINOR = re.compile(r"v?1\.(\d+)")
 
 
 def check_policies(seen: Observed) -> Iterator[Finding]:
@@ -62,7 +61,7 @@ def check_policies(seen: Observed) -> Iterator[Finding]:
         yield from _check_policy(seen, _MARKER_POLICY, without, Severity.ERROR, Piece.MARKER)
     if seen.flags.get("hold") == "gate":
         without = "no pod gets the gate, so none is held by it"
-        yield from _check_policy(seen, _GATE_POLICY, without, Severity.ERROR, Piece.GATE)
+        yield from _check_policy(seen, GATE_POLICY, without, Severity.ERROR, Piece.GATE)
 
 
 def _check_policy(seen: Observed, name: str, without: str, severity: Severity, piece: Piece) -> Iterator[Finding]:
@@ -74,20 +73,18 @@ def _check_policy(seen: Observed, name: str, without: str, severity: Severity, p
 
 
 def check_cluster(seen: Observed) -> Iterator[Finding]:
-    """Check versions, scheduling gates, other programs that decide about pods, and pods that cannot be victims."""
-    yield from _check_versions(_read_minor(seen.server_version), _read_minor(seen.scheduler_version), seen.method)
+    """Check versions, gates, pods that cannot be victims, and neighbours: autoscalers, Kueue and other programs."""
+    yield from _check_versions(read_minor(seen.server_version), read_minor(seen.scheduler_version), seen.method)
     yield from _check_victims(seen)
-    hold, fix = seen.flags.get("hold"), "run the extender with --hold=filter"
-    gated = hold == "gate" or (hold == "auto" and _GATE_POLICY in (seen.policies or ()))
-    if hold == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
+    if seen.flags.get("hold") == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
         what = (
             "its own gang scheduling is on and holds a whole group while one of its pods has a scheduling gate: a gang "
             "with more pods than have room never starts"
         )
+        fix = "run the extender with --hold=filter"
         yield Finding(Severity.ERROR, Area.CLUSTER, "kube-scheduler", what, fix)
-    if seen.autoscalers and gated:
-        what = "autoscalers do not look at pods with a scheduling gate, so a gang that is held by gate gets no nodes"
-        yield Finding(Severity.WARNING, Area.CLUSTER, ", ".join(seen.autoscalers), what, fix)
+    yield from check_autoscalers(seen)
+    yield from check_kueue(seen)
     for where, (what, fix) in seen.neighbours:
         yield Finding(Severity.WARNING, Area.CLUSTER, where, what, fix)
     for tree, why in sorted(read_map(seen.selfcheck or {}, "treesInvalidIn138").items()):
@@ -129,11 +126,6 @@ def _check_versions(server: int | None, scheduler: int | None, method: InstallMe
     elif scheduler < server - 1:
         what = f"1.{scheduler} is more than one minor version older than the API server (1.{server})"
         yield Finding(Severity.WARNING, Area.CLUSTER, "kube-scheduler", what, fix)
-
-
-def _read_minor(version: str) -> int | None:
-    found = _MINOR.match(version)
-    return int(found[1]) if found else None
 
 
 DEFINITIONS = ("compositepodgroups", "podgroups", "reservations", "topologylevels", "workloads")

@@ -41,12 +41,15 @@ from cli.check.observed import (
     Severity,
     decode_scheduler_config,
 )
+from cli.check.read_neighbours import read_autoscalers, read_group_demands, read_kueue
 from cli.check.webhooks import collect_webhooks
 from cli.options import Output
 from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, write
 from cli.target import Target, find_credentials, name_api_server, reaching
 from cli.transport import open_client
 from serried.api.level import FALLBACK
+from serried.api.names import read_map
+from serried.api.resources import read_amounts
 from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
@@ -123,8 +126,8 @@ def check(
     """Find mistakes in an installation, and show how to fix them.
 
     It checks the scheduler's configuration, the extender and its clock, the rights of both ServiceAccounts, labels of
-    nodes, admission policies, versions, autoscalers, other gang schedulers and admission webhooks. What you may not
-    read is listed as unknown.
+    nodes, admission policies, versions, autoscalers, Kueue, other gang schedulers and admission webhooks. What you may
+    not read is listed as unknown.
     """
     areas = tuple(only or Area)
     found = run_checks(asyncio.run(collect(target, scheduler_config, areas)), areas)
@@ -180,9 +183,6 @@ _REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namesp
 
 
 _ADMISSION = ("validatingadmissionpolicies", "mutatingadmissionpolicies")
-
-
-_AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 
 
 _REVIEWS_AT_A_TIME = 16
@@ -278,6 +278,9 @@ class _Collector:
         self._server = server
         """The API server's name in messages."""
 
+        self._has_listed_nodes = False
+        """Whether nodes were listed, or could not be."""
+
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Read the facts that the areas need. A fact that cannot be read is recorded as unread. Raises CommandError."""
         if self._seen.absence is not None:
@@ -291,7 +294,10 @@ class _Collector:
             ((Area.NODES, Area.SCHEDULER), "the labels of nodes", self._read_nodes),
             ((Area.RIGHTS,), "rights", self._read_rights),
             ((Area.POLICIES, Area.CLUSTER), "admission policies", self._read_policies),
-            ((Area.CLUSTER,), "autoscalers and other schedulers", self._read_neighbours),
+            ((Area.CLUSTER,), "other schedulers", self._read_neighbours),
+            ((Area.CLUSTER,), "autoscalers", self._read_autoscalers),
+            ((Area.CLUSTER,), "Kueue", self._read_kueue),
+            ((Area.CLUSTER,), "the topology that groups require", self._read_demands),
             ((Area.CLUSTER,), "admission webhooks", self._read_webhooks),
         ]
         for concerned, what, read in parts:
@@ -337,10 +343,20 @@ class _Collector:
     async def _read_method(self) -> None:
         with suppress(Forbidden):
             deployment, gated = await self._find_deployment() or {}, self._seen.flags.get("hold") == "gate"
-            with suppress(NotFound, Forbidden):
-                await self._client.get(_CONFIG_MAPS, self._home, _HOLD)
-                gated = True
-            self._seen = replace(self._seen, method=read_method(deployment, gated=gated))
+            switch = await self._find_switch()
+            self._seen = replace(
+                self._seen, gate_switch=switch, method=read_method(deployment, gated=bool(switch) or gated)
+            )
+
+    async def _find_switch(self) -> bool | None:
+        """Return whether the ConfigMap of the scheduling gate exists; None if it may not be read."""
+        try:
+            await self._client.get(_CONFIG_MAPS, self._home, _HOLD)
+        except NotFound:
+            return False
+        except Forbidden:
+            return None
+        return True
 
     async def _read_definitions(self) -> None:
         releases: dict[str, str] = {}
@@ -385,14 +401,22 @@ class _Collector:
         return None
 
     async def _read_nodes(self) -> None:
-        nodes = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in await self._list(NODES)}
-        self._seen = replace(self._seen, nodes=nodes)
+        await self._list_nodes()
         try:
             levels = decode_topology_levels(await self._client.get(TOPOLOGY_LEVELS, "", DEFAULT))
         except NotFound:
             return
         if isinstance(levels, TopologyLevels):
             self._seen = replace(self._seen, levels=levels.status)
+
+    async def _list_nodes(self) -> None:
+        self._has_listed_nodes = True
+        nodes = {node["metadata"]["name"]: node for node in await self._list(NODES)}
+        self._seen = replace(
+            self._seen,
+            nodes={name: node["metadata"].get("labels") or {} for name, node in nodes.items()},
+            allocatable={name: read_amounts(read_map(node, "status"), "allocatable") for name, node in nodes.items()},
+        )
 
     async def _read_rights(self) -> None:
         turns = asyncio.Semaphore(_REVIEWS_AT_A_TIME)
@@ -444,9 +468,28 @@ class _Collector:
         names = [
             f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in await self._list(_DEPLOYMENTS)
         ]
-        found = sorted(name for name in names if any(word in name for word in _AUTOSCALERS))
         others = ((name, INTERFERENCES[word]) for name in sorted(names) for word in INTERFERENCES if word in name)
-        self._seen = replace(self._seen, autoscalers=tuple(found), neighbours=tuple(others))
+        self._seen = replace(self._seen, neighbours=tuple(others))
+
+    async def _read_autoscalers(self) -> None:
+        found = await read_autoscalers(self._client, self._recording_failures)
+        self._seen = replace(self._seen, autoscalers=found)
+
+    async def _read_kueue(self) -> None:
+        kueue = await read_kueue(self._client, self._recording_failures)
+        self._seen = replace(self._seen, kueue=kueue)
+        if kueue is not None and kueue.quotas and not self._has_listed_nodes:
+            async with self._recording_failures(Area.CLUSTER, "the nodes of Kueue's flavors"):
+                await self._list_nodes()
+
+    async def _read_demands(self) -> None:
+        kueue, autoscalers = self._seen.kueue, self._seen.autoscalers
+        api = (self._seen.selfcheck or {}).get("api", {})
+        is_needed = (autoscalers is not None and autoscalers.names) or (kueue is not None and kueue.topology_queues)
+        # Without its answer the extender's API level is unknown, which another finding says already.
+        if is_needed and api.get("group"):
+            found = await read_group_demands(self._client, str(api["group"]), str(api["version"]))
+            self._seen = replace(self._seen, demands=found)
 
     async def _read_webhooks(self) -> None:
         found = await collect_webhooks(self._client)

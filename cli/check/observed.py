@@ -8,9 +8,14 @@ from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
+from cli.check.autoscalers import Autoscalers
+from cli.check.demands import TopologyDemand
+from cli.check.durations import parse_duration
 from cli.check.installed import KUBECTL, InstallMethod, Piece
+from cli.check.kueue import Kueue
 from serried.api.kinds import OWNER_KINDS, PARENTS, OwnerKind
 from serried.api.names import Raw, read_flag, read_int, read_map, read_objects, read_text
+from serried.api.resources import Amounts
 from serried.api.topology import LevelTable
 
 
@@ -262,8 +267,6 @@ _USUAL_EXTENDER_SECONDS = 5.0
 
 _USUAL_LEASE = "kube-system/kube-scheduler"
 _USUAL_QPS = 50
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Managed(NamedTuple):
@@ -336,10 +339,6 @@ _GANGS = Interference(
 INTERFERENCES: Mapping[str, Interference] = {
     **dict.fromkeys(("volcano-scheduler", "yunikorn-scheduler", "kai-scheduler", "koord-scheduler"), _GANGS),
     "scheduler-plugins-scheduler": _GANGS,
-    "kueue-controller-manager": Interference(
-        "it lets Jobs in before they have pods; for a ResourceFlavor with a topologyName it chooses domains, too",
-        "leave topologyName out of what Jobs of Serried use",
-    ),
 }
 """Other programs that decide about pods, by a part of the name of their Deployment."""
 
@@ -384,6 +383,9 @@ class Observed:
     nodes: Mapping[str, Mapping[str, str]] | None = None
     """The labels of each node."""
 
+    allocatable: Mapping[str, Amounts] = field(default_factory=dict)
+    """The allocatable resources of each node. Read with the labels."""
+
     keys: tuple[str, ...] = ()
     """The topology keys that groups ask for."""
 
@@ -396,7 +398,16 @@ class Observed:
     bound_policies: frozenset[str] = frozenset()
     """The names of the admission policies with a binding."""
 
-    autoscalers: tuple[str, ...] | None = None
+    gate_switch: bool | None = None
+    """Whether the ConfigMap exists with which the extender turns the scheduling gate of new members on and off."""
+
+    autoscalers: Autoscalers | None = None
+
+    kueue: Kueue | None = None
+    """None also if there is no Kueue."""
+
+    demands: tuple[TopologyDemand, ...] = ()
+    """The topology keys that PodGroups and Workloads require. Read only beside an autoscaler or Kueue's Topologies."""
 
     neighbours: tuple[tuple[str, Interference], ...] = ()
     """Other programs that decide about pods, each by its Deployment or webhook."""
@@ -423,6 +434,15 @@ class Observed:
     def extenders_elect(self) -> bool:
         """Whether the extenders elect their leader themselves, because the cluster's own scheduler calls them."""
         return self.flags.get("lease-mode") == "hold"
+
+
+_MINOR = re.compile(r"v?1\.(\d+)")
+
+
+def read_minor(version: str) -> int | None:
+    """Return the minor version in one of Kubernetes, such as v1.37.1; None for other text."""
+    found = _MINOR.match(version)
+    return int(found[1]) if found else None
 
 
 def decode_scheduler_config(source: str, document: Any) -> SchedulerConfig:
@@ -466,11 +486,3 @@ def _decode_entry(place: int, entry: Raw) -> Entry:
 
 def _read_percentage(obj: Raw) -> int | None:
     return read_int(obj, "percentageOfNodesToScore") if obj.get("percentageOfNodesToScore") is not None else None
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration in Go's form. Raises ValueError for other text."""
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration such as 15m or 5s")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)

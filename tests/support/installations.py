@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from cli.check.autoscalers import Autoscalers
 from cli.check.checks import DEFINITIONS
 from cli.check.observed import Observed, decode_scheduler_config
 from serried import __version__
@@ -55,7 +56,8 @@ def install(isolated: str = "off") -> Observed:
         bound_policies=frozenset(
             each.content["spec"]["policyName"] for each in documents if each.kind.endswith("AdmissionPolicyBinding")
         ),
-        autoscalers=(),
+        gate_switch=True,
+        autoscalers=Autoscalers(),
         definitions=dict.fromkeys(DEFINITIONS, __version__),
         server_version="v1.37.1",
         scheduler_version="v1.37.1",

@@ -196,7 +196,7 @@ def test_pods_that_wait_since_before_are_told_of(cluster: PodProxy, run: Run, sh
 
 
 def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -> None:
-    names = ("volcano-scheduler", "kueue-controller-manager")
+    names = ("volcano-scheduler", "yunikorn-scheduler")
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods/status"]}
     vet = {"metadata": {"name": "vet"}, "webhooks": [{"name": "vet.example.com", "rules": [rule]}]}
     for kind, found in (("validating", []), ("mutating", [vet])):
@@ -205,9 +205,20 @@ def test_others_who_decide_about_pods_are_told_of(cluster: PodProxy, run: Run) -
     cluster.answer("/apis/apps/v1/deployments", LIST | {"items": items})
     allow(cluster, allowed=False)
     said = " ".join(run("install").out.split())
-    assert "WARNING other/volcano-scheduler what it starts gangs, too" in said
-    assert "WARNING other/kueue-controller-manager" in said
+    assert "WARNING other/volcano-scheduler, other/yunikorn-scheduler what it starts gangs, too" in said
     assert "WARNING mutatingwebhookconfiguration/vet: vet.example.com" in said
+
+
+def test_the_gate_is_not_missed_before_it_is_installed(cluster: PodProxy, run: Run) -> None:
+    """Beside an autoscaler the gate is needed, and it comes with the installation."""
+    path = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
+    cluster.answer(path, {"metadata": {"namespace": "kube-system", "name": "cluster-autoscaler-status"}})
+    cluster.answer("/apis/admissionregistration.k8s.io", {"versions": []})
+    allow(cluster, allowed=False)
+    ended = run("install")
+    assert path in cluster.asked
+    assert "you may not write" in " ".join(ended.out.split())
+    assert "gangs that cannot start" not in " ".join(ended.out.split())
 
 
 @pytest.mark.parametrize(

@@ -7,61 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.check.checks import DEFINITIONS
 from cli.check.observed import DEFAULT_FLAGS, NEEDS, list_rights
-from serried import __version__
 from serried.settings import describe_settings, extender_settings
+from tests.support.checked_clusters import ADMISSION, CRDS, DEPLOYMENT, HOME, items, named
 from tests.support.commands import Run
-from tests.support.installations import RACK, SELFCHECK, install, read_shipped
-from tests.support.pod_proxy import PodProxy, extender_pod
-from tests.unit.manifests.shipped import MANIFESTS, read_all
+from tests.support.installations import RACK, SELFCHECK, read_shipped
+from tests.support.pod_proxy import PodProxy
+from tests.unit.manifests.shipped import MANIFESTS
 
-HOME = "/api/v1/namespaces/serried-system"
-ADMISSION = "/apis/admissionregistration.k8s.io"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEPLOYMENT = "/apis/apps/v1/namespaces/serried-system/deployments/serried"
 NONE = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
-
-
-def items(*objects: Any) -> dict[str, Any]:
-    return {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": list(objects)}
-
-
-def named(name: str, **fields: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "kube-system"}, **fields}
-
-
-@pytest.fixture
-def sound(proxy: PodProxy) -> PodProxy:
-    """A cluster in which everything is as it is shipped."""
-    pod = extender_pod("serried-0")
-    pod["spec"]["containers"][0]["image"] = "registry.k8s.io/kube-scheduler:v1.37.1"
-    pod["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "serried-scheduler-config-abc"}}]
-    proxy.answer(f"{HOME}/pods", items(pod))
-    text = yaml.safe_dump(read_shipped())
-    proxy.answer(f"{HOME}/configmaps/serried-scheduler-config-abc", named("c", data={"scheduler-config.yaml": text}))
-    settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
-    proxy.answer_debug("serried-0:8912", "selfcheck", SELFCHECK)
-    proxy.answer_debug("serried-0:8912", "config", {"settings": settings})
-    proxy.answer_debug("serried-0:8912", "domains", {"keys": [RACK]})
-    proxy.answer("/version", {"gitVersion": "v1.37.1"})
-    proxy.answer("/api/v1/nodes", items({"metadata": {"name": "n", "labels": {RACK: "r"}}}))
-    proxy.answer("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"status": {"allowed": True}})
-    proxy.answer("/apis/apps/v1/deployments", items(named("coredns")))
-    proxy.answer(ADMISSION, {"versions": [{"groupVersion": "admissionregistration.k8s.io/v1", "version": "v1"}]})
-    policies = [each for each in read_all() if each.kind == "ValidatingAdmissionPolicy"]
-    served = [{"name": "validatingadmissionpolicies"}]
-    proxy.answer(f"{ADMISSION}/v1", {"resources": served})
-    proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicies", items(*(named(each.name) for each in policies)))
-    bindings = [named(each.name, spec={"policyName": each.name}) for each in policies]
-    proxy.answer(f"{ADMISSION}/v1/validatingadmissionpolicybindings", items(*bindings))
-    for kind in ("validating", "mutating"):
-        proxy.answer(f"{ADMISSION}/v1/{kind}webhookconfigurations", items())
-    for plural in DEFINITIONS:
-        release = {"metadata": {"labels": {"app.kubernetes.io/version": __version__}}}
-        proxy.answer(f"{CRDS}/{plural}.scheduling.serried.dev", release)
-    proxy.answer(DEPLOYMENT, {"metadata": {"name": "serried", "namespace": "serried-system"}})
-    return proxy
 
 
 def test_a_sound_installation_ends_with_0(sound: PodProxy, run: Run) -> None:
@@ -135,17 +89,6 @@ def test_nothing_is_asked_between_the_two_clocks(sound: PodProxy, run: Run) -> N
     run("check")
     at = sound.asked.index("/version")
     assert sound.asked[at - 1].endswith("/debug/selfcheck")
-
-
-@pytest.mark.parametrize("autoscaler", ["cluster-autoscaler", "karpenter"])
-def test_an_autoscaler_is_known_by_its_deployment(sound: PodProxy, run: Run, autoscaler: str) -> None:
-    settings = [{"flag": f"--{name}", "value": value} for name, value in install().flags.items()]
-    gated = [each | {"value": "gate"} if each["flag"] == "--hold" else each for each in settings]
-    sound.answer_debug("serried-0:8912", "config", {"settings": gated})
-    sound.answer("/apis/apps/v1/deployments", items(named("coredns"), named(autoscaler)))
-    found = json.loads(run("check", "--only", "cluster", "-o", "json").out)
-    (finding,) = [each for each in found if each["where"] == f"kube-system/{autoscaler}"]
-    assert "a gang that is held by gate gets no nodes" in finding["what"]
 
 
 BINDINGS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}

@@ -9,6 +9,7 @@ import yaml
 
 from cli.check.checks import POLICIES
 from cli.check.command import run_checks
+from cli.check.durations import parse_duration, write_duration
 from cli.check.observed import (
     CONTROLLER,
     ELECTING_NEEDS,
@@ -22,7 +23,6 @@ from cli.check.observed import (
     Severity,
     decode_scheduler_config,
     list_rights,
-    parse_duration,
 )
 from extender.look.routes import describe_certificates
 from serried import __version__
@@ -466,13 +466,6 @@ MISTAKES = [
         id="gates without policy",
     ),
     pytest.param(
-        lambda seen: replace(seen, autoscalers=("kube-system/cluster-autoscaler",)),
-        WARNING,
-        "a gang that is held by gate gets no nodes",
-        "--hold=filter",
-        id="an autoscaler that looks at no gated pods",
-    ),
-    pytest.param(
         lambda seen: replace(
             seen, flags={**seen.flags, "hold": "gate"}, selfcheck={**(seen.selfcheck or {}), "schedulesGangs": True}
         ),
@@ -680,6 +673,12 @@ def test_errors_stand_before_warnings() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("5s", 5.0), ("15m", 900.0), ("1m30s", 90.0), ("500ms", 0.5)])
 def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(86400.0, "24h"), (5400.0, "90m"), (45.5, "45.5s"), (0.0, "0s")])
+def test_durations_are_written_as_go_reads_them(seconds: float, text: str) -> None:
+    assert write_duration(seconds) == text
     assert parse_duration(text) == seconds
 
 

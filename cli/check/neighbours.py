@@ -1,0 +1,226 @@
+"""The checks of Kueue and of autoscalers: two neighbours that decide about the same gangs as Serried.
+
+`check_kueue` and `check_autoscalers` take the facts in an `Observed` and yield findings; there is no I/O.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+
+from cli.check.demands import TopologyDemand
+from cli.check.durations import DAY, HOUR, write_duration
+from cli.check.installed import Piece
+from cli.check.kueue import Configuration, Flavor, Kueue
+from cli.check.observed import Area, Finding, Observed, Severity, read_minor
+from serried.api.resources import Amounts
+
+GATE_POLICY = "serried-gate"
+"""The MutatingAdmissionPolicy that gives new members Serried's scheduling gate."""
+
+_GATE_SWITCH = "serried-hold"
+_OLDEST_MINOR_WITH_GATE = 36
+_LEAST_TIMEOUT = DAY
+_LEAST_RECOVERY = HOUR
+_MOST_NAMES = 3
+_PAGE = "docs/neighbours.md"
+
+_KNOWN_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
+"""The topology keys whose value both autoscalers know before a node exists."""
+
+
+def check_kueue(seen: Observed) -> Iterator[Finding]:
+    """Check Kueue's configuration, the owners of topology, the users of its nodes, and its quotas."""
+    if seen.kueue is None:
+        return
+    if seen.kueue.configuration is not None:
+        yield from _check_readiness(seen.kueue.configuration)
+    yield from _check_topology_owners(seen.kueue, seen.demands)
+    nodes = seen.nodes or {}
+    for flavor in seen.kueue.topology_flavors:
+        yield from _check_outsiders(seen.kueue, flavor, {name for name in nodes if flavor.selects(nodes[name])})
+    if seen.nodes is not None and seen.autoscalers is not None and not seen.autoscalers.names:
+        yield from _check_quotas(seen.kueue, seen.nodes, seen.allocatable)
+
+
+def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
+    """Warn of settings with which Kueue evicts, or waits for, gangs that Serried holds."""
+    wait, source = configuration.wait, configuration.source
+    if wait is None:
+        return
+    if wait.timeout < _LEAST_TIMEOUT:
+        what = (
+            f"Kueue evicts a gang that is not ready {write_duration(wait.timeout)} after its admission, also one that "
+            "Serried holds because it has no room yet: its pods are deleted, and it waits in Kueue's queue again"
+        )
+        yield _warn(f"{source}: waitForPodsReady.timeout", what, "set waitForPodsReady.timeout: 24h")
+    if 0 < wait.recovery_timeout < _LEAST_RECOVERY:
+        what = (
+            f"Kueue evicts a whole running gang if one member is not ready for {write_duration(wait.recovery_timeout)}"
+            ", although Serried may still replace that member in its place"
+        )
+        yield _warn(f"{source}: waitForPodsReady.recoveryTimeout", what, "set waitForPodsReady.recoveryTimeout: 1h")
+    if wait.blocks_admission:
+        what = "Kueue admits no other workload while one gang is admitted and waits for room"
+        yield _warn(f"{source}: waitForPodsReady.blockAdmission", what, "set waitForPodsReady.blockAdmission: false")
+    if wait.requeues_by_eviction:
+        what = (
+            "Kueue puts an evicted gang behind all workloads that came before its eviction, so a large gang may never "
+            "start"
+        )
+        where = f"{source}: waitForPodsReady.requeuingStrategy.timestamp"
+        yield _warn(where, what, "set waitForPodsReady.requeuingStrategy.timestamp: Creation")
+
+
+def _check_topology_owners(kueue: Kueue, demands: Collection[TopologyDemand]) -> Iterator[Finding]:
+    """Warn of gangs for which both Kueue and Serried choose the domain.
+
+    A Job counts if its label names such a LocalQueue. Of PodGroups and Workloads of other owners only the namespace is
+    known.
+    """
+    queues = {(each.namespace, each.name) for each in kueue.topology_queues}
+    namespaces = {namespace for namespace, _ in queues}
+    both = [each for each in kueue.demands if (each.namespace, each.queue) in queues]
+    both += [each for each in demands if each.namespace in namespaces and not each.of_job]
+    if not both:
+        return
+    what = (
+        f"Kueue chooses the nodes of workloads with this flavor (topologyName), and {_count(both)} of its namespaces "
+        f"{_agree(both)} a domain of Serried, too ({_name_some(sorted({each.where for each in both}))}): where the two "
+        "contradict, the gang cannot have both"
+    )
+    fix = f"leave topologyName out of the flavor, or the required topology out of these ({_PAGE})"
+    yield _warn(_name_flavors(kueue.topology_flavors), what, fix)
+
+
+def _check_outsiders(kueue: Kueue, flavor: Flavor, nodes: Collection[str]) -> Iterator[Finding]:
+    """Warn of pods that take room on nodes which Kueue assigns to its own workloads."""
+    found = sorted(each.pod for each in kueue.outsiders if each.node in nodes)
+    if not found:
+        return
+    what = (
+        f"pods on its nodes are not Kueue's ({len(found)}: {_name_some(found)}): Kueue does not see what Serried keeps "
+        "for such pods before they are bound, assigns the same nodes, and its gangs wait there"
+    )
+    fix = "keep other pods off these nodes by a taint that the flavor tolerates, or start them by a LocalQueue, too"
+    yield _warn(_name_flavors((flavor,)), what, fix)
+
+
+def _check_quotas(
+    kueue: Kueue, nodes: Mapping[str, Mapping[str, str]], allocatable: Mapping[str, Amounts]
+) -> Iterator[Finding]:
+    """Warn of flavors whose quotas, over all ClusterQueues, are more than their nodes have."""
+    quotas, queues = defaultdict[str, Counter[str]](Counter), defaultdict[str, list[str]](list)
+    for quota in kueue.quotas:
+        quotas[quota.flavor].update(quota.nominal)
+        queues[quota.flavor].append(quota.queue)
+    computed = kueue.configuration.computed if kueue.configuration is not None else frozenset[str]()
+    for flavor in (each for each in kueue.flavors if each.name in quotas):
+        names = [name for name in nodes if flavor.selects(nodes[name])]
+        there = Counter[str]()
+        for name in names:
+            there.update(allocatable.get(name, {}))
+        for resource, amount in sorted(quotas[flavor.name].items()):
+            if amount > there[resource] and resource not in computed:
+                what = (
+                    f"ClusterQueues {_name_some(sorted(queues[flavor.name]))} may use {_write(resource, amount)} of "
+                    f"{resource}, and its nodes ({len(names)}) have {_write(resource, there[resource])}: Kueue admits "
+                    "gangs that then wait for room"
+                )
+                fix = "lower nominalQuota to what the nodes have, or add nodes"
+                yield _warn(_name_flavors((flavor,)), what, fix)
+
+
+def check_autoscalers(seen: Observed) -> Iterator[Finding]:
+    """Check that autoscalers buy nodes for whole gangs only, and that they can buy them in the domain that is asked."""
+    if seen.autoscalers is None or not (names := seen.autoscalers.names):
+        return
+    where = ", ".join(names)
+    if len(names) > 1:
+        what = "both read the same pods that wait, so nodes may be bought twice for one gang"
+        fix = (
+            "let one of them serve the nodes of gangs; if one is gone, delete its trace: the CRDs of karpenter.sh, or "
+            "kubectl -n kube-system delete configmap cluster-autoscaler-status"
+        )
+        yield _warn(where, what, fix)
+    yield from _check_gate(seen, where)
+    yield from _check_new_nodes(seen, where)
+
+
+def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
+    """Warn if members wait without a gate, so that autoscalers see them; or with one that nobody lifts to ask."""
+    hold, is_ignored = seen.flags.get("hold"), seen.flags.get("autoscaler") == "none"
+    if is_ignored and hold == "gate":
+        what = "autoscalers do not look at pods with a scheduling gate, and --autoscaler=none never asks for nodes"
+        yield _warn(where, f"{what}: a gang gets no nodes", "run the extender with --autoscaler=auto")
+        return
+    reason, fix = "", ""
+    if hold == "filter":
+        reason, fix = "the extender runs with --hold=filter", "run the extender with --hold=auto"
+    elif is_ignored:
+        reason, fix = "the extender runs with --autoscaler=none", "run the extender with --autoscaler=auto"
+    elif seen.policies is not None:
+        reason, fix = _find_missing_gate(seen), seen.method.command_for(Piece.GATE)
+        if (minor := read_minor(seen.server_version)) is not None and minor < _OLDEST_MINOR_WITH_GATE:
+            fix = f"upgrade to 1.{_OLDEST_MINOR_WITH_GATE}: older API servers have no such policies"
+    if reason:
+        what = f"nodes may be bought for gangs that cannot start, as members wait without a scheduling gate: {reason}"
+        yield _warn(where, what, fix)
+
+
+def _find_missing_gate(seen: Observed) -> str:
+    """Return which part of the scheduling gate is missing, "" for none."""
+    if GATE_POLICY not in (seen.policies or ()):
+        return f"there is no MutatingAdmissionPolicy {GATE_POLICY}"
+    if GATE_POLICY not in seen.bound_policies:
+        return f"the MutatingAdmissionPolicy {GATE_POLICY} has no binding"
+    return f"there is no ConfigMap {_GATE_SWITCH}" if seen.gate_switch is False else ""
+
+
+def _check_new_nodes(seen: Observed, where: str) -> Iterator[Finding]:
+    """Warn of required topology keys that no new node has, as far as it is known before a node exists."""
+    pools = seen.autoscalers.pool_labels if seen.autoscalers is not None else None
+    if pools is None:
+        return
+    told = set(filter(None, seen.flags.get("autoscaler-labels", "").split(",")))
+    asking = defaultdict[str, list[TopologyDemand]](list)
+    for each in seen.demands:
+        if each.key not in _KNOWN_LABELS | pools | told:
+            asking[each.key].append(each)
+    for key, demands in sorted(asking.items()):
+        names = sorted({each.where for each in demands})
+        what = (
+            f"{_count(demands)} {_agree(demands)} one domain of {key} ({_name_some(names)}), and it is not known that "
+            "new nodes have this label: nobody is asked for nodes for them"
+        )
+        fix = f"run the extender with --autoscaler-labels={','.join(sorted({*told, key}))} if the nodes get it"
+        if seen.autoscalers is not None and seen.autoscalers.karpenter:
+            fix = f"name it in spec.template of a NodePool (metadata.labels or spec.requirements), or {fix}"
+        yield _warn(where, what, fix)
+
+
+def _warn(where: str, what: str, fix: str) -> Finding:
+    return Finding(Severity.WARNING, Area.CLUSTER, where, what, fix)
+
+
+def _name_flavors(flavors: Collection[Flavor]) -> str:
+    return f"ResourceFlavor {', '.join(sorted(each.name for each in flavors))}"
+
+
+def _count(demands: Collection[TopologyDemand]) -> str:
+    kinds = Counter(each.kind for each in set(demands))
+    return ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(kinds.items()))
+
+
+def _agree(demands: Collection[TopologyDemand]) -> str:
+    return "require" if len(set(demands)) > 1 else "requires"
+
+
+def _name_some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _write(resource: str, amount: int) -> str:
+    """Return an amount as people write it: CPUs, GiB of memory, or pieces."""
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    return f"{amount / 2**30:.6g}Gi" if "memory" in resource or "storage" in resource else str(amount)

@@ -1,0 +1,164 @@
+"""Reads from the API server what the checks need of Kueue and of autoscalers, and only as far as they are there.
+
+A cluster with neither costs three requests.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+
+import yaml
+
+from cli.check.autoscalers import (
+    KARPENTER_GROUP,
+    STATUS_NAME,
+    STATUS_NAMESPACE,
+    Autoscalers,
+    read_pool_labels,
+)
+from cli.check.demands import (
+    TopologyDemand,
+    decode_group_demands,
+    decode_job_demands,
+    decode_workload_demands,
+)
+from cli.check.kueue import (
+    CONFIG_KEY,
+    CONFIG_NAME,
+    CONFIG_NAMESPACE,
+    GROUP,
+    LABELS,
+    MANAGER,
+    Configuration,
+    Kueue,
+    Manager,
+    Outsider,
+    decode_configuration,
+    decode_flavors,
+    decode_local_queue,
+    decode_manager,
+    decode_quotas,
+    find_outsider,
+    names_topology,
+)
+from cli.check.observed import Area
+from serried.api.level import read_versions
+from serried.kube.client import ApiClient
+from serried.kube.errors import NotFound
+from serried.kube.wire import JOBS, JSON, PODS, Resource, Selection, pod_groups, workloads
+
+Recording = Callable[[Area, str], AbstractAsyncContextManager[None]]
+"""A block whose failures are recorded as a fact that could not be read."""
+
+_CONFIG_MAPS = Resource("", "v1", "configmaps")
+_DEPLOYMENTS = Resource("apps", "v1", "deployments")
+_WITH_ROOM = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of pods that hold room on a node."""
+
+
+async def read_autoscalers(client: ApiClient, recording: Recording) -> Autoscalers:
+    """Return the autoscalers of the cluster. Raises ApiError."""
+    version = await _find_version(client, KARPENTER_GROUP)
+    found = Autoscalers(bool(version), await _has_status(client), None if version else frozenset())
+    if version:
+        async with recording(Area.CLUSTER, "Karpenter's NodePools"):
+            pools = await client.list_all(Resource(KARPENTER_GROUP, version, "nodepools", namespaced=False))
+            found = replace(found, pool_labels=frozenset().union(*map(read_pool_labels, pools)))
+    return found
+
+
+async def _has_status(client: ApiClient) -> bool:
+    try:
+        await client.get(_CONFIG_MAPS, STATUS_NAMESPACE, STATUS_NAME)
+    except NotFound:
+        return False
+    return True
+
+
+async def read_kueue(client: ApiClient, recording: Recording) -> Kueue | None:
+    """Return the facts about Kueue, None if its API is not served. Raises ApiError."""
+    version = await _find_version(client, GROUP)
+    if not version:
+        return None
+    kueue = Kueue()
+    async with recording(Area.CLUSTER, "Kueue's configuration"):
+        kueue = replace(kueue, configuration=await _read_configuration(client))
+    async with recording(Area.CLUSTER, "Kueue's queues and flavors"):
+        kueue = await _read_queues(client, version, kueue)
+    if kueue.topology_flavors:
+        async with recording(Area.CLUSTER, "pods on nodes of Kueue's Topologies"):
+            kueue = replace(kueue, outsiders=await _read_outsiders(client))
+        async with recording(Area.CLUSTER, "Jobs that Kueue places by a Topology"):
+            kueue = replace(kueue, demands=await _read_job_demands(client, kueue))
+    return kueue
+
+
+async def _find_version(client: ApiClient, group: str) -> str:
+    """Return the API server's preferred version of an API group, "" if the group is not served."""
+    try:
+        return next(iter(read_versions(await client.read(f"/apis/{group}"))), "")
+    except NotFound:
+        return ""
+
+
+async def _read_configuration(client: ApiClient) -> Configuration:
+    """Return the configuration of the manager. Raises ApiError, and ValueError or YAMLError if there is none."""
+    selection = Selection(labels=LABELS)
+    deployments = [each async for each in client.items(_DEPLOYMENTS, selection) if MANAGER in each["metadata"]["name"]]
+    manager = decode_manager(deployments[0]) if deployments else Manager()
+    found = await _find_config_map(client)
+    metadata = found["metadata"]
+    source = f"ConfigMap {metadata['namespace']}/{metadata['name']}"
+    return decode_configuration(source, yaml.safe_load(found["data"][CONFIG_KEY]), manager)
+
+
+async def _find_config_map(client: ApiClient) -> JSON:
+    """Return the ConfigMap with the configuration: by its usual name, otherwise by its label in any namespace."""
+    try:
+        found = await client.get(_CONFIG_MAPS, CONFIG_NAMESPACE, CONFIG_NAME)
+        if CONFIG_KEY in (found.get("data") or {}):
+            return found
+    except NotFound:
+        pass
+    async for each in client.items(_CONFIG_MAPS, Selection(labels=LABELS)):
+        if CONFIG_KEY in (each.get("data") or {}):
+            return each
+    raise ValueError(f"no ConfigMap {CONFIG_NAMESPACE}/{CONFIG_NAME}, nor one with {LABELS}, has {CONFIG_KEY}")
+
+
+async def _read_queues(client: ApiClient, version: str, kueue: Kueue) -> Kueue:
+    async def list_all(plural: str, *, namespaced: bool = False) -> list[JSON]:
+        return await client.list_all(Resource(GROUP, version, plural, namespaced=namespaced))
+
+    flavors = await list_all("resourceflavors")
+    topologies = await list_all("topologies") if any(map(names_topology, flavors)) else []
+    quotas = tuple(quota for each in await list_all("clusterqueues") for quota in decode_quotas(each))
+    kueue = replace(kueue, flavors=decode_flavors(flavors, topologies), quotas=quotas)
+    if not kueue.topology_flavors:
+        return kueue
+    local_queues = await list_all("localqueues", namespaced=True)
+    return replace(kueue, local_queues=tuple(map(decode_local_queue, local_queues)))
+
+
+async def _read_outsiders(client: ApiClient) -> tuple[Outsider, ...]:
+    found = [find_outsider(each) async for each in client.items(PODS, Selection(fields=_WITH_ROOM))]
+    return tuple(each for each in found if each is not None)
+
+
+async def _read_job_demands(client: ApiClient, kueue: Kueue) -> tuple[TopologyDemand, ...]:
+    """Return the demands of Jobs in the namespaces of LocalQueues for which Kueue chooses nodes."""
+    found: list[TopologyDemand] = []
+    for namespace in sorted({each.namespace for each in kueue.topology_queues}):
+        async for each in client.items(JOBS, Selection(namespace=namespace)):
+            found += decode_job_demands(each)
+    return tuple(found)
+
+
+async def read_group_demands(client: ApiClient, group: str, version: str) -> tuple[TopologyDemand, ...]:
+    """Return the demands of all PodGroups and Workloads at an API level. Raises ApiError."""
+    found: list[TopologyDemand] = []
+    async for each in client.items(pod_groups(group, version), Selection()):
+        found += decode_group_demands(each)
+    async for each in client.items(workloads(group, version), Selection()):
+        found += decode_workload_demands(each)
+    return tuple(found)
