@@ -31,8 +31,8 @@ CONFIG_KEY = "controller_manager_config.yaml"
 LABELS = "app.kubernetes.io/name=kueue"
 """The label of all objects of an installation of Kueue, by its manifests and by its chart."""
 
-MANAGER = "kueue-controller-manager"
-"""A part of the name of Kueue's Deployment."""
+MANAGER = "-controller-manager"
+"""The end of the name of Kueue's Deployment, which has the label, too."""
 
 _CONFIG_GROUP = "config.kueue.x-k8s.io"
 _DISABLING_GATE = "DisableWaitForPodsReady"

@@ -157,6 +157,9 @@ def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
         reason, fix = "the extender runs with --hold=filter", "run the extender with --hold=auto"
     elif is_ignored:
         reason, fix = "the extender runs with --autoscaler=none", "run the extender with --autoscaler=auto"
+    elif (seen.selfcheck or {}).get("schedulesGangs"):
+        reason = "beside kube-scheduler's own gang scheduling, which is on, they are held by filter"
+        fix = "turn the feature gate GenericWorkload off in Serried's kube-scheduler"
     elif seen.policies is not None:
         reason, fix = _find_missing_gate(seen), seen.method.command_for(Piece.GATE)
         if (minor := read_minor(seen.server_version)) is not None and minor < _OLDEST_MINOR_WITH_GATE:

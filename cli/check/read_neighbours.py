@@ -104,8 +104,9 @@ async def _find_version(client: ApiClient, group: str) -> str:
 async def _read_configuration(client: ApiClient) -> Configuration:
     """Return the configuration of the manager. Raises ApiError, and ValueError or YAMLError if there is none."""
     selection = Selection(labels=LABELS)
-    deployments = [each async for each in client.items(_DEPLOYMENTS, selection) if MANAGER in each["metadata"]["name"]]
-    manager = decode_manager(deployments[0]) if deployments else Manager()
+    deployments = [each async for each in client.items(_DEPLOYMENTS, selection)]
+    managers = [each for each in deployments if each["metadata"]["name"].endswith(MANAGER)]
+    manager = decode_manager(managers[0]) if managers else Manager()
     found = await _find_config_map(client)
     metadata = found["metadata"]
     source = f"ConfigMap {metadata['namespace']}/{metadata['name']}"
