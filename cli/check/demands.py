@@ -1,4 +1,4 @@
-"""Which gangs ask for one domain of a topology key, as ``serried check`` compares it with Kueue and autoscalers.
+"""Topology keys that gangs require. ``serried check`` compares them with Kueue's Topologies and with new nodes' labels.
 
 Only values and decoding, without I/O.
 """

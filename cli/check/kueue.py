@@ -49,7 +49,7 @@ _SYSTEM = "kube-system"
 
 
 class Manager(NamedTuple):
-    """What Kueue's Deployment says about the manager that runs."""
+    """The version and the feature gates of the manager that runs, as Kueue's Deployment has them."""
 
     minor: int | None = None
     """The minor version 0.x by the image's tag; None if the tag is no version."""

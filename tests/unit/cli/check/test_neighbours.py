@@ -1,4 +1,4 @@
-"""What is wrong between Serried, Kueue and autoscalers is found, named and has a fix; what is sound is not named."""
+"""Mistakes between Serried, Kueue and autoscalers are found with their fix; sound settings are not named."""
 
 from dataclasses import replace
 from typing import Any
@@ -148,6 +148,11 @@ def test_one_owner_of_topology_is_no_mistake(kueue: Kueue, groups: tuple[Topolog
     assert find_all(beside(kueue, *groups)) == []
 
 
+def test_a_flavor_that_no_queue_uses_takes_no_nodes() -> None:
+    unused = replace(choose(JOB, outsiders=(Outsider("n0", "team/p0"),)), quotas=(Quota("all", "plain", {}),))
+    assert find_all(beside(unused, GROUP)) == []
+
+
 def test_pods_that_use_nodes_of_kueue_s_topology_are_named() -> None:
     there = tuple(Outsider(f"n{number}", f"team/p{number}") for number in range(12))
     ((where, what, fix),) = find_all(beside(choose(outsiders=there)))
@@ -273,6 +278,12 @@ KEPT = install().policies or frozenset()
             "there is no MutatingAdmissionPolicy",
             "upgrade to 1.36",
             id="an API server without such policies",
+        ),
+        pytest.param(
+            lack(policies=frozenset(KEPT - {"serried-gate"}), server_version="v1.36.4", scheduler_version=""),
+            "there is no MutatingAdmissionPolicy",
+            Piece.GATE,
+            id="the oldest API server with such policies",
         ),
     ],
 )

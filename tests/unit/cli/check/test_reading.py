@@ -1,4 +1,4 @@
-"""What ``serried check`` reads of Kueue and autoscalers: only what is needed, and each failure is said once."""
+"""``serried check`` reads of Kueue and autoscalers only what it needs, and says each failure once."""
 
 import json
 from typing import Any
@@ -64,7 +64,9 @@ def choose_nodes(proxy: PodProxy) -> None:
     proxy.answer("/api/v1/pods", items({"metadata": {"namespace": "web", "name": "x"}, "spec": {"nodeName": "n"}}))
     labels, asks = {"kueue.x-k8s.io/queue-name": "queue"}, {"scheduling.serried.dev/required-topology": RACK}
     about = {"namespace": "team", "name": "train", "uid": "u1", "labels": labels, "annotations": asks}
-    proxy.answer("/apis/batch/v1/namespaces/team/jobs", items({"metadata": about, "spec": {"parallelism": 4}}))
+    ended = {"conditions": [{"type": "Complete", "status": "True"}]}
+    old = {"metadata": about | {"name": "old"}, "spec": {"parallelism": 4}, "status": ended}
+    proxy.answer("/apis/batch/v1/namespaces/team/jobs", items({"metadata": about, "spec": {"parallelism": 4}}, old))
     answer_groups(proxy, ZONE)
 
 
@@ -109,6 +111,12 @@ def test_nodes_are_listed_for_quotas_where_only_the_cluster_is_checked(kueue: Po
     kueue.answer("/api/v1/nodes", items(node))
     (finding,) = find(run, "--only", "cluster")
     assert "ClusterQueues all may use 8 of cpu, and its nodes (1) have 4" in finding["what"]
+
+
+def test_nodes_are_not_listed_where_no_queue_has_a_quota(kueue: PodProxy, run: Run) -> None:
+    kueue.answer(f"{KUEUE}/v1beta2/clusterqueues", items())
+    assert find(run, "--only", "cluster") == []
+    assert list_asked(kueue, "/api/v1/nodes?") == []
 
 
 def test_other_areas_do_not_read_kueue(kueue: PodProxy, run: Run) -> None:
