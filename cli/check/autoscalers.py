@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from serried.api.names import Raw, read_labels, read_map, read_objects, read_text
+from serried.api.names import Raw
+from serried.api.node_pool import NodePool, decode_node_pool
 
 KARPENTER_GROUP = "karpenter.sh"
 """The API group that is served where Karpenter is installed."""
 
 STATUS_NAMESPACE, STATUS_NAME = "kube-system", "cluster-autoscaler-status"
 """The ConfigMap that Cluster Autoscaler writes in each of its loops."""
-
-_EXCLUDING = "DoesNotExist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,8 @@ class Autoscalers:
 
 
 def read_pool_labels(pool: Raw) -> frozenset[str]:
-    """Return the label keys that a NodePool gives to its nodes: of its template's labels and requirements.
-
-    Raises ValueError for a malformed NodePool.
-    """
-    template = read_map(read_map(pool, "spec"), "template")
-    requirements = read_objects(read_map(template, "spec"), "requirements")
-    required = {read_text(each, "key") for each in requirements if read_text(each, "operator") != _EXCLUDING}
-    return frozenset({*read_labels(read_map(template, "metadata"), "labels"), *required} - {""})
+    """Return the label keys of which a NodePool says that its nodes have them; none if it adds no nodes for pods."""
+    found = decode_node_pool(pool)
+    if not isinstance(found, NodePool):
+        return frozenset()
+    return frozenset({*found.labels, *(each.key for each in found.requirements)})

@@ -157,7 +157,7 @@ def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
         reason, fix = "the extender runs with --hold=filter", "run the extender with --hold=auto"
     elif is_ignored:
         reason, fix = "the extender runs with --autoscaler=none", "run the extender with --autoscaler=auto"
-    elif (seen.selfcheck or {}).get("schedulesGangs"):
+    elif hold != "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
         reason = "beside kube-scheduler's own gang scheduling, which is on, they are held by filter"
         fix = "turn the feature gate GenericWorkload off in Serried's kube-scheduler"
     elif seen.policies is not None:

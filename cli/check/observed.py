@@ -344,6 +344,8 @@ INTERFERENCES: Mapping[str, Interference] = {
 
 
 DEFAULT_FLAGS: Mapping[str, str] = {
+    "autoscaler": "auto",
+    "autoscaler-labels": "",
     "barrier-deadline": "300",
     "bind-listen": "127.0.0.1:8911",
     "client-ca-file": "",

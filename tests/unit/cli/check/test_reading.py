@@ -218,7 +218,10 @@ def test_a_configuration_that_is_none_is_unknown(kueue: PodProxy, run: Run, docu
 
 def pool(labels: dict[str, str], *requirements: dict[str, Any]) -> dict[str, Any]:
     """A NodePool of Karpenter."""
-    return {"spec": {"template": {"metadata": {"labels": labels}, "spec": {"requirements": list(requirements)}}}}
+    return {
+        "metadata": {"name": "pool"},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": {"requirements": list(requirements)}}},
+    }
 
 
 def test_karpenter_is_known_by_its_api_and_new_nodes_by_its_pools(sound: PodProxy, run: Run) -> None:
@@ -233,8 +236,9 @@ def test_karpenter_is_known_by_its_api_and_new_nodes_by_its_pools(sound: PodProx
     for key in (RACK, "example.com/block", ZONE):
         answer_groups(sound, key)
         assert find(run, "--only", "cluster") == []
-    absent = pool({}, {"key": "example.com/block", "operator": "DoesNotExist"})
-    sound.answer(f"{KARPENTER}/v1/nodepools", items(absent))
+    fixed = pool({"example.com/block": "b"})
+    fixed["spec"]["replicas"] = 3
+    sound.answer(f"{KARPENTER}/v1/nodepools", items(fixed, {}))
     answer_groups(sound, "example.com/block")
     (finding,) = find(run, "--only", "cluster")
     assert finding["where"] == "Karpenter"
