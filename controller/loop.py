@@ -517,6 +517,7 @@ def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
         scheduled=new.scheduled,
         told_natively=new.told_natively,
         preempted=new.preempted,
+        first_quorum=new.first_quorum,
     )
 
 

@@ -44,6 +44,7 @@ from extender.options import (
 )
 from extender.wiring import Core
 from serried import __version__
+from serried.api.group import FirstQuorum
 from serried.api.job import GangJobs
 from serried.api.level import ApiLevel
 from serried.api.names import GroupKey
@@ -107,7 +108,7 @@ class Extender:
     def _wire_core(self, leading: ApiClient, metrics: ExtenderMetrics) -> None:
         settings, level, leads = self.settings, self.level, self.leadership.leads
         self.events = EventWriter(leading, "serried", gives_way=self._gives_way)
-        self.reports = make_reports(leading, self.store, self.events, level, self._clock, self._binds)
+        self.reports = make_reports(leading, self.store, self.events, level, self._clock, self._binds, self._find_place)
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         records = Records(leading, level.api_version, instance, leads, level.composite_api_version)
         self._records = records
@@ -175,6 +176,9 @@ class Extender:
 
     def _binds(self) -> bool:
         return self.core.runner.burst.is_on()
+
+    def _find_place(self, group: GroupKey) -> FirstQuorum | None:
+        return self.core.group_scheduler.find_place(group)
 
     def _make_leadership(self) -> Leadership:
         prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder
@@ -389,9 +393,13 @@ def make_reports(
     level: ApiLevel,
     clock: Callable[[], float],
     gives_way: Callable[[], bool] = lambda: False,
+    find_place: Callable[[GroupKey], FirstQuorum | None] = lambda _: None,
 ) -> Reports:
-    """The reports over one Store. ``gives_way`` says whether gangs are being bound."""
-    conditions = Conditions(client, level, store.groups, store.forest, members=store.members)
+    """The reports over one Store.
+
+    ``gives_way`` says whether gangs are being bound, ``find_place`` the place of a gang in the queue.
+    """
+    conditions = Conditions(client, level, store.groups, store.forest, members=store.members, find_place=find_place)
     return Reports(conditions, events, level, clock, store, gives_way)
 
 

@@ -495,7 +495,7 @@ def _strip_vacancy(vacant: VacantSlot, told: Mapping[str, Collection[str]]) -> V
 
 
 def _strip_group(group: PodGroup) -> PodGroup:
-    return replace(group, labels=_keep_ours(group.labels), finalizers=(), condition=None, version="")
+    return replace(group, labels=_keep_ours(group.labels), finalizers=(), condition=None, first_quorum=None, version="")
 
 
 def _keep_ours(labels: Labels) -> Labels:

@@ -15,7 +15,14 @@ from sys import intern
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from serried.api.kinds import PARENTS
-from serried.api.level import COMPOSITE_CONDITION, FALLBACK, NATIVE_LEVELS, READY, V1ALPHA2_DISRUPTION
+from serried.api.level import (
+    COMPOSITE_CONDITION,
+    FALLBACK,
+    FIRST_QUORUM,
+    NATIVE_LEVELS,
+    READY,
+    V1ALPHA2_DISRUPTION,
+)
 from serried.api.names import (
     BARE_KINDS,
     COMPATIBLE_API,
@@ -58,6 +65,20 @@ from serried.api.selectors import Labels
 
 
 @dataclass(frozen=True, slots=True)
+class FirstQuorum:
+    """The place of a gang in the queue, as its object has it. Times are in seconds since 1970.
+
+    A gang keeps it while its pods are deleted and made again, until the first of them is bound.
+    """
+
+    since: int
+    """Since when the gang waits: the date of its first quorum."""
+
+    lost: int | None = None
+    """Since when the quorum is not there any more; None while it is there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Composite:
     """A CompositePodGroup. Fields without a docstring have the same meaning as in `PodGroup`."""
 
@@ -87,6 +108,8 @@ class Composite:
 
     preempted: int | None = None
     """The time of its preemption as a whole; see `PodGroup.preempted`."""
+
+    first_quorum: FirstQuorum | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +272,9 @@ class PodGroup:
 
     Read from the condition DisruptionTarget; 0 if the condition has no time.
     """
+
+    first_quorum: FirstQuorum | None = None
+    """Its place in the queue, from the condition FirstQuorum; None if it has not waited since it ran last."""
 
     stray: str = ""
     """A phrase about an annotation or label of Serried on it that has no effect (`names.find_stray`); "" for none."""
@@ -457,6 +483,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         device_claims=read_device_claims(spec),
         disruption=read_disruption(spec) or Disruption.SINGLE,
         preempted=_read_preemption_time(obj),
+        first_quorum=_read_first_quorum(read_map(obj, "status")),
     )
 
 
@@ -495,6 +522,7 @@ def _decode_composite(obj: Raw) -> Composite:
         ready=_read_condition(read_map(obj, "status"), READY),
         disruption=read_disruption(spec) or Disruption.SINGLE,
         preempted=_read_preemption_time(obj),
+        first_quorum=_read_first_quorum(read_map(obj, "status")),
     )
 
 
@@ -641,4 +669,13 @@ def _read_condition(status: Raw, *types: str) -> tuple[str, str, str] | None:
     for raw in read_objects(status, "conditions"):
         if read_text(raw, "type") in types:
             return read_name(raw, "status"), read_name(raw, "reason"), read_text(raw, "message")
+    return None
+
+
+def _read_first_quorum(status: Raw) -> FirstQuorum | None:
+    for raw in read_objects(status, "conditions"):
+        if read_text(raw, "type") == FIRST_QUORUM:
+            since, lost = read_time(raw, "message"), read_time(raw, "lastTransitionTime")
+            stands = read_text(raw, "status") == "True"
+            return None if since is None or lost is None else FirstQuorum(since, None if stands else lost)
     return None

@@ -177,6 +177,9 @@ COMPOSITE_CONDITION = "CompositePodGroupInitiallyScheduled"
 READY = "Ready"
 """The type of a condition at the fallback level: why the gang waits, and how much of its quorum is placed."""
 
+FIRST_QUORUM = "scheduling.serried.dev/FirstQuorum"
+"""The type of a condition of a gang that waits: its message is the date of its first quorum (`group.FirstQuorum`)."""
+
 V1ALPHA1 = "v1alpha1"
 """Served by 1.35 only: Workloads contain their PodGroups."""
 

@@ -116,6 +116,7 @@ class Forest:
             version=root.version,
             scheduled=root.scheduled,
             condition=root.condition,
+            first_quorum=root.first_quorum,
             branch=branch,
             api=root.api,
         )

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from serried.api.group import PodGroup, Workload, decode_compatible_group, decode_pod_group, decode_workload
 from serried.api.job import Job, decode_job
 from serried.api.kinds import PARENTS
-from serried.api.level import READY
+from serried.api.level import FIRST_QUORUM, READY
 from serried.api.names import (
     COMPATIBLE_LABEL,
     DISRUPTION_TARGET,
@@ -360,6 +360,17 @@ class PodGroupBuilder(Builder):
     def ready(self, reason: str, count: str) -> Self:
         """With the condition Ready False."""
         said = {"type": READY, "status": "False", "reason": reason, "message": count}
+        return self.joining(said, "status", "conditions")
+
+    def first_quorum(self, since: str, lost: str = "") -> Self:
+        """With the condition FirstQuorum: its place in the queue, and since when its quorum is gone, both RFC 3339."""
+        said = {
+            "type": FIRST_QUORUM,
+            "status": "False" if lost else "True",
+            "reason": "QuorumLost" if lost else "Waits",
+            "message": since,
+            "lastTransitionTime": lost or since,
+        }
         return self.joining(said, "status", "conditions")
 
 

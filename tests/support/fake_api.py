@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
-from serried.api.level import READY
+from serried.api.level import FIRST_QUORUM, READY
 from serried.api.names import GroupKey, Key
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Fenced, Unavailable, api_error
@@ -63,7 +63,10 @@ class FakeApi:
         self.conditions: list[Raw] = []
 
         self.ready: list[Raw] = []
-        """The applied conditions of type Ready; ``conditions`` has all others."""
+        """The applied conditions of type Ready."""
+
+        self.first_quorums: list[Raw] = []
+        """The applied conditions of type FirstQuorum; ``conditions`` has all others."""
 
         self.owners: dict[str, dict[Key, Raw]] = defaultdict(dict)
         """Objects of other kinds, such as Jobs, JobSets and Events, by the plural of their kind."""
@@ -271,8 +274,9 @@ class FakeApi:
         """Record the conditions that are applied to an object's status."""
 
         def change() -> Raw:
+            apart = {READY: self.ready, FIRST_QUORUM: self.first_quorums}
             for each in obj[subresource]["conditions"]:
-                (self.ready if each["type"] == READY else self.conditions).append(each)
+                apart.get(each["type"], self.conditions).append(each)
             return {"metadata": {"name": name, "namespace": namespace}, **obj}
 
         applied: Raw = await self._do(Call("apply", resource.plural, name, dict(obj)), change)

@@ -70,6 +70,9 @@ class GroupState:
     quorum_since: float | None = None
     """Since when its members are enough, as far as their creation times tell; None if they are not."""
 
+    ran: bool = False
+    """Whether a member has been placed since ``quorum_since``: then the gang does not keep its place in the queue."""
+
     hindered: float = -math.inf
     """When it was seen last that more than members was missing: their creation times say nothing of that."""
 
@@ -95,6 +98,7 @@ class GroupState:
         self.verdict = None  # it may not be told yet
         self.awaited = None  # it may come, and go, unseen
         self.quorum_since = None  # it may break, and stand again
+        self.ran = False
         self.entry.ask_again()  # else a gang that waits would not be planned when our turn comes again, nor told of
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:

@@ -14,6 +14,7 @@ from extender.core.feature import NO_REPAIR, Feature, Repair
 from extender.core.scheduling.awaited_owner import AwaitedOwner
 from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Activate, Context, LookUpOwner
+from extender.core.scheduling.first_quorums import FirstQuorums
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.request import (
@@ -25,7 +26,7 @@ from extender.core.scheduling.request import (
     is_suspended,
 )
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
-from serried.api.group import Leaf, PodGroup
+from serried.api.group import FirstQuorum, Leaf, PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.pod import Pod
 from serried.api.resolved import resolve_owner
@@ -77,6 +78,8 @@ class GroupScheduler:
         self._begun = context.wall() - context.clock()
         """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
 
+        self._first_quorums = FirstQuorums()
+
     # --- terms -------------------------------------------------------------------------------------------------
 
     def end_term(self) -> None:
@@ -104,6 +107,7 @@ class GroupScheduler:
 
     def _forget_seen(self) -> None:
         self._queue.end_term()
+        self._first_quorums.clear()
         self._end_features()
 
     def _end_features(self) -> None:
@@ -314,6 +318,7 @@ class GroupScheduler:
             fits_nowhere = shortage.reason is Reason.NO_CAPACITY and rejection
             shortage = replace(shortage, detail=rejection) if fits_nowhere else shortage
             return self._note_shortage(state, group, group_members, shortage)
+        state.ran = state.ran or group_members.placed > 0
         if state.quorum_since is None:
             state.quorum_since = self._date_quorum(state, group, group_members)
         if not group_members.waiting:
@@ -329,11 +334,12 @@ class GroupScheduler:
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
     ) -> Verdict | None:
         quiet = not (group_members.waiting or group_members.gated or group_members.refused)
-        if quiet and (group.scheduled or (state.verdict is None and is_suspended(group, self._store))):
+        over = group.scheduled or (state.verdict is None and is_suspended(group, self._store))
+        if quiet and over and not self._has_place_to_keep(state, group):
             return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
         self._let_try(group_members.refused)
         if not group_members.refused:  # those exist: the gang keeps its place in the queue
-            state.quorum_since = None
+            self._keep_place(state, group, group_members)
             if shortage.reason is not Reason.QUORUM_MISSING:
                 state.hindered = self._clock()
         return shortage
@@ -348,7 +354,38 @@ class GroupScheduler:
         """Since when the quorum is there, in loop seconds: not only since this instance leads, or runs."""
         now, created = self._clock(), find_quorum_time(group.tree, group_members)
         since = now if created is None else created - self._begun
-        return max(state.hindered, now if now - since < _FRESH_SECONDS else since)
+        found = max(state.hindered, now if now - since < _FRESH_SECONDS else since)
+        if state.ran or not (self._first_quorums or group.first_quorum):
+            return found
+        kept = self._first_quorums.find(group, now, self._begun)
+        return found if kept is None else min(kept, found)
+
+    def _has_place_to_keep(self, state: GroupState, group: PodGroup) -> bool:
+        """Whether a gang has waited in vain until now, which is to be written down."""
+        told = group.first_quorum
+        return not state.ran and (state.quorum_since is not None or (told is not None and told.lost is None))
+
+    def _keep_place(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> None:
+        """The quorum is not there any more: a gang that has not run keeps its place in the queue for a while."""
+        if state.ran or group_members.placed:
+            state.ran = group_members.placed > 0
+            if self._first_quorums:
+                self._first_quorums.drop(group)
+        elif state.quorum_since is not None or group.first_quorum is not None:
+            self._first_quorums.note_lost(group, state.quorum_since, self._clock(), self._begun)
+        state.quorum_since = None
+
+    def find_place(self, key: GroupKey) -> FirstQuorum | None:
+        """Return the place of a gang in the queue, to be written down; None for one that has run, or has never waited.
+
+        A gang whose quorum is gone has it until its members are back and one is bound, or for a day.
+        """
+        group, state = self._store.groups.get(key), self._groups.states.get(key)
+        if group is None or state is None or state.ran:
+            return None
+        if state.quorum_since is not None:
+            return FirstQuorum(int(state.quorum_since + self._begun))
+        return self._first_quorums.describe(group, self._begun)
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if state.memory:

@@ -2,14 +2,18 @@
 
 At the fallback level a gang has a second one, Ready: its reason is ours, its message how many of its quorum are placed,
 such as ``0/6``. It is what ``kubectl get`` shows of the group, and unlike the first it can turn False again.
+
+A gang that waits has one more, FirstQuorum: its place in the queue, which outlasts its pods (decision 58). It is
+written with the others, and left out once the gang has been scheduled.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from serried.api.group import Composite, PodGroup, Tree, list_groups, list_leaves
-from serried.api.level import COMPOSITE_CONDITION, FALLBACK, READY, ApiLevel
+from serried.api.group import Composite, FirstQuorum, PodGroup, Tree, list_groups, list_leaves
+from serried.api.level import COMPOSITE_CONDITION, FALLBACK, FIRST_QUORUM, READY, ApiLevel
 from serried.api.names import BARE_KINDS, DISRUPTION_TARGET, PREEMPTED, GroupKey, GroupKind, write_time
 from serried.api.verdict import Mark, Reason, Verdict, render
 from serried.cluster.forest import Forest
@@ -25,7 +29,7 @@ _DISRUPTION_MANAGER = "serried-preemption"
 """Another one, so that a condition is not taken away when the other one is applied."""
 
 _READY_MANAGER = "serried-ready"
-"""The one of Ready once the other condition is True: that is not applied again."""
+"""The one of Ready and FirstQuorum once the other condition is True: that is not applied again."""
 
 _MAX_GONE = 1000
 """How many more objects may be remembered than twice as many as there are."""
@@ -34,6 +38,18 @@ _Condition = tuple[str, str, str]
 """Status, reason and message."""
 
 _SCHEDULED: _Condition = ("True", "Scheduled", "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the conditions of a group say."""
+
+    scheduled: _Condition | None
+
+    ready: _Condition | None = None
+    """None where it has none."""
+
+    first_quorum: FirstQuorum | None = None
 
 
 class Conditions:
@@ -47,15 +63,17 @@ class Conditions:
         forest: Forest,
         *,
         members: Members,
+        find_place: Callable[[GroupKey], FirstQuorum | None] = lambda _: None,
     ) -> None:
         self._client = client
         self._level = level
         self._groups = groups
         self._forest = forest
         self._members = members
+        self._find_place = find_place
 
-        self._written: dict[str, tuple[_Condition, _Condition | None]] = {}
-        """What was written last, by the UID of the object: of Ready None where it has none."""
+        self._written: dict[str, _Told] = {}
+        """What was written last, by the UID of the object."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
         """Say how each group of a tree stands. One that is gone is fine.
@@ -67,12 +85,14 @@ class Conditions:
         # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
         members = self._members.classify(group.key)
         placed = members.placed_by_leaf
+        place = self._find_place(group.key)
         refusals: list[ApiError] = []
         for tree in list_groups(group.tree):
             found = self.find(group.key_of(tree))
             try:
                 if found is not None:
-                    await self._settle(found, verdict, tree, placed)
+                    told = self._choose(found, verdict, tree, placed)
+                    await self._settle(found, replace(told, first_quorum=place if tree is group.tree else None))
                     if count_missing(tree, placed) == 0 and _is_placed_anew(found, tree, members):
                         await self._apply(found, [], _DISRUPTION_MANAGER)
             except ApiError as error:
@@ -103,34 +123,39 @@ class Conditions:
         """Others may write from now on: what counts is what the watch shows."""
         self._written.clear()
 
-    async def _settle(
-        self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
-    ) -> None:
-        stands = count_missing(tree, placed) == 0
+    def _choose(self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]) -> _Told:
+        """Return what the conditions say of a group, but for FirstQuorum."""
         reason = "SchedulerError" if Mark.OURS in verdict.reason.marks else "Unschedulable"
-        wanted = _SCHEDULED if stands else ("False", reason, render(verdict))
-        ready = self._find_ready(item, verdict, tree, placed)
+        stands = count_missing(tree, placed) == 0
+        said = _SCHEDULED if stands else ("False", reason, render(verdict))
+        return _Told(said, self._find_ready(item, verdict, tree, placed))
+
+    async def _settle(self, item: PodGroup | Composite, wanted: _Told) -> None:
+        stands = wanted.scheduled == _SCHEDULED
+        wanted = replace(wanted, first_quorum=None) if stands else wanted
         # Our own watch may not have shown yet what we wrote last.
-        last, last_ready = self._written.get(item.uid, (item.condition, item.ready))
+        last = self._written.get(item.uid, _Told(item.condition, item.ready, item.first_quorum))
         # Once True it never goes back (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go); later
         # reasons are told by Ready, events and /debug.
-        through = item.scheduled or (last is not None and last[0] == "True")
-        if through and last is not None:
-            # A gang that ran before there was a Ready gets none before it changes.
-            if ready is None or ready == last_ready or (last_ready is None and stands):
+        if item.scheduled or (last.scheduled is not None and last.scheduled[0] == "True"):
+            wanted = replace(wanted, scheduled=last.scheduled or _SCHEDULED)
+            if wanted.ready is None or (last.ready is None and stands):
+                # A gang that ran before there was a Ready gets none before it changes.
+                wanted = replace(wanted, ready=last.ready)
+            if wanted == last:
                 return
-            wanted, said, manager = last, [_describe(item, READY, ready)], _READY_MANAGER
-        elif (last, last_ready) == (wanted, ready):
+            said, manager = [], _READY_MANAGER
+        elif last == wanted:
             return
         else:
-            said = [_describe(item, self._name_condition(item), wanted)]
-            said += [_describe(item, READY, ready)] if ready is not None else []
-            manager = FIELD_MANAGER
+            said, manager = [_describe(item, self._name_condition(item), wanted.scheduled or _SCHEDULED)], FIELD_MANAGER
+        said += [_describe(item, READY, wanted.ready)] if wanted.ready is not None else []
+        said += [_describe_place(item, wanted.first_quorum)] if wanted.first_quorum is not None else []
         try:
             await self._apply(item, said, manager)
         except NotFound:
             return
-        self._written[item.uid] = wanted, ready
+        self._written[item.uid] = wanted
         if len(self._written) > 2 * (len(self._groups) + len(self._forest.composites)) + _MAX_GONE:
             self._forget_gone()
 
@@ -179,6 +204,15 @@ def _describe(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict
         "observedGeneration": item.generation,
         "lastTransitionTime": tell_time(),
     }
+
+
+def _describe_place(item: PodGroup | Composite, place: FirstQuorum) -> dict[str, Any]:
+    """The condition FirstQuorum; `serried.api.group` reads the dates again."""
+    if place.lost is None:
+        said, changed = ("True", "Waits", write_time(place.since)), place.since
+    else:
+        said, changed = ("False", "QuorumLost", write_time(place.since)), place.lost
+    return _describe(item, FIRST_QUORUM, said) | {"lastTransitionTime": write_time(changed)}
 
 
 def _is_placed_anew(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:

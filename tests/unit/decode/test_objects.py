@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from serried.api.group import BASIC, Policy, Template, decode_composite, decode_pod_group, decode_workload
+from serried.api.group import BASIC, FirstQuorum, Policy, Template, decode_composite, decode_pod_group, decode_workload
 from serried.api.names import REQUIRED_TOPOLOGY, Disruption, GroupKey, Key, Malformed, OwnerRef
 from serried.api.node import Node, decode_node
 from serried.api.selectors import Taint
 from serried.kube.election import Lease, decode_lease
-from tests.support.builders import RACK, JobBuilder, job, node, pod_group, workload
+from tests.support.builders import RACK, JobBuilder, PodGroupBuilder, job, node, pod_group, workload
 from tests.support.composites import composite
 
 
@@ -210,3 +210,27 @@ def test_a_lease_has_a_holder_or_none() -> None:
     assert decode_lease({"spec": spec}) == Lease("pod-1_x", 1_767_225_600, 15)
     assert decode_lease({}) == Lease("")
     assert isinstance(decode_lease({"spec": []}), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("builder", "place"),
+    [
+        pytest.param(pod_group("g").gang(2), None, id="none of a gang that has not waited"),
+        pytest.param(
+            pod_group("g").gang(2).first_quorum("1970-01-01T00:01:40Z"), FirstQuorum(100), id="that of one that waits"
+        ),
+        pytest.param(
+            pod_group("g").gang(2).first_quorum("1970-01-01T00:01:40Z", lost="1970-01-01T00:05:00Z"),
+            FirstQuorum(100, lost=300),
+            id="that of one whose quorum is lost, and since when",
+        ),
+        pytest.param(pod_group("g").gang(2).first_quorum("yesterday"), None, id="none where the date is no date"),
+        pytest.param(
+            pod_group("g").gang(2).first_quorum("1970-01-01T00:01:40Z", lost="today"),
+            None,
+            id="none where the loss has no date",
+        ),
+    ],
+)
+def test_the_place_of_a_gang_is_read_from_its_condition(builder: PodGroupBuilder, place: FirstQuorum | None) -> None:
+    assert builder.value().first_quorum == place

@@ -95,18 +95,6 @@ def test_a_gang_of_two_waits_since(world: Harness, ages: list[float | None], exp
     assert since(world) == expected
 
 
-def test_a_member_that_was_created_anew_begins_the_wait_anew(world: Harness) -> None:
-    first, second = members(2)
-    world.add(*FULL, gang(2), created(first, 900), created(second, 900))
-    world.look()
-    world.delete("m1")
-    world.look()
-    world.clock.advance(60)
-    world.add(created(second.uid("another"), -50))
-    world.look()
-    assert since(world) == 50
-
-
 def test_the_time_behind_a_gate_of_others_does_not_count_for_who_has_seen_it(world: Harness) -> None:
     """Else a gang that Kueue kept for hours would not wait a moment for the domain that it prefers."""
     (member,) = members(1)

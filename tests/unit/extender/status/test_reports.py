@@ -8,6 +8,7 @@ import pytest
 
 from extender.features.status import reports
 from extender.process import make_reports
+from serried.api.group import FirstQuorum
 from serried.api.level import FALLBACK, NATIVE, V1ALPHA2, ApiLevel
 from serried.api.names import GroupKey, GroupKind
 from serried.api.verdict import Reason, Verdict, render
@@ -67,7 +68,12 @@ class Office:
         self.binds = False
         """Whether a gang is being bound."""
 
-        self.reports = make_reports(self.api.client(), self.store, events, level, self.clock, lambda: self.binds)
+        self.place: FirstQuorum | None = None
+        """The place of PodGroup g in the queue."""
+
+        self.reports = make_reports(
+            self.api.client(), self.store, events, level, self.clock, lambda: self.binds, lambda _: self.place
+        )
         self.stuck: set[GroupKey] = set()
         self.task = asyncio.create_task(self.reports.run())
 
@@ -379,6 +385,77 @@ class TestADecisionsLine:
                 office.reports.say(GANG, binding(have))
         assert len([record for record in caplog.records if record.message == "decided"]) == 1
         assert len(office.reports.decisions) == 20
+
+
+class TestThePlaceInTheQueue:
+    WAITS = FirstQuorum(since=1_700_000_000)
+    LOST = FirstQuorum(since=1_700_000_000, lost=1_700_001_800)
+
+    async def test_is_written_with_the_reason_to_wait(self, office: Office) -> None:
+        office.place = self.WAITS
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        assert len(office.api.said("apply")) == 1
+        (said,) = office.api.first_quorums
+        assert (said["type"], said["status"]) == ("scheduling.serried.dev/FirstQuorum", "True")
+        assert (said["message"], said["lastTransitionTime"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20Z")
+
+    async def test_is_written_again_with_the_loss_of_the_quorum(self, office: Office) -> None:
+        office.place = self.WAITS
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        office.place = self.LOST
+        office.reports.say(GANG, MISSING)
+        await office.pass_time(3)
+        said = office.api.first_quorums[-1]
+        assert (said["status"], said["reason"]) == ("False", "QuorumLost")
+        assert (said["message"], said["lastTransitionTime"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:43:20Z")
+
+    async def test_is_left_out_once_the_gang_is_scheduled(self, office: Office) -> None:
+        office.place = self.WAITS
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        office.members_run()
+        office.reports.say(GANG, UP)
+        await office.pass_time(3)
+        last = office.api.said("apply")[-1].body["status"]["conditions"]
+        assert [each["type"] for each in last] == ["PodGroupInitiallyScheduled", "Ready"]
+
+    @pytest.mark.parametrize("office", [FALLBACK, NATIVE], indirect=True, ids=["fallback", "native"])
+    async def test_of_a_gang_that_has_run_and_waits_again_is_written_and_left_out_again(self, office: Office) -> None:
+        office.store.put_group(gang(2).condition("True", "Scheduled").value())
+        office.place = self.WAITS
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        assert len(office.api.first_quorums) == 1
+        office.members_run()
+        office.place = None
+        office.reports.say(GANG, UP)
+        await office.pass_time(3)
+        last = office.api.said("apply")[-1]
+        assert not [each for each in last.body["status"]["conditions"] if "FirstQuorum" in each["type"]]
+        assert not office.api.conditions
+
+    async def test_that_the_group_has_already_is_not_written_once_more(self, office: Office) -> None:
+        said = gang(2).condition("False", "Unschedulable", render(FULL)).ready("NoCapacity", "0/2")
+        office.store.put_group(said.first_quorum("2023-11-14T22:13:20Z").value())
+        office.place = self.WAITS
+        office.reports.say(GANG, FULL)
+        await office.settle()
+        assert not office.api.said("apply")
+
+    async def test_of_a_tree_is_that_of_its_root(self, office: Office) -> None:
+        office.store.put_composite(composite("tree").gang(1).value())
+        office.store.put_group(gang(2).under("tree").value())
+        office.place = self.WAITS
+        office.reports.say(GroupKey("default", "tree", GroupKind.COMPOSITE), FULL)
+        await office.settle()
+        told = {
+            call.body["kind"]: [each["type"] for each in call.body["status"]["conditions"]]
+            for call in office.api.said("apply")
+        }
+        assert "scheduling.serried.dev/FirstQuorum" in told["CompositePodGroup"]
+        assert "scheduling.serried.dev/FirstQuorum" not in told["PodGroup"]
 
 
 async def test_a_group_is_not_told_of_after_thousands_of_another_namespace(office: Office) -> None:
