@@ -212,9 +212,10 @@ BASIC = Policy(None)
 class PodGroup:
     """A group that is planned as one.
 
-    Usually it is a PodGroup object. There are two other cases:
+    Usually it is a PodGroup object. There are three other cases:
 
     - Kind ``WORKLOAD``: a part of a Workload (v1alpha1). It has the UID and the owners of the Workload.
+    - Kind ``COUNTED``: the pods of one group of Kueue. Its UID is its key.
     - With ``branch``: a whole tree. It has the UID and the constraint of the CompositePodGroup at the root, and
       ``policy`` counts the members that the tree needs at least.
 
@@ -323,6 +324,8 @@ class PodGroup:
     def holder(self, api_version: str, composite: str = "") -> Holder:
         """Return a reference to the object that stands for the group: its PodGroup, its Workload, or its tree's root.
 
+        Empty for a group that has none.
+
         ``api_version`` is that of the level in use. ``composite`` is the one of its CompositePodGroups, "" if unknown.
         """
         version = self.api or api_version
@@ -331,6 +334,8 @@ class PodGroup:
             return Holder(found or composite_api_version(version), "CompositePodGroup", self.key.name)
         if self.key.kind is GroupKind.COMPATIBLE:
             return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
+        if self.key.kind is GroupKind.COUNTED:
+            return Holder("", "", "")
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"
         return Holder(version, kind, self.key.name)
 

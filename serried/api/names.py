@@ -264,6 +264,7 @@ class GroupKind(StrEnum):
     COMPATIBLE  a PodGroup of scheduler-plugins
     COMPOSITE   the whole tree of a CompositePodGroup
     WORKLOAD    a PodGroup that is part of its Workload (v1alpha1)
+    COUNTED     a pod group of Kueue, which has no object: its pods say its name and how many they are
     STRANGERS   pods that name a PodGroup and may not join it
 
     The other kinds are those of owners: the pods of a Job, JobSet or LeaderWorkerSet whose PodGroup does not exist yet.
@@ -273,19 +274,21 @@ class GroupKind(StrEnum):
     COMPATIBLE = "PodGroup.scheduling.x-k8s.io"
     COMPOSITE = "CompositePodGroup"
     WORKLOAD = "Workload"
+    COUNTED = "PodGroup.kueue.x-k8s.io"
     vars().update({kind: kind for kind in OWNER_KINDS})  # members like the others: of a kind there is one row only
     STRANGERS = "Strangers"
 
 
-BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD})
-"""Kinds of groups whose objects have neither a priority nor a condition that Serried could write."""
+BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD, GroupKind.COUNTED})
+"""Kinds of groups whose objects have neither a priority nor a condition that Serried could write, or have no object."""
 
 
 class GroupKey(NamedTuple):
     """Identifies a group: pods that are scheduled together, whether or not their PodGroup exists already.
 
     ``name`` is the name of an object of kind ``kind``. ``part`` is the template of a Workload, or the stage of a parent
-    ("" for all stages together). ``replica`` is the replica of that part, "" if there are no replicas.
+    ("" for all stages together), or for COUNTED how many pods there are. ``replica`` is the replica of that part, "" if
+    there are no replicas.
     """
 
     namespace: str
@@ -311,6 +314,8 @@ class GroupKey(NamedTuple):
             return "/".join(filter(None, (self.name, self.part, self.replica)))
         if self.kind in PARENTS:
             return f"{_PREFIX_BY_KIND[self.kind]}:{self.name}:{self.part}:{self.replica}"
+        if self.kind is GroupKind.COUNTED:
+            return f"{_PREFIX_BY_KIND[self.kind]}:{self.name}:{self.part}"
         return f"{_PREFIX_BY_KIND[self.kind]}:{self.name}"
 
     @property
@@ -329,6 +334,7 @@ class GroupKey(NamedTuple):
 _PREFIX_BY_KIND = {
     GroupKind.COMPATIBLE: "compatible",
     GroupKind.COMPOSITE: "composite",
+    GroupKind.COUNTED: "kueue",
     **{GroupKind(row.kind): row.word for row in OWNER_KINDS.values()},
     GroupKind.STRANGERS: "strangers",
 }
@@ -339,6 +345,9 @@ def decode_group_key(namespace: str, encoded: str) -> GroupKey:
     """Return the group for a string from `GroupKey.encoded`. Any other string counts as the name of a PodGroup."""
     word, _, name = encoded.partition(":")
     kind = _KIND_BY_PREFIX.get(word)
+    if kind is GroupKind.COUNTED:
+        name, _, count = name.partition(":")
+        return GroupKey(namespace, name, kind, count) if name and count else GroupKey(namespace, encoded)
     if kind is not None and kind not in PARENTS and name:
         return GroupKey(namespace, name, kind)
     if kind is not None and name.count(":") > 1:
@@ -428,6 +437,18 @@ Such a label does not make the pod a member: its group is named elsewhere.
 
 COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
 """Label of a pod: its PodGroup of scheduler-plugins."""
+
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+"""Label of a pod: its pod group of Kueue; also an annotation, for longer names.
+
+Source: Kueue 0.19, pkg/controller/jobs/pod/constants/constants.go.
+"""
+
+KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+"""Annotation of a pod of Kueue's pod group: how many pods the group has."""
+
+KUEUE_GROWING = ("kueue.x-k8s.io/pod-group-serving", "kueue.x-k8s.io/pod-group-fast-admission")
+"""Annotations, ``true`` on pods whose group may come one by one, as those of StatefulSets do: they are no gang."""
 
 
 GANG = "scheduling.serried.dev/gang"
@@ -552,6 +573,19 @@ def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:
     """Return the group that the label of scheduler-plugins on a pod or pod template names; None without the label."""
     name = read_text(read_map(metadata, "labels"), COMPATIBLE_LABEL)
     return _shared_key(namespace, name, GroupKind.COMPATIBLE) if name else None
+
+
+def read_counted_group(metadata: Raw, namespace: str) -> GroupKey | None:
+    """Return the pod group of Kueue that a pod is in; None without name or valid count, or if its pods may be late."""
+    annotations = read_map(metadata, "annotations")
+    name = read_text(read_map(metadata, "labels"), KUEUE_GROUP) or read_text(annotations, KUEUE_GROUP)
+    count = read_text(annotations, KUEUE_COUNT)
+    if not name or _COUNT.fullmatch(count) is None or any(annotations.get(each) == "true" for each in KUEUE_GROWING):
+        return None
+    return _shared_key(namespace, name, GroupKind.COUNTED, count)
+
+
+_COUNT = re.compile("[1-9][0-9]{0,5}")
 
 
 @lru_cache(maxsize=8192)

@@ -40,6 +40,7 @@ from serried.api.names import (
     is_deleting,
     read_compatible_label,
     read_controller,
+    read_counted_group,
     read_device_claims,
     read_end,
     read_group_field,
@@ -181,11 +182,12 @@ FOR_A_GANG = f"{OURS}preempted by "
 
 
 class Link(StrEnum):
-    """The means by which a pod names its group: its field, Serried's label, scheduler-plugins' label, or its Job."""
+    """The means by which a pod names its group: its field, a label of one of three projects, or its Job."""
 
     FIELD = "schedulingGroup"
     LABEL = "label"
     COMPATIBLE = "compatible label"
+    COUNTED = "label of Kueue"
     JOB = "job"
 
 
@@ -751,8 +753,12 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         raise ValueError("namespace is missing")
     labels = read_map(metadata, "labels")
     annotations = read_map(metadata, "annotations")
+    place, owner = read_place(labels), _read_owner(obj)
     group, link = _read_group(metadata, spec, namespace)
-    place = read_place(labels)
+    if group is None and place is None and (owner is None or owner.kind != JOB):
+        # Pods of the owners that Serried knows are their gangs.
+        group = read_counted_group(metadata, namespace)
+        link = Link.COUNTED if group is not None else None
     gang = read_text(annotations, GANG)
     known = _read_spec_cached(spec)
     shape = decode_shape(obj, rule) if known.shape is None or is_resized(obj) else known.shape
@@ -764,7 +770,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         shape=shape,
         group=group,
         link=link,
-        owner=_read_owner(obj),
+        owner=owner,
         place=place,
         claims=read_claims(name, spec),
         own_claims=read_own_claims(name, spec),

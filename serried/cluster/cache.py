@@ -18,7 +18,7 @@ from serried.api.device import NOTHING, Coming, DeviceClass
 from serried.api.group import Composite, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
-from serried.api.names import JOB, REPLICA, GroupKey, Key
+from serried.api.names import JOB, REPLICA, GroupKey, GroupKind, Key
 from serried.api.node import Node, Protection
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
@@ -34,9 +34,10 @@ from serried.cluster.membership import (
     Membership,
     Obstacles,
     Owners,
+    build_counted,
     build_groups,
+    ends_with_its_pods,
     find_job_controller,
-    is_replica,
     workload_of,
 )
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
@@ -637,10 +638,12 @@ class Store:
         if group is not None:
             self.dirty.add(group, uid)
             self.priorities.note(group)
-            if group not in self.members and is_replica(group):
+            if group not in self.members and ends_with_its_pods(group):
                 self.drop_group(group)
 
     def _note_named(self, group: GroupKey) -> None:
+        if group.kind is GroupKind.COUNTED and group not in self.groups:
+            self.put_group(build_counted(group))
         key = workload_of(group)
         workload = self.workloads.get(key) if key is not None else None
         if workload is not None and workload.inline and group not in self.groups:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from serried.api.group import PodGroup, Template, Workload
+from serried.api.group import PodGroup, Policy, Template, Workload
 from serried.api.job import GangJobs, Job, is_gang_job
 from serried.api.kinds import OWNER_KINDS, PARENTS
 from serried.api.names import JOB, REPLACES, REPLICA, GroupKey, GroupKind, Key, OwnerRef, name_object
@@ -45,6 +45,16 @@ def workload_of(group: GroupKey) -> Key | None:
 def is_replica(group: GroupKey) -> bool:
     """Return whether a group is one replica of a template in v1alpha1. It exists as long as a pod names it."""
     return group.kind is GroupKind.WORKLOAD and bool(group.replica)
+
+
+def ends_with_its_pods(group: GroupKey) -> bool:
+    """Return whether a group exists as long as a pod names it: a replica of v1alpha1, or a pod group of Kueue."""
+    return group.kind is GroupKind.COUNTED or is_replica(group)
+
+
+def build_counted(key: GroupKey) -> PodGroup:
+    """Return the gang of the pods that are in a pod group of Kueue."""
+    return PodGroup(key, uid=str(key), policy=Policy(int(key.part)))
 
 
 def key_inline(workload: Workload, template: Template, replica: str = "") -> GroupKey:
@@ -474,6 +484,8 @@ class Membership:
             return ""
         if key.kind is GroupKind.WORKLOAD:
             return f"PodGroup {key.encoded}"
+        if key.kind is GroupKind.COUNTED:
+            return f"pod group {key.name}"
         return f"{'CompositePodGroup' if key.kind is GroupKind.COMPOSITE else 'PodGroup'} {key.name}"
 
     # --- pods --------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from serried.api.names import (
     COMPATIBLE_LABEL,
     DISRUPTION_TARGET,
     GANG_POLICY,
+    KUEUE_COUNT,
+    KUEUE_GROUP,
     POD_GROUP_LABEL,
     PREEMPTED,
     REPLICA,
@@ -273,6 +275,10 @@ class PodBuilder(Builder):
     def in_compatible_group(self, group: str) -> Self:
         """Member of a PodGroup of scheduler-plugins."""
         return self.label(COMPATIBLE_LABEL, group)
+
+    def in_counted_group(self, group: str, count: str) -> Self:
+        """Member of a pod group of Kueue that has so many pods."""
+        return self.label(KUEUE_GROUP, group).annotation(KUEUE_COUNT, count)
 
     def index(self, index: int) -> Self:
         """With a completion index."""

@@ -89,9 +89,9 @@ def describe_label(pod: Pod | None, group: GroupKey) -> dict[str, str]:
 def describe_gang(group: PodGroup, level: ApiLevel) -> str:
     """The apiVersion and the name of a gang's group, by which its pods are known as a gang's at every level.
 
-    "" for other groups, and for those of scheduler-plugins, whose API no level takes away.
+    "" for other groups, and for those of scheduler-plugins and of Kueue, which no level takes away.
     """
-    if not group.policy.is_gang or group.key.kind is GroupKind.COMPATIBLE:
+    if not group.policy.is_gang or group.key.kind in {GroupKind.COMPATIBLE, GroupKind.COUNTED}:
         return ""
     return f"{group.api or level.api_version} {group.key.encoded}"
 

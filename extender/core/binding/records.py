@@ -346,7 +346,7 @@ class Records:
             "metadata": {
                 "name": name_record(group.key),
                 "namespace": group.key.namespace,
-                "ownerReferences": [owner],
+                "ownerReferences": [owner] if holder.name else [],
                 "labels": {"app.kubernetes.io/managed-by": "serried"},
             },
             "spec": encode_reservation(reservation, self.term),

@@ -252,7 +252,8 @@ class Reports:
         self._record(group, PREEMPTED_EVENT, text)
         found = self._conditions.find(group)
         if found is not None:
-            for about in filter(None, (self._refer(found), _owner_of(found))):
+            subject = self._subject(group, None) if group.kind is GroupKind.COUNTED else self._refer(found)
+            for about in filter(None, (subject, _owner_of(found))):
                 self._events.emit(about, "Warning", PREEMPTED_EVENT, text)
         await _try(group, self._conditions.disrupt(group, text))
 
@@ -465,7 +466,7 @@ class Reports:
         self._warned = {about: uid for about, uid in self._warned.items() if about[0] in known}
 
     def _subject(self, key: GroupKey, group: PodGroup | None) -> dict[str, str] | None:
-        if group is not None:
+        if group is not None and key.kind is not GroupKind.COUNTED:
             return self._refer(group)
         member = next(iter(self._store.members.of_group(key)), None)
         if member is None:

@@ -1,6 +1,6 @@
 import pytest
 
-from serried.api.names import GroupKey, Malformed
+from serried.api.names import KUEUE_COUNT, KUEUE_GROUP, KUEUE_GROWING, GroupKey, Malformed
 from serried.api.pod import COMPLETION_INDEX, HELD_GATE, ControllerRef, Link, Phase, Pod, decode_pod
 from serried.api.selectors import NodeSelectorTerm, Requirement, Toleration
 from tests.support.builders import PodBuilder, pod
@@ -272,3 +272,35 @@ def test_a_pod_is_stranded_when_the_api_of_its_gang_is_not_read() -> None:
 )
 def test_how_far_a_pod_has_come(builder: PodBuilder, unstarted: bool, ready: bool) -> None:  # noqa: FBT001
     assert (builder.value().unstarted, builder.value().ready) == (unstarted, ready)
+
+
+def counted(count: str = "3") -> PodBuilder:
+    """A pod of a pod group of Kueue."""
+    return pod("p").in_counted_group("train", count)
+
+
+@pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        pytest.param(counted(), "kueue:train:3", id="that of its label, with the number of its annotation"),
+        pytest.param(
+            pod("p").annotation(KUEUE_GROUP, "train").annotation(KUEUE_COUNT, "3"),
+            "kueue:train:3",
+            id="that of its annotation, where the name is too long for a label",
+        ),
+        pytest.param(pod("p").label(KUEUE_GROUP, "train"), None, id="none without a number"),
+        pytest.param(pod("p").annotation(KUEUE_COUNT, "3"), None, id="none without a name"),
+        pytest.param(counted("0"), None, id="none of no pods"),
+        pytest.param(counted("-3"), None, id="none of fewer"),
+        pytest.param(counted("3.0"), None, id="none of a fraction"),
+        pytest.param(counted("9999999"), None, id="none of more pods than any cluster has"),
+        pytest.param(counted().annotation(KUEUE_GROWING[0], "true"), None, id="none for a pod that serves"),
+        pytest.param(counted().annotation(KUEUE_GROWING[1], "true"), None, id="none where one pod admits the others"),
+        pytest.param(counted().in_group("other"), "other", id="the PodGroup that it names, which counts first"),
+        pytest.param(counted().in_compatible_group("other"), "compatible:other", id="that of scheduler-plugins first"),
+        pytest.param(counted().of_job("train", 0), None, id="none for a pod of a Job, whose gang it is in"),
+    ],
+)
+def test_the_pod_group_of_kueue_is(builder: PodBuilder, expected: str | None) -> None:
+    found = builder.value().group
+    assert (found.encoded if found is not None else None) == expected

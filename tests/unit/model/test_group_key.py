@@ -9,6 +9,7 @@ NAMES = [
     ("train", GroupKey("ns", "train")),
     ("compatible:train", GroupKey("ns", "train", GroupKind.COMPATIBLE)),
     ("composite:root", GroupKey("ns", "root", GroupKind.COMPOSITE)),
+    ("kueue:train:3", GroupKey("ns", "train", GroupKind.COUNTED, "3")),
     ("job:train", GroupKey("ns", "train", GroupKind("Job"))),
     ("w/workers", GroupKey("ns", "w", GroupKind.WORKLOAD, "workers")),
     ("w/workers/0", GroupKey("ns", "w", GroupKind.WORKLOAD, "workers", "0")),
@@ -24,7 +25,24 @@ def test_every_kind_of_group_has_a_name_of_its_own_and_is_found_by_it(name: str,
     assert decode_group_key("ns", name) == group
 
 
-@pytest.mark.parametrize("name", ["", "/", "a/", "/a", "a//b", ":", "job:", "jobset:s", "jobset:s:driver", "other:x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        ":",
+        "job:",
+        "kueue:",
+        "kueue:a",
+        "kueue::1",
+        "jobset:s",
+        "jobset:s:driver",
+        "other:x",
+    ],
+)
 def test_any_other_name_is_that_of_a_podgroup(name: str) -> None:
     assert decode_group_key("ns", name) == GroupKey("ns", name)
 
@@ -33,7 +51,7 @@ RECORDS = [
     ("train", "train", NAMES[0][1]),
     ("compatible.train-ccb4a1f172f3", "compatible:train", NAMES[1][1]),
     ("composite.root-ce3ae387b141", "composite:root", NAMES[2][1]),
-    ("w.workers.0-3bc9a36a8e91", "w/workers/0", NAMES[5][1]),
+    ("w.workers.0-3bc9a36a8e91", "w/workers/0", NAMES[6][1]),
 ]
 
 
