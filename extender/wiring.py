@@ -37,6 +37,7 @@ from extender.features.asking.asking import Asking
 from extender.features.backfill import Backfill
 from extender.features.disruption import Disruption
 from extender.features.exclusive import Exclusive
+from extender.features.kueue import KueueTopology
 from extender.features.node_protection import NodeProtection
 from extender.features.plain_pods import PlainPods
 from extender.features.preemption.search import Preemptions
@@ -191,6 +192,7 @@ class SchedulingLoop:
 FEATURES: tuple[Callable[[Parts], Feature], ...] = (
     Repairs,
     Disruption,
+    KueueTopology,
     Exclusive,
     Backfill,
     Preemptions,

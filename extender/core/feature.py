@@ -6,7 +6,7 @@ know. The core asks the features of a point one after the other, in the order of
 
     group ────────── observe ── a member is on its way out
       │
-    quorum ───────── pre_enqueue ── members that need none
+    quorum ───────── pre_enqueue ── members that need none, constrain ── its topology does not count
       │
     request ──────── pre_filter ── domains that are others'          queue ── is_urgent, hints, left, list_kept
       │
@@ -109,6 +109,9 @@ class Feature:
     memories: tuple[type[Memory], ...] = ()
     """The classes of what it remembers of a group."""
 
+    member_labels: Collection[str] = ()
+    """The labels of members that it reads, which snapshots have therefore."""
+
     concerns: Callable[[PodGroup], object] = bool
     """Returns something true for a PodGroup that the feature is about; a function outside of the feature's file."""
 
@@ -124,6 +127,13 @@ class Feature:
 
         It may have a binding cycle.
         """
+
+    def constrain(self, group: PodGroup, members: GroupMembers) -> str:
+        """Return why the topology key that a PodGroup names does not count, a phrase; "" if it counts.
+
+        Of a group with its quorum and without binding cycle, if the feature ``concerns`` it. A tree is not asked about.
+        """
+        return ""
 
     def pre_enqueue(self, gang: "GroupState", group: PodGroup, members: GroupMembers) -> Repair:
         """Return the members that may be placed though the quorum is not there; of a group that has run."""

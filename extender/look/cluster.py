@@ -34,7 +34,6 @@ from extender.look.snapshot import (
 )
 from extender.options import Options
 from extender.wiring import Core
-from serried.api.budget import DisruptionBudget
 from serried.api.group import PodGroup, Workload
 from serried.api.job import Job
 from serried.api.level import ApiLevel
@@ -292,6 +291,9 @@ class _Instant:
     jobs: Mapping[Key, Job]
     workloads: Mapping[Key, Workload]
 
+    labels: frozenset[str]
+    """The labels of pods that features read."""
+
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
     """The input as of the first step. ``group`` is the one whose decision is asked about."""
@@ -309,8 +311,8 @@ def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Wo
     yield
     kept = [each for each in instant.groups if each.key.kind is not GroupKind.COMPOSITE]
     groups = yield from _work_through(kept, _strip_group)
-    told = _list_told_labels(instant.capture.budgets)
-    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, told))
+    told, read = _list_told_labels(instant), instant.labels
+    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, told, read))
     named = {Key(each.key.namespace, each.workload) for each in groups if each.workload is not None}
     workloads = [instant.workloads[key] for key in sorted(named) if key in instant.workloads]
     yield
@@ -344,6 +346,7 @@ def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
         group_of=store.members.copy_groups(),
         jobs=dict(store.jobs),
         workloads=dict(store.workloads),
+        labels=frozenset(label for each in core.context.features.all for label in each.member_labels),
     )
 
 
@@ -457,24 +460,24 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
 
 def _iterate_pods(instant: _Instant) -> Iterator[Pod]:
     """The pods that count somewhere, or are members, each with what decides and nothing else."""
-    told = _list_told_labels(instant.capture.budgets)
+    told = _list_told_labels(instant)
     for pod in instant.pods:
         group = instant.group_of.get(pod.uid)
         waits = pod.pending and (bool(pod.nominated) or is_rival(pod, instant.capture.profiles))
         if group is not None or pod.bound or waits:
-            yield _strip_pod(pod, group, told.get(pod.namespace))
+            yield _strip_pod(pod, group, told.get(pod.namespace, instant.labels))
 
 
-def _list_told_labels(budgets: Iterable[DisruptionBudget]) -> dict[str, set[str]]:
-    """By namespace, the labels of pods by which PodDisruptionBudgets choose."""
+def _list_told_labels(instant: _Instant) -> dict[str, set[str]]:
+    """By namespace with budgets, the labels of pods by which these choose, and those that features read."""
     told: dict[str, set[str]] = {}
-    for budget in budgets:
-        told.setdefault(budget.key.namespace, set()).update(each.key for each in budget.selector or ())
+    for budget in instant.capture.budgets:
+        told.setdefault(budget.key.namespace, set(instant.labels)).update(each.key for each in budget.selector or ())
     return told
 
 
-def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str] | None) -> Pod:
-    labels = {name: value for name, value in pod.labels.items() if name in told} if told else {}
+def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str]) -> Pod:
+    labels = {name: pod.labels[name] for name in told if name in pod.labels}
     # The group that was found stands in the place of what led to it: Jobs and Workloads are not looked at again.
     owner = pod.owner if group is not None or pod.owner is None or pod.owner.kind != JOB else None
     return replace(
@@ -490,8 +493,8 @@ def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str] | None) -
     )
 
 
-def _strip_vacancy(vacant: VacantSlot, told: Mapping[str, Collection[str]]) -> VacantSlot:
-    return replace(vacant, pod=_strip_pod(vacant.pod, vacant.group, told.get(vacant.group.namespace)))
+def _strip_vacancy(vacant: VacantSlot, told: Mapping[str, Collection[str]], read: Collection[str]) -> VacantSlot:
+    return replace(vacant, pod=_strip_pod(vacant.pod, vacant.group, told.get(vacant.group.namespace, read)))
 
 
 def _strip_group(group: PodGroup) -> PodGroup:

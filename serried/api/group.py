@@ -208,6 +208,14 @@ PROTECTION = "scheduling.k8s.io/podgroup-protection"
 BASIC = Policy(None)
 
 
+class Ignored(NamedTuple):
+    """A required topology that does not count."""
+
+    key: str
+    why: str
+    """A phrase."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """A group that is planned as one.
@@ -274,6 +282,9 @@ class PodGroup:
     Read from the condition DisruptionTarget; 0 if the condition has no time.
     """
 
+    ignored: Ignored | None = None
+    """The topology key that it would have (`Store.ignore_topology`), and why it has none; None if its own counts."""
+
     first_quorum: FirstQuorum | None = None
     """Its place in the queue, from the condition FirstQuorum; None if it has not waited since it ran last."""
 
@@ -289,6 +300,11 @@ class PodGroup:
     def goes_one_by_one(self) -> bool:
         """Whether its members are scheduled independently, except for gates: policy basic and no topology key."""
         return not self.policy.is_gang and self.topology_key is None
+
+    @property
+    def named_topology(self) -> str | None:
+        """The topology key that the object names, whether it counts or is ignored; None if it names none."""
+        return self.topology_key if self.ignored is None else self.ignored.key
 
     @property
     def gates_together(self) -> bool:

@@ -372,6 +372,11 @@ def render_disruption(pod: str, why: str, others: int) -> str:
     return f"{pod} is disrupted ({why}); {others} more members are to go with it, as the disruption mode is all"
 
 
+def describe_ignored(key: str, why: str) -> str:
+    """Return the sentence for a group whose required topology does not count; ``why`` is a phrase."""
+    return f"the members are not kept in one domain of {key}: {why}"
+
+
 def describe_invalid_tree(why: str) -> str:
     """Return the sentence for a tree that kube-scheduler 1.38 rejects as invalid; ``why`` is a phrase."""
     return f"kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: {why}"

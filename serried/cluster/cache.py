@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
 from serried.api.device import NOTHING, Coming, DeviceClass
-from serried.api.group import Composite, PodGroup, Workload
+from serried.api.group import Composite, Ignored, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, GroupKind, Key
@@ -161,6 +161,10 @@ class Store:
 
     pods: dict[str, Pod] = field(default_factory=dict, init=False)
     groups: dict[GroupKey, PodGroup] = field(default_factory=dict, init=False)
+
+    _unconstrained: dict[GroupKey, str] = field(default_factory=dict, init=False)
+    """The PodGroups whose topology key does not count, with the reason, a phrase."""
+
     workloads: dict[Key, Workload] = field(default_factory=dict, init=False)
     jobs: dict[Key, Job] = field(default_factory=dict, init=False)
     parents: dict[OwnerKey, Parent] = field(default_factory=dict, init=False)
@@ -666,8 +670,23 @@ class Store:
 
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
 
+    def ignore_topology(self, key: GroupKey, why: str) -> None:
+        """Leave the topology key of a PodGroup out of account, for a reason (a phrase); with "" let it count again.
+
+        That holds for later versions of the object, too.
+        """
+        group = self.groups[key]
+        if why:
+            self._unconstrained[key] = why
+        else:
+            self._unconstrained.pop(key, None)
+        self.put_group(replace(group, topology_key=group.named_topology, ignored=None))
+
     def put_group(self, group: PodGroup) -> None:
         """Add or replace a PodGroup. One that is being deleted stays in force until it is removed."""
+        why = self._unconstrained.get(group.key, "") if self._unconstrained else ""
+        if why and group.topology_key is not None:
+            group = replace(group, topology_key=None, ignored=Ignored(group.topology_key, why))
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:
@@ -690,6 +709,7 @@ class Store:
     def drop_group(self, key: GroupKey) -> None:
         """Remove a PodGroup. Its unbound members are held from now on, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
+        self._unconstrained.pop(key, None)
         if old is not None:
             self.exclusives.note_group(old, None)
             self.domain_use.note_group(old, None)

@@ -318,6 +318,7 @@ class GroupScheduler:
             fits_nowhere = shortage.reason is Reason.NO_CAPACITY and rejection
             shortage = replace(shortage, detail=rejection) if fits_nowhere else shortage
             return self._note_shortage(state, group, group_members, shortage)
+        group = self._constrain(group, group_members)
         state.ran = state.ran or group_members.placed > 0
         if state.quorum_since is None:
             state.quorum_since = self._date_quorum(state, group, group_members)
@@ -329,6 +330,16 @@ class GroupScheduler:
             self._queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
         return self._scheduling_cycle.run(state, group, group_members, repair)
+
+    def _constrain(self, group: PodGroup, group_members: GroupMembers) -> PodGroup:
+        """Have the topology key of a group count, or not, as features say; return the group as it is then."""
+        asked = [each for each in self._features[Feature.constrain] if each.concerns(group)]
+        if not asked or group.branch is not None:
+            return group
+        why = next(filter(None, (each.constrain(group, group_members) for each in asked)), "")
+        if why != (group.ignored.why if group.ignored is not None else ""):
+            self._store.ignore_topology(group.key, why)
+        return self._store.groups[group.key]
 
     def _note_shortage(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict

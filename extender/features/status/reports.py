@@ -17,7 +17,16 @@ from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.parent import api_version_of, kind_of
 from serried.api.pod import HELD
 from serried.api.reservation import Victim
-from serried.api.verdict import Mark, Reason, Verdict, describe_invalid_tree, describe_mismatch, find_reason, render
+from serried.api.verdict import (
+    Mark,
+    Reason,
+    Verdict,
+    describe_ignored,
+    describe_invalid_tree,
+    describe_mismatch,
+    find_reason,
+    render,
+)
 from serried.cluster.cache import Store
 from serried.cluster.membership import owner_of_provisional
 from serried.kube.errors import ApiError, TooMany, Unavailable
@@ -66,6 +75,9 @@ _MAX_GONE = 1000
 
 PRIORITY_MISMATCH = "PriorityMismatch"
 """The event of a group that says another priority than its members; once for each."""
+
+TOPOLOGY_IGNORED = "TopologyIgnored"
+"""The event of a group whose topology key does not count; once for each."""
 
 INVALID_TREE = "TreeInvalidIn138"
 """The event of a tree that kube-scheduler 1.38 takes for invalid; once for each."""
@@ -436,6 +448,7 @@ class Reports:
         warnings = {
             PRIORITY_MISMATCH: describe_mismatch(mismatch) if mismatch is not None else "",
             INVALID_TREE: describe_invalid_tree(invalid) if invalid else "",
+            TOPOLOGY_IGNORED: describe_ignored(*group.ignored) if group.ignored is not None else "",
         }
         for reason, text in warnings.items():
             if about is not None and text and self._warned.get((key, reason)) != group.uid:

@@ -1,4 +1,4 @@
-"""Members whose node is chosen already: each has a nodeSelector with a host, as Kueue's topology-aware scheduling does."""
+"""Members whose node is chosen already: a nodeSelector names a host, as Kueue's topology-aware scheduling does."""
 
 from dataclasses import replace
 

@@ -8,13 +8,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from extender.features.kueue import POD_SET
 from extender.look.decide import Match, compare, decide, recall
 from extender.look.simulations import snapshot_routes
 from extender.look.snapshot import Capture, read_snapshot
 from serried.api.level import NATIVE
+from serried.api.names import GroupKey, GroupKind
 from serried.ops.slices import Slices, TooLongError, join
 from serried.ops.steps import Work
-from tests.support.builders import pod, pod_group
+from tests.support.builders import RACK, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
 
@@ -57,6 +59,34 @@ async def test_a_plan_is_made_again_as_if_it_had_not_been_made(http: httpx.Async
     capture = await read(http, "")
     assert capture.group is None
     assert compare(recall(capture, GANG), decide(capture, GANG)) is Match.EQUAL
+
+
+async def test_a_gang_whose_topology_does_not_count_is_decided_again_without_it(world: Harness) -> None:
+    on_racks = [each.selecting(RACK, f"r{at}").label(POD_SET, "main") for at, each in enumerate(members(2))]
+    nodes = [node(f"n{at}").rack(f"r{at}").cpu(0) for at in range(2)]
+    await world.add(*nodes, gang(2).topology(RACK), *on_racks).go()
+    app = FastAPI()
+    app.include_router(snapshot_routes(world.core, NATIVE))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        capture = await read(http, "")
+    (group,) = capture.groups
+    assert group.ignored == world.store.groups[GANG].ignored
+    found = decide(capture, GANG)
+    assert found.describe().startswith("NoCapacity")
+    assert compare(recall(capture, GANG), found) is Match.EQUAL
+
+
+async def test_a_pod_group_of_kueue_is_decided_again(world: Harness) -> None:
+    key = GroupKey("default", "g", GroupKind.COUNTED, "3")
+    pods = [pod(f"k{at}").cpu(1).scheduler(SCHEDULER).in_counted_group("g", "3") for at in range(3)]
+    await world.add(*small_nodes(1), *pods).go()
+    app = FastAPI()
+    app.include_router(snapshot_routes(world.core, NATIVE))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
+        capture = await read(http, "group=default/kueue:g:3")
+    found = decide(capture, key)
+    assert found.describe().startswith("NoCapacity: the cluster has room for 2 of 3 members")
+    assert compare(recall(capture, key), found) is Match.EQUAL
 
 
 async def test_a_compressed_file_is_one_that_gzip_reads(http: httpx.AsyncClient) -> None:

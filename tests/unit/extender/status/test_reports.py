@@ -387,6 +387,17 @@ class TestADecisionsLine:
         assert len(office.reports.decisions) == 20
 
 
+async def test_a_topology_that_does_not_count_is_told_once(office: Office) -> None:
+    office.store.put_group(gang(2).topology("example.com/rack").value())
+    office.store.ignore_topology(GANG, "Kueue has chosen hosts in r1, r2")
+    for verdict in (FULL, MISSING):
+        office.reports.say(GANG, verdict)
+        await office.pass_time(3)
+    (told,) = [said for said in office.speaker.said if said[2] == "TopologyIgnored"]
+    text = "the members are not kept in one domain of example.com/rack: Kueue has chosen hosts in r1, r2"
+    assert told == ("PodGroup/g", "Warning", "TopologyIgnored", text)
+
+
 class TestThePlaceInTheQueue:
     WAITS = FirstQuorum(since=1_700_000_000)
     LOST = FirstQuorum(since=1_700_000_000, lost=1_700_001_800)

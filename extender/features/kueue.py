@@ -1,0 +1,77 @@
+"""Gangs whose hosts Kueue has chosen: their own topology key does not count where it contradicts the choice.
+
+Kueue's topology-aware scheduling gives each member a nodeSelector with its host, or with the label of a wider level. If
+the PodGroup requires one domain of a key, and the hosts are in several, no plan could keep both: the gang would wait
+until Kueue evicts it, and might be given the same hosts again. `KueueTopology` then has the key ignored
+(docs/decisions/0061-kueue-chooses-hosts-first.md). An event says so (`extender.features.status`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+
+from extender.core.feature import Feature
+from extender.core.parts import Parts
+from serried.api.group import PodGroup
+from serried.api.interpod import HOSTNAME
+from serried.api.node import Node
+from serried.api.pod import Pod
+from serried.api.reservation import Reservation
+from serried.plan.quorum import GroupMembers
+
+POD_SET = "kueue.x-k8s.io/podset"
+"""The label that Kueue gives each pod of a workload that it admits.
+
+Source: Kueue 0.19, pkg/constants/constants.go.
+"""
+
+_SHOWN = 3
+"""How many domains the event names."""
+
+
+class KueueTopology(Feature):
+    """Has the topology key of a gang ignored that contradicts Kueue's choice of hosts. Every method is synchronous."""
+
+    member_labels = (POD_SET,)
+
+    concerns = attrgetter("named_topology")
+
+    def __init__(self, parts: Parts) -> None:
+        self._store = parts.context.store
+        self._nodes = parts.context.store.nodes
+
+    def recover(self, records: Sequence[Reservation]) -> None:
+        """A term begins: the slots of an earlier one were planned without the keys that do not count."""
+        for record in records:
+            group = self._store.groups.get(record.group)
+            if group is not None and group.named_topology is not None and group.branch is None:
+                self._store.ignore_topology(group.key, self.constrain(group, self._store.members.classify(group.key)))
+
+    def constrain(self, group: PodGroup, members: GroupMembers) -> str:
+        """Return why the key that the group names does not count, a phrase; "" if it does."""
+        key = group.named_topology
+        if key is None:
+            return ""
+        domains = find_domains(key, (*members.bound, *members.waiting), self._nodes)
+        if len(domains) < 2:
+            return ""
+        names = sorted(domains)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"Kueue has chosen hosts in {', '.join(names[:_SHOWN])}{more}"
+
+
+def find_domains(key: str, pods: Iterable[Pod], nodes: Mapping[str, Node]) -> set[str]:
+    """Return the domains of a topology key to which nodeSelectors confine these pods, as far as they are Kueue's.
+
+    A host that has no such label is a domain of its own, as "no domain"; one that is not known says nothing.
+    """
+    return {domain for pod in pods if POD_SET in pod.labels for domain in _list_domains(key, pod, nodes)}
+
+
+def _list_domains(key: str, pod: Pod, nodes: Mapping[str, Node]) -> Iterator[str]:
+    for name, value in pod.shape.node_selector:
+        if name == key:
+            yield value
+        elif name == HOSTNAME:
+            node = nodes.get(value)  # the label of a host name is the name of the node, but for a few providers
+            if node is not None and node.labels.get(HOSTNAME) == value:
+                yield node.labels.get(key, "no domain")
