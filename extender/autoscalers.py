@@ -73,6 +73,9 @@ class Autoscalers:
 
         self.seen: Seen = NOBODY
 
+        self.found: list[str] = []
+        """The names of the autoscalers of ``seen``; always the same list, so that others may look at it for less."""
+
         self.known: bool = wanted is Autoscaling.NONE
         """Whether there was a look since this instance leads; without it nothing may be concluded from ``seen``."""
 
@@ -97,6 +100,7 @@ class Autoscalers:
             return
         self._tell(seen.unknown)
         before, self.seen = (self.seen, self.known), seen
+        self.found[:] = [seen.names] if seen else []
         self.known = True
         if before == (seen, True):
             return

@@ -106,6 +106,9 @@ class Feature:
     busy: Collection[object] = (True,)
     """A live collection that is empty while the feature keeps nothing from anybody, and nobody waits for it."""
 
+    speaks_of_all: Collection[object] = ()
+    """A live collection; while it has anything, `describe` is called for groups, too, of which nothing is remembered."""
+
     memories: tuple[type[Memory], ...] = ()
     """The classes of what it remembers of a group."""
 
@@ -114,11 +117,6 @@ class Feature:
 
     concerns: Callable[[PodGroup], object] = bool
     """Returns something true for a PodGroup that the feature is about; a function outside of the feature's file."""
-
-    @property
-    def speaks_of_all(self) -> bool:
-        """Whether `describe` is called for groups, too, of which nothing is remembered."""
-        return False
 
     # --- a group is looked at ----------------------------------------------------------------------------------
 
@@ -148,7 +146,7 @@ class Feature:
     ) -> Verdict | None:
         """Return how the group stands, in the place of ``verdict``.
 
-        Called for a group of which anything is remembered, and for each if the feature ``speaks_of_all``.
+        Called for a group of which anything is remembered, and for each while the feature ``speaks_of_all``.
         """
         return verdict
 

@@ -656,7 +656,10 @@ KNOWN: Mapping[str, Known] = {
     "PodGroup": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "owner", "replica")),
     "CompositePodGroup": Known(("required-topology",), (_POD_GROUP,), marks=_MADE),
     "Workload": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "replaces")),
-    "Pod": Known(labels=(_POD_GROUP,), marks=("installation", "gang", "labelled", "domain", "rank", "kick")),
+    "Pod": Known(
+        labels=(_POD_GROUP,),
+        marks=("installation", "gang", "labelled", "domain", "rank", "kick", "asked-for-nodes"),
+    ),
     POD_TEMPLATE: Known(labels=(_POD_GROUP,), marks=("installation",)),
 }
 """The known names by kind. (The admission policy has them by resource.)

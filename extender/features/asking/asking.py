@@ -163,15 +163,11 @@ class Asking(Feature):
         """The gangs of which anything above is remembered."""
 
         self.busy = self._active
+        self.speaks_of_all = parts.autoscalers.found
 
     @property
     def _seen(self) -> Seen:
         return self._autoscalers.seen
-
-    @property
-    def speaks_of_all(self) -> bool:
-        """Whether there is an autoscaler, which may see members that no gate holds."""
-        return bool(self._seen)
 
     # --- terms -------------------------------------------------------------------------------------------------
 

@@ -168,5 +168,5 @@ async def test_a_preemption_to_its_evictions() -> None:
             world.look()
             await world.settle()
     assert world.api.said("delete")
-    assert walk.measure() == Length(57, 34), list(walk.files)
+    assert walk.measure() == Length(59, 36), list(walk.files)
     await world.close()
