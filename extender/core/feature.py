@@ -107,7 +107,7 @@ class Feature:
     """A live collection that is empty while the feature keeps nothing from anybody, and nobody waits for it."""
 
     speaks_of_all: Collection[object] = ()
-    """A live collection; while it has anything, `describe` is called for groups, too, of which nothing is remembered."""
+    """A live collection; while it is not empty, `describe` is called also for groups without any memory."""
 
     memories: tuple[type[Memory], ...] = ()
     """The classes of what it remembers of a group."""
