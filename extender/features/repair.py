@@ -91,7 +91,9 @@ def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | No
     parent = store.parents.get(OwnerKey(owner.kind, Key(group.key.namespace, owner.name)))
     if parent is None:
         return 0 if owner.kind in store.membership.followed else None
-    if parent.uid != owner.uid or parent.finished or parent.deleting or _is_beyond(parent, group.labels.get(REPLICA)):
+    if parent.uid != owner.uid or parent.finished or parent.suspended or parent.deleting:
+        return 0
+    if _is_beyond(parent, group.labels.get(REPLICA)):
         return 0
     sizes = {stage.name: stage.size for stage in stages_of(parent)}
     return sizes.get(group.template or "") if parent.staged else sum(sizes.values())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from serried.api.job import GangPolicy
-from serried.api.names import GANG_POLICY, Raw, read_int, read_map, read_objects, read_required, read_text
+from serried.api.names import GANG_POLICY, Raw, read_flag, read_int, read_map, read_objects, read_required, read_text
 
 LEADER = "leader"
 WORKERS = "workers"
@@ -75,6 +75,7 @@ class Layout:
     jobs_ask: bool = False
     spans: tuple[Span, ...] = ()
     finished: bool = False
+    suspended: bool = False
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -105,6 +106,7 @@ def _read_job_set(obj: Raw) -> Layout:
         jobs_ask=any(read_text(annotations, GANG_POLICY) == GangPolicy.JOB_AS_GANG for annotations in below),
         spans=tuple(_read_spans(jobs)),
         finished=_is_finished(read_map(obj, "status")),
+        suspended=read_flag(spec, "suspend"),
     )
 
 

@@ -141,6 +141,9 @@ class Parent:
 
     finished: bool = False
     """Whether it has completed or failed."""
+
+    suspended: bool = False
+    """Whether it wants no pods for now (`spec.suspend`)."""
     deleting: bool = False
     version: str = field(default="", compare=False)
 
@@ -286,6 +289,7 @@ def _decode_parent(row: OwnerKind, obj: Raw) -> Parent:
         stray=find_stray([*list_parts(row.kind, obj, pods), *parts]),
         spans=layout.spans,
         finished=layout.finished,
+        suspended=layout.suspended,
         deleting=is_deleting(obj),
         version=read_version(obj),
     )

@@ -841,6 +841,9 @@ class Store:
         self.parents[owner_key] = parent
         if old != parent:
             self._rejoin([owner_key])
+        if old is not None and old.suspended != parent.suspended:
+            # Its pods may be gone already, so its groups are found by their owner: they have to be reviewed.
+            self.dirty.update(group.key for group in self.membership.groups_controlled_by(parent))
 
     def drop_parent(self, owner_key: OwnerKey) -> None:
         """Remove a parent."""

@@ -406,6 +406,12 @@ class Membership:
         job = self._jobs.get(key) if key is not None else None
         return job if job is not None and (is_controlled_by(group, job) or controller is None) else None
 
+    def parent_of(self, group: PodGroup) -> Parent | None:
+        """Return the parent that controls a PodGroup; None if no parent does, or the parent is not known."""
+        keys = (OwnerKey(owner.kind, Key(group.key.namespace, owner.name)) for owner in group.owners)
+        parents = (parent for key in keys if (parent := self._parents.get(key)) is not None)
+        return next((parent for parent in parents if is_controlled_by(group, parent)), None)
+
     # --- who decides -------------------------------------------------------------------------------------------
 
     def is_eligible(self, owner: Owner) -> bool:

@@ -37,6 +37,10 @@ class JobSetBuilder(Builder):
         """With startup policy InOrder."""
         return self.having("InOrder", "spec", "startupPolicy", "startupPolicyOrder")
 
+    def suspended(self) -> Self:
+        """That wants no pods for now."""
+        return self.having(True, "spec", "suspend")  # noqa: FBT003 - a JSON value
+
     def condition(self, kind: str) -> Self:
         """With a condition that is True."""
         return self.joining({"type": kind, "status": "True"}, "status", "conditions")

@@ -213,9 +213,9 @@ def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Ma
 
 
 def is_suspended(group: PodGroup, store: Store) -> bool:
-    """Whether the group's Job is suspended."""
-    job = store.membership.job_of(group)
-    return job is not None and job.suspended
+    """Return whether the owner of a group, a Job or a parent, is suspended."""
+    owner = store.membership.job_of(group) or store.membership.parent_of(group)
+    return owner is not None and owner.suspended
 
 
 def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> bool:

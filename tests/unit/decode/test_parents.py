@@ -55,6 +55,11 @@ def test_a_replicated_job_runs_no_more_pods_than_it_has_completions() -> None:
     assert JobSetBuilder(raw).value().stages[1] == Stage("workers", 6)
 
 
+def test_a_job_set_is_suspended_if_it_says_so() -> None:
+    assert training().suspended().value().suspended
+    assert not training().value().suspended
+
+
 def test_a_replicated_job_that_says_nothing_is_one_job_of_one_pod() -> None:
     assert job_set("s").having([{"name": "a"}], "spec", "replicatedJobs").value().stages == (Stage("a", 1),)
 

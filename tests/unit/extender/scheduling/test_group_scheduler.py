@@ -113,6 +113,15 @@ class TestBeforeAPlan:
         await world.add(suspended.having(False, "spec", "suspend")).go()  # noqa: FBT003 - a JSON value
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
+    async def test_nor_of_the_group_of_a_suspended_job_set(self, world: Harness) -> None:
+        training = job_set("s").asking().replicated("w", pods=2)
+        world.store.put_parent(training.suspended().value())
+        await world.add(gang(2).controlled_by("JobSet", "s").of("s", "all")).go()
+        assert world.reasons() == []
+        world.store.put_parent(training.value())
+        await world.go()
+        assert world.reasons() == [Reason.QUORUM_MISSING]
+
     async def test_a_class_without_a_value_holds_the_group(self, world: Harness) -> None:
         named = gang(2).having("high", "spec", "priorityClassName")
         await world.add(*small_nodes(2), named, *members(2)).go()

@@ -14,7 +14,7 @@ from serried.api.verdict import Reason, render
 from tests.support.builders import JobBuilder, PodBuilder, job, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.support.fake_api import budget_refusal
-from tests.support.parents import leader_worker_set
+from tests.support.parents import JobSetBuilder, job_set, leader_worker_set
 from tests.support.volumes import volume, volume_claim
 
 OTHER = GroupKey("default", "h")
@@ -47,6 +47,23 @@ async def run_job(world: Harness, size: int) -> None:
     group = gang(size).controlled_by("Job", "train", "job-train")
     pods = [each.on(f"n{place}") for place, each in enumerate(job_pods(*range(size)), 1)]
     await world.add(*small_nodes(size, 1), job_gang(size), group, *pods).go()
+
+
+async def run_job_set(world: Harness) -> JobSetBuilder:
+    """A JobSet of two pods, which run on n1 and n2; they are called s-w-0 and s-w-1."""
+    training = job_set("s").asking().replicated("w", pods=2)
+    world.add(*small_nodes(2, 1), gang(2).controlled_by("JobSet", "s").of("s", "all"))
+    world.store.put_parent(training.value())
+    pods = [pod(f"s-w-{index}").of_job_set("s", "w", index).cpu(1).scheduler(SCHEDULER) for index in (0, 1)]
+    await world.add(*[each.in_group("g").on(f"n{place}") for place, each in enumerate(pods, 1)]).go()
+    return training
+
+
+async def delete_job_set_pods(world: Harness) -> None:
+    """The pods of `run_job_set` go."""
+    world.delete("s-w-0")
+    world.delete("s-w-1")
+    await world.go()
 
 
 async def wait_for_room(world: Harness) -> None:
@@ -359,6 +376,22 @@ class TestTheEndOfAVacancy:
         world.delete("train-0")
         await world.go()
         await world.add(change).go()
+        assert slot(world, "h0") == "n1"
+
+    async def test_its_job_set_is_suspended_before_its_pods_are_seen_to_go(self, world: Harness) -> None:
+        training = await run_job_set(world)
+        await wait_for_room(world)
+        world.store.put_parent(training.suspended().value())
+        await delete_job_set_pods(world)
+        assert slot(world, "h0") == "n1"
+
+    async def test_its_job_set_is_seen_to_be_suspended_when_its_pods_have_gone(self, world: Harness) -> None:
+        training = await run_job_set(world)
+        await wait_for_room(world)
+        await delete_job_set_pods(world)
+        assert slot(world, "h0") == ""
+        world.store.put_parent(training.suspended().value())
+        await world.go()
         assert slot(world, "h0") == "n1"
 
     async def test_its_job_is_gone(self, world: Harness) -> None:
