@@ -42,7 +42,7 @@ class Seen:
     cluster_autoscaler: bool = False
 
     provisioning: bool = False
-    """Whether ProvisioningRequests are served."""
+    """Whether ProvisioningRequests are served in version v1: Cluster Autoscaler 1.30 and before has v1beta1 alone."""
 
     pools: tuple[NodePool, ...] = ()
     """Karpenter's NodePools that add nodes for pods."""
@@ -70,6 +70,9 @@ class Autoscalers:
         """``changed`` is called after each look that has found something else."""
         self._client = client
         self._changed = changed
+
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each look that has found something else, before ``changed``."""
 
         self.seen: Seen = NOBODY
 
@@ -99,6 +102,10 @@ class Autoscalers:
             self._tell(f"it is not known which autoscalers there are: {error}")
             return
         self._tell(seen.unknown)
+        self.note(seen)
+
+    def note(self, seen: Seen) -> None:
+        """Note what a look has found."""
         before, self.seen = (self.seen, self.known), seen
         self.found[:] = [seen.names] if seen else []
         self.known = True
@@ -106,13 +113,18 @@ class Autoscalers:
             return
         if not before[1] or before[0].names != seen.names:
             log.info("autoscalers", extra={"found": seen.names or "none", "nodePools": len(seen.pools)})
+        for tell in self.listeners:
+            tell()
         self._changed()
 
     async def _find(self) -> Seen:
-        groups = {read_name(each, "name") for each in read_objects(await self._client.read("/apis"), "groups")}
+        groups = {
+            read_name(each, "name"): {read_name(version, "version") for version in read_objects(each, "versions")}
+            for each in read_objects(await self._client.read("/apis"), "groups")
+        }
         karpenter = KARPENTER in groups
         pools, unknown = await self._read_pools() if karpenter else ((), "")
-        return Seen(karpenter, await self._has_status(), PROVISIONING in groups, pools, unknown)
+        return Seen(karpenter, await self._has_status(), "v1" in groups.get(PROVISIONING, ()), pools, unknown)
 
     async def _read_pools(self) -> tuple[tuple[NodePool, ...], str]:
         try:

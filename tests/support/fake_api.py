@@ -72,7 +72,7 @@ class FakeApi:
         """Objects of other kinds, such as Jobs, JobSets and Events, by the plural of their kind."""
 
         self.api_groups: set[str] = set()
-        """The API groups that discovery lists."""
+        """The API groups that discovery lists, with version v1."""
 
         self.graceful: set[Key] = set()
         """Pods that get a deletionTimestamp when they are evicted or deleted; others are removed at once."""
@@ -180,7 +180,7 @@ class FakeApi:
 
     async def read(self, path: str) -> Raw:
         """The API groups that are served."""
-        groups = [{"name": name} for name in sorted(self.api_groups)]
+        groups = [{"name": name, "versions": [{"version": "v1"}]} for name in sorted(self.api_groups)]
         found: Raw = await self._do(Call("read", path, "", {}), lambda: {"groups": groups})
         return found
 

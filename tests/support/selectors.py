@@ -61,4 +61,6 @@ def _field(obj: Mapping[str, Any], path: str) -> str:
     value: Any = obj
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
+    if path == "source" and isinstance(value, Mapping):  # of an event; it is its component that is selected
+        value = value.get("component")
     return "" if value is None else str(value)

@@ -143,8 +143,12 @@ class Asking(Feature):
         self._order = parts.queue.order
         self._planning_tasks = parts.planning_tasks
         self._autoscalers = parts.autoscalers
+        self._autoscalers.listeners.append(self._note_autoscalers)
 
         self.asks: dict[GroupKey, Ask] = {}
+
+        self._knew = False
+        """Whether there was an autoscaler at the last look."""
 
         self._wanting: dict[GroupKey, _Wanting] = {}
 
@@ -168,6 +172,14 @@ class Asking(Feature):
     @property
     def _seen(self) -> Seen:
         return self._autoscalers.seen
+
+    def _note_autoscalers(self) -> None:
+        """Once the first autoscaler is found, plan all gangs again that wait: their refusals were not noted."""
+        if self._seen and not self._knew:
+            for group in self._context.groups.states:
+                if group in self._queue:
+                    self._queue.rouse(group)
+        self._knew = bool(self._seen)
 
     # --- terms -------------------------------------------------------------------------------------------------
 
@@ -284,11 +296,18 @@ class Asking(Feature):
         if wanting is None:
             return said
         if ask is None:
-            return _add(said, wanting.why_not)
+            return _add(said, wanting.why_not or self._find_turn())
         need = wanting.request.need or len(wanting.request.members)
         parts = [f"asked at {write_time(ask.at)}", ask.trouble, f"{self._seen.names}: {ask.said}" if ask.said else ""]
         reason = Reason.NO_NODES_CAME if ask.over else Reason.ASKING_FOR_NODES
         return Verdict(reason, ask.target.have, need, str(ask.target), detail=", ".join(filter(None, parts)))
+
+    def _find_turn(self) -> str:
+        """Return after whom a gang may ask that came when every NodePool had its asking gang; "" if one has none."""
+        asking = [group for group, ask in self.asks.items() if not ask.over]
+        if not self._is_full():
+            return ""
+        return f"nodes are asked for after {asking[0] if len(asking) == 1 else f'{len(asking)} other gangs'}"
 
     # --- nodes that came ---------------------------------------------------------------------------------------
 
@@ -362,7 +381,8 @@ class Asking(Feature):
         """Have the first in line ask. See to those that do: late members, what is said, the end of their time."""
         now = self._context.clock()
         if not self._seen:
-            for group in list(self._active):
+            # Before the first look of a term the asks of the one before it stay.
+            for group in list(self._active) if self._autoscalers.known else ():
                 self._drop(group)
             return ()
         for group, ask in list(self.asks.items()):
@@ -382,7 +402,7 @@ class Asking(Feature):
     def _see_to(self, group: GroupKey, ask: Ask, now: float) -> None:
         state, wanting = self._context.groups.states.get(group), self._wanting.get(group)
         expired = self._context.wall() >= ask.at + self._options.ask_seconds
-        if state is None or (expired and wanting is None and state.cycle is None):
+        if state is None or group not in self._store.groups or (expired and wanting is None and state.cycle is None):
             self._drop(group)
             return
         if wanting is None or state.cycle is not None:
@@ -531,20 +551,20 @@ class Asking(Feature):
         return self._context.term.leads() and self.asks.get(group) is ask and waits
 
     async def _listen(self, group: GroupKey, ask: Ask) -> None:
-        """Read what the autoscaler says of the request, or of the first member that it sees."""
+        """Read what the autoscaler says of the request, or of the members that it sees."""
         try:
-            said = await (self._listen_to_member(group) if ask.booking is None else self._listen_to_request(group, ask))
+            said = await (self._listen_to_pods(group) if ask.booking is None else self._listen_to_request(group, ask))
         except ApiError as error:
             said = f"what it says cannot be read: {error}"
         if said and said != ask.said:
             ask.said = said
             self._rouse(group)
 
-    async def _listen_to_member(self, group: GroupKey) -> str:
+    async def _listen_to_pods(self, group: GroupKey) -> str:
         wanting = self._wanting.get(group)
         pods = (self._store.pods.get(each.uid) for each in wanting.request.members) if wanting is not None else ()
-        pod = next((pod for pod in pods if pod is not None and not pod.held_by_gate), None)
-        return "" if pod is None else await find_saying(self._client, pod)
+        visible = {pod.uid for pod in pods if pod is not None and not pod.held_by_gate}
+        return await find_saying(self._client, group.namespace, visible) if visible else ""
 
     async def _listen_to_request(self, group: GroupKey, ask: Ask) -> str:
         if not ask.booked:

@@ -88,13 +88,13 @@ async def ask(
     owner = _refer("v1", "Pod", members[0].name, members[0].uid)
     try:
         request = await _create(client, REQUESTS, group.namespace, "ProvisioningRequest", name, owner, {"spec": spec})
+        if request is None:
+            request = await client.get(REQUESTS, group.namespace, name)
         owner = _refer(REQUESTS.api_version, "ProvisioningRequest", name, read_uid(request))
         for each, pods in zip(sizes, kinds.values(), strict=True):
             pod_template = make_template(await client.get(PODS, group.namespace, pods[0].name), target)
             body = {"template": pod_template}
             await _create(client, POD_TEMPLATES, group.namespace, "PodTemplate", each, owner, body)
-    except NotFound:
-        return ""  # a member has gone: the gang is refused again, or waits for another
     except ApiError as error:
         return f"the ProvisioningRequest could not be made: {error}"
     return ""
@@ -112,14 +112,15 @@ async def _create(
     name: str,
     owner: Mapping[str, str],
     body: Mapping[str, Any],
-) -> Raw:
+) -> Raw | None:
+    """Return the object that was made; None if one with its name exists. Raises ApiError."""
     metadata = {"name": name, "ownerReferences": [owner]}
     try:
         made: Raw = await client.create(
             resource, namespace, {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, **body}
         )
     except AlreadyExists:
-        made = await client.get(resource, namespace, name)
+        return None  # it is not read here: nobody but Serried makes it, and PodTemplates may not be read
     return made
 
 

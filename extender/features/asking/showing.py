@@ -56,12 +56,16 @@ def make_patch(pod: Pod, at: float, target: Target) -> dict[str, Any]:
     """Return the merge patch that shows a member. The API server lets a gated pod get more node selectors (KEP-3838).
 
     It refuses the write as a whole if the gate is gone by then: a pod never gets the domain of an ask that is over.
+    Nodes are added for a pod only if it consumes no ProvisioningRequest, also none that has gone.
     """
     gates = [{"name": gate} for gate in pod.foreign_gates]
     spec: dict[str, Any] = {"schedulingGates": gates or None}
     if target.key and dict(pod.shape.node_selector).get(target.key) != target.domain:
         spec["nodeSelector"] = {target.key: target.domain}
-    return {"metadata": {"uid": pod.uid, "annotations": {ASKED: write_asked(at, target)}}, "spec": spec}
+    annotations: dict[str, str | None] = {ASKED: write_asked(at, target)}
+    if pod.consumes:
+        annotations |= {CONSUMES: None, CLASS: None}
+    return {"metadata": {"uid": pod.uid, "annotations": annotations}, "spec": spec}
 
 
 async def show(

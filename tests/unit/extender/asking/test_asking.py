@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
+from extender.autoscalers import NOBODY
 from extender.features.asking.asking import Asking
 from serried.api.names import ASKED, GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
@@ -166,6 +167,53 @@ async def test_what_the_autoscaler_says_is_in_the_reason(world: Harness) -> None
     await world.pass_time(10.0)
     expected = "Karpenter: FailedScheduling: all available instance types exceed limits"
     assert said(world).endswith(expected)
+
+
+async def test_what_it_says_of_a_member_that_fits_no_node_is_told_though_it_says_nothing_of_the_first(
+    world: Harness,
+) -> None:
+    await world.add(gang("g", 3), *members("g", 3)).go()
+    world.api.add_event("g2", "cluster-autoscaler", "NotTriggerScaleUp", "max node group size reached")
+    await wait_for_ask(world)
+    await world.pass_time(10.0)
+    assert said(world).endswith("NotTriggerScaleUp: max node group size reached")
+
+
+async def test_a_gang_that_comes_while_another_one_asks_says_after_whom_it_may(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
+    assert said(world, "h").endswith("nodes are asked for after default/g")
+
+
+async def test_a_gang_that_was_refused_before_an_autoscaler_was_found_asks_when_it_is(world: Harness) -> None:
+    await remove_autoscalers(world)
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    assert visible(world) == set()
+    await add_karpenter(world)
+    await wait_for_ask(world)
+    assert visible(world) == {"g0", "g1", "g2"}
+
+
+async def test_what_was_asked_in_the_term_before_stays_until_it_is_known_which_autoscalers_there_are(
+    world: Harness,
+) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    asking = world.core.feature(Asking)
+    before = asking.asks[GroupKey("default", "g")].at
+    asking.end_term()
+    world.core.autoscalers.seen, world.core.autoscalers.known = NOBODY, False
+    asking.recover([])
+    await world.pass_time(2.0)
+    await add_karpenter(world)
+    await wait_for_ask(world)
+    assert asking.asks[GroupKey("default", "g")].at == before
+
+
+async def test_a_gang_whose_pod_group_is_deleted_asks_no_more(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    world.store.drop_group(GroupKey("default", "g"))
+    await world.pass_time(1.0)
+    assert not world.core.feature(Asking).asks
 
 
 async def test_a_leader_that_dies_between_two_writes_leaves_what_the_next_one_needs(world: Harness) -> None:

@@ -14,7 +14,7 @@ POOL = {"metadata": {"name": "general"}, "spec": {}}
 
 
 class Discovered(ApiClient):
-    """A cluster that serves these API groups, and answers so."""
+    """A cluster that serves these API groups, in v1 or in the version behind the slash, and answers so."""
 
     def __init__(self, *groups: str, status: ApiError | None = None, pools: ApiError | None = None) -> None:
         self.groups = groups
@@ -24,7 +24,7 @@ class Discovered(ApiClient):
     async def read(self, path: str, params: Any = None) -> dict[str, Any]:
         if self.fault is not None:
             raise self.fault
-        return {"groups": [{"name": name} for name in self.groups]}
+        return {"groups": [_describe_group(*group.partition("/")) for group in self.groups]}
 
     async def list_all(self, resource: object) -> list[dict[str, Any]]:
         if self.pools is not None:
@@ -35,6 +35,11 @@ class Discovered(ApiClient):
         if self.status is not None:
             raise self.status
         return {}
+
+
+def _describe_group(name: str, _: str, version: str) -> dict[str, Any]:
+    version = version or "v1"
+    return {"name": name, "versions": [{"groupVersion": f"{name}/{version}", "version": version}]}
 
 
 async def look(cluster: Discovered) -> Autoscalers:
@@ -79,6 +84,18 @@ async def test_an_autoscaler_that_is_removed_is_seen_no_more() -> None:
     cluster.groups = ()
     await found.look()
     assert not found.seen
+
+
+@pytest.mark.parametrize(
+    ("group", "usable"),
+    [
+        pytest.param("autoscaling.x-k8s.io", True, id="v1 are used"),
+        pytest.param("autoscaling.x-k8s.io/v1beta1", False, id="v1beta1 alone are not"),
+        pytest.param("autoscaling.k8s.io", False, id="no version are not"),
+    ],
+)
+async def test_provisioning_requests_of(group: str, *, usable: bool) -> None:
+    assert (await look(Discovered(group))).seen.provisioning is usable
 
 
 async def test_before_the_first_answer_nothing_is_known() -> None:

@@ -130,6 +130,43 @@ async def test_a_leader_that_dies_before_it_has_made_the_templates_leaves_a_name
     assert (len(requests(world)), len(templates(world))) == (1, 1)
 
 
+async def test_a_request_of_which_some_templates_exist_is_completed_without_the_right_to_read_them(
+    world: Harness,
+) -> None:
+    kinds = [*members("g", 1), members("g", 2, cpu=2)[1]]
+    world.api.refuse("get", Key("default", "g1"), error(0))
+    await wait_for_ask(world.add(gang("g", 2), *kinds))
+    assert (len(requests(world)), len(templates(world))) == (1, 1)
+    world.api.recover()
+    await world.pass_time(6.0)
+    assert len(templates(world)) == 2
+    assert "podtemplates" not in {call.resource for call in world.api.said("get")}
+    assert world.core.feature(Asking).asks[GANG].booked
+
+
+async def test_a_request_is_completed_when_a_member_of_which_a_template_was_to_be_made_is_replaced(
+    world: Harness,
+) -> None:
+    world.api.refuse("get", Key("default", "g0"), error(404, "NotFound"))
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    assert (len(requests(world)), templates(world)) == (1, [])
+    world.api.recover()
+    await world.pass_time(6.0)
+    assert (len(requests(world)), len(templates(world))) == (1, 1)
+
+
+async def test_members_that_are_shown_after_all_consume_no_request_any_more(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    await world.pass_time(600.0)
+    world.api.api_groups.clear()
+    await world.core.autoscalers.look()
+    await world.pass_time(601.0)
+    await wait_for_ask(world)
+    for raw in world.api.pods.values():
+        assert not raw["spec"].get("schedulingGates")
+        assert not any(key.startswith("autoscaling.x-k8s.io/") for key in raw["metadata"]["annotations"])
+
+
 async def test_a_new_term_goes_on_with_the_same_request(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     before = requests(world)[0]["metadata"]["uid"]
