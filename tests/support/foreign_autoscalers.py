@@ -3,6 +3,8 @@
 from typing import Any
 
 from bench.cluster import Cluster
+from bench.cluster.api import ApiError
+from tests.support.cluster_stage import eventually
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -25,7 +27,17 @@ def _install(cluster: Cluster, crd: dict[str, Any]) -> str:
     name = crd["metadata"]["name"]
     cluster.api.post(_CRDS, crd)
     cluster.kubectl("wait", "crd", name, "--for=condition=Established", "--timeout=30s")
+    eventually(f"objects of {name}", lambda: is_served(cluster, crd["spec"]["group"], crd["spec"]["names"]["plural"]))
     return f"{_CRDS}/{name}"
+
+
+def is_served(cluster: Cluster, group: str, plural: str) -> bool:
+    """Whether objects of a CRD can be listed: for some seconds after its beginning the API server refuses that."""
+    try:
+        cluster.api.get(f"/apis/{group}/v1/{plural}")
+    except ApiError:
+        return False
+    return True
 
 
 def begin_karpenter(cluster: Cluster) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from bench.cluster import ClusterError
+from extender.features.asking.showing import CLASS
 from extender.features.status.conditions import tell_time
-from serried.api.names import PREEMPTED
+from serried.api.names import ASKED, CONSUMES, PREEMPTED
 from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
 
 pytestmark = pytest.mark.e2e
@@ -22,21 +23,29 @@ def gates_of(item: Json) -> list[str]:
 
 @pytest.fixture
 def held(server: Server) -> Iterator[str]:
-    """A gang's pod with our gate and another's, and an annotation of its user."""
+    """A gang's pod with our gate and another's, and an annotation and a node selector of its user."""
     server.run("delete", "pod", "held", "--ignore-not-found", "--force", "--grace-period=0")
     item = pod("held", gates=(HELD, "example.com/quota"), labels={LABEL: "g", "app": "a"}, annotations={"note": "mine"})
-    server.write("create", item)
+    server.write("create", changed(item, "nodeSelector", {"disk": "ssd"}))
     yield "pod/held"
     server.run("delete", "pod", "held", "--force", "--grace-period=0")
 
 
+LIFTS = {"schedulingGates": [{"$patch": "delete", "name": HELD}]}
+"""In a strategic patch; below the same in a merge patch."""
+LIFTED = {"schedulingGates": [{"name": "example.com/quota"}]}
+ASKS = {"annotations": {ASKED: "2026-11-29T09:30:00Z zone=a"}}
+ADDS_ONE_KEY = "may add one key to the node selector of a pod, and only in the write that lifts its gate"
+
 MAY_PATCH = [
-    {"spec": {"schedulingGates": [{"$patch": "delete", "name": HELD}]}},
+    {"spec": LIFTS},
     {"metadata": {"annotations": {f"{GROUP}/kick": "1"}}},
     {
         "metadata": {"annotations": {f"{GROUP}/kick": "1"}},
-        "spec": {"schedulingGates": [{"$patch": "delete", "name": HELD}]},
+        "spec": LIFTS,
     },
+    {"metadata": ASKS, "spec": {**LIFTS, "nodeSelector": {"zone": "a"}}},
+    {"metadata": {"annotations": {CONSUMES: "serried-g-1", CLASS: "best-effort-atomic"}}},
 ]
 MAY_NOT_PATCH: list[tuple[object, str]] = [
     (
@@ -50,7 +59,13 @@ MAY_NOT_PATCH: list[tuple[object, str]] = [
     ({"metadata": {"annotations": {"note": "yours"}}}, "may change no annotations of pods but its own"),
     ({"metadata": {"annotations": {"note": None}}}, "may change no annotations of pods but its own"),
     ({"spec": {"schedulingGates": None}}, "may remove no scheduling gate but"),
-    ({"spec": {"nodeSelector": {"a": "b"}}}, "may not change the spec of pods"),
+    ({"spec": {"nodeSelector": {"zone": "a"}}}, ADDS_ONE_KEY),
+    ({"metadata": ASKS, "spec": {"nodeSelector": {"zone": "a"}}}, ADDS_ONE_KEY),
+    ({"spec": {**LIFTED, "nodeSelector": {"zone": "a"}}}, ADDS_ONE_KEY),
+    ({"metadata": ASKS, "spec": {**LIFTED, "nodeSelector": {"zone": "a", "rack": "b"}}}, ADDS_ONE_KEY),
+    # The API server itself, before the policy: it lets a selector grow alone.
+    ({"metadata": ASKS, "spec": {**LIFTED, "nodeSelector": {"disk": "hdd"}}}, "only additions"),
+    ({"metadata": ASKS, "spec": {**LIFTED, "nodeSelector": {"zone": "a", "disk": None}}}, "only additions"),
     (
         [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
         "may not change the spec of pods",
@@ -60,7 +75,7 @@ MAY_NOT_PATCH: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize("patch", MAY_PATCH, ids=["ungate", "kick", "both"])
+@pytest.mark.parametrize("patch", MAY_PATCH, ids=["ungate", "kick", "both", "ask", "consume"])
 def test_the_extender_may_lift_its_gate_and_annotate(server: Server, held: str, patch: Json) -> None:
     server.run("patch", held, "--type", "strategic", "-p", json.dumps(patch), "--as", EXTENDER)
     item = server.get(held)
@@ -72,6 +87,14 @@ def test_the_extender_may_lift_its_gate_and_annotate(server: Server, held: str, 
 def test_the_extender_may_change_nothing_else(server: Server, held: str, patch: object, message: str) -> None:
     with pytest.raises(ClusterError, match=message):
         server.patch(held, patch, "--as", EXTENDER)
+
+
+def test_the_extender_says_once_where_a_node_is_asked_for(server: Server, held: str) -> None:
+    asks = {"metadata": ASKS, "spec": {**LIFTS, "nodeSelector": {"zone": "a"}}}
+    server.run("patch", held, "--type", "strategic", "-p", json.dumps(asks), "--as", EXTENDER)
+    assert server.get(held)["spec"]["nodeSelector"] == {"disk": "ssd", "zone": "a"}
+    with pytest.raises(ClusterError, match=ADDS_ONE_KEY):
+        server.patch(held, {"metadata": ASKS, "spec": {"nodeSelector": {"rack": "b"}}}, "--as", EXTENDER)
 
 
 def test_others_are_not_fenced(server: Server, held: str) -> None:
