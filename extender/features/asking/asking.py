@@ -155,6 +155,9 @@ class Asking(Feature):
         self._confirming: dict[GroupKey, Target] = {}
         """The gangs that are to ask as soon as the NodePools have been read once more."""
 
+        self._left_over: dict[tuple[GroupKey, float], Ask] = {}
+        """Asks whose ProvisioningRequest could not be deleted, by gang and time of the ask."""
+
         self._behind: set[GroupKey] = set()
         """Gangs that would fit but for nodes that came for others."""
 
@@ -200,7 +203,7 @@ class Asking(Feature):
 
     def end_term(self) -> None:
         """Another instance may lead: the members say what was asked."""
-        for memory in (self.asks, self._wanting, self._confirming, self._arrivals, self._active):
+        for memory in (self.asks, self._left_over, self._wanting, self._confirming, self._arrivals, self._active):
             memory.clear()
         self._behind.clear()
 
@@ -265,16 +268,19 @@ class Asking(Feature):
             self._context.outbox.put(InBackground(partial(self._unbook, group, ask)))
         self._let_pass(group)
 
+    def _rest(self, group: GroupKey) -> None:
+        """Look no more after a gang of which nothing is remembered."""
+        if group not in self.asks and group not in self._wanting and all(key != group for key, _ in self._left_over):
+            self._active.pop(group, None)
+
     def _forget_wanting(self, group: GroupKey) -> None:
         self._wanting.pop(group, None)
-        if group not in self.asks:
-            self._active.pop(group, None)
+        self._rest(group)
 
     def _let_pass(self, group: GroupKey) -> None:
         """Nothing is kept for a gang any more: plan those again that were kept from its nodes."""
         self._arrivals.pop(group, None)
-        if group not in self._wanting:
-            self._active.pop(group, None)
+        self._rest(group)
         for other in self._behind:
             if other in self._queue:
                 self._queue.rouse(other)
@@ -380,6 +386,11 @@ class Asking(Feature):
     def hints(self) -> Work[Iterable[GroupKey]]:
         """Have the first in line ask. See to those that do: late members, what is said, the end of their time."""
         now = self._context.clock()
+        for (group, at), ask in list(self._left_over.items()):
+            if now >= ask.rests_until:
+                del self._left_over[group, at]
+                self._context.outbox.put(InBackground(partial(self._unbook, group, ask)))
+                self._rest(group)
         if not self._seen:
             # Before the first look of a term the asks of the one before it stay.
             for group in list(self._active) if self._autoscalers.known else ():
@@ -397,7 +408,7 @@ class Asking(Feature):
         ask = self.asks.pop(group, None)
         if ask is not None:
             self._end(group, ask)
-        self._active.pop(group, None)
+        self._rest(group)
 
     def _see_to(self, group: GroupKey, ask: Ask, now: float) -> None:
         state, wanting = self._context.groups.states.get(group), self._wanting.get(group)
@@ -544,6 +555,9 @@ class Asking(Feature):
             await provisioning.end(self._client, group, ask.at)
         except ApiError as error:
             log.warning("a ProvisioningRequest stays", extra={**name_group(group), "err": str(error)})
+            ask.rests_until = self._context.clock() + _RETRY_SECONDS
+            self._left_over[group, ask.at] = ask
+            self._active[group] = None
 
     def _may_show(self, group: GroupKey, ask: Ask) -> bool:
         state = self._context.groups.states.get(group)

@@ -88,6 +88,20 @@ async def test_it_goes_when_the_gang_has_its_room(world: Harness) -> None:
     assert requests(world) == []
 
 
+async def test_a_request_that_cannot_be_deleted_is_deleted_later(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    world.api.fail("delete", error(403, "Forbidden"), error(403, "Forbidden"))
+    world.store.drop_group(GANG)
+    await world.pass_time(1.0)
+    assert len(requests(world)) == 1
+    await world.pass_time(6.0)
+    assert len(requests(world)) == 1
+    await world.pass_time(6.0)
+    await world.go()
+    assert requests(world) == []
+    assert not world.core.feature(Asking).busy
+
+
 async def test_a_refusal_is_a_reason_and_the_next_gang_asks_at_once(world: Harness) -> None:
     await world.add(gang("g", 3), *members("g", 3)).go()
     await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
