@@ -102,7 +102,10 @@ class Ask:
     """The ProvisioningRequest by which it asks; None if its members ask by being visible."""
 
     booked: bool = False
-    """Whether the ProvisioningRequest was made."""
+    """Whether this term knows that the ProvisioningRequest exists."""
+
+    ended: bool = False
+    """Whether the ProvisioningRequest was deleted. One of an earlier term may exist before that is known."""
 
     over: bool = False
     """Whether its time is over: others may ask."""
@@ -263,8 +266,8 @@ class Asking(Feature):
 
     def _end(self, group: GroupKey, ask: Ask) -> None:
         """An ask is over, or its gang has its room: nothing is booked or kept for it."""
-        if ask.booking is not None and ask.booked:
-            ask.booked = False
+        if ask.booking is not None and not ask.ended:
+            ask.booked, ask.ended = False, True
             self._context.outbox.put(InBackground(partial(self._unbook, group, ask)))
         self._let_pass(group)
 
@@ -546,8 +549,9 @@ class Asking(Feature):
         members = wanting.request.members[: wanting.request.need or None]
         trouble = await provisioning.ask(self._client, group, members, ask.at, ask.target, ask.booking.class_name)
         ask.booked = not trouble
-        if ask.booked and self.asks.get(group) is not ask:
-            await self._unbook(group, ask)  # it was placed, or is gone, while the request was made
+        if ask.booked and ask.ended:
+            ask.booked = False
+            await self._unbook(group, ask)  # it was placed, is gone, or has no more time
         return trouble
 
     async def _unbook(self, group: GroupKey, ask: Ask) -> None:

@@ -169,6 +169,16 @@ async def test_a_request_is_completed_when_a_member_of_which_a_template_was_to_b
     assert (len(requests(world)), len(templates(world))) == (1, 1)
 
 
+async def test_a_new_term_deletes_the_request_of_a_gang_that_is_placed_before_it_has_read_it(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
+    world.core.feature(Asking).end_term()
+    world.core.feature(Asking).recover([])
+    came = zone_node("came", "a").having(write_time(world.wall()), "metadata", "creationTimestamp")
+    await world.add(came).go()
+    assert world.cycle().reservation.domain == "a"
+    assert requests(world) == []
+
+
 async def test_members_that_are_shown_after_all_consume_no_request_any_more(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     await world.pass_time(600.0)
