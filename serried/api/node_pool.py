@@ -5,7 +5,17 @@ Decode one with `decode_node_pool`. Sources: Karpenter 1.11, pkg/apis/v1/nodepoo
 
 from dataclasses import dataclass, field
 
-from serried.api.names import Malformed, Raw, attempt, read_key, read_labels, read_map, read_name, read_objects
+from serried.api.names import (
+    Malformed,
+    Raw,
+    attempt,
+    is_deleting,
+    read_key,
+    read_labels,
+    read_map,
+    read_name,
+    read_objects,
+)
 from serried.api.resources import Resources, read_amounts
 from serried.api.selectors import Labels, Requirement, Taint, read_requirements, read_taint
 
@@ -60,7 +70,7 @@ class NodePool:
 
 
 def decode_node_pool(obj: object) -> NodePool | Malformed | None:
-    """Decode a NodePool; None for one that adds no nodes for pods: it is not ready, or has a fixed number of nodes."""
+    """Decode a NodePool; None if it adds no nodes for pods: not ready, being deleted, or of a fixed size."""
     return attempt("NodePool", _decode, obj)
 
 
@@ -69,7 +79,7 @@ def _decode(obj: Raw) -> NodePool | None:
     template = read_map(spec, "template")
     inner = read_map(template, "spec")
     conditions = read_objects(status, "conditions")
-    if spec.get("replicas") is not None or any(map(_is_unready, conditions)):
+    if is_deleting(obj) or spec.get("replicas") is not None or any(map(_is_unready, conditions)):
         return None
     return NodePool(
         name=read_key(obj).name,

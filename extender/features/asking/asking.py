@@ -33,7 +33,7 @@ from extender.features.asking import provisioning
 from extender.features.asking.provisioning import OURS, name_request
 from extender.features.asking.sayings import find_saying
 from extender.features.asking.showing import Booking, read_asked, show
-from extender.features.asking.targets import Target, choose_target
+from extender.features.asking.targets import Supply, Target, choose_target
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey, write_time
 from serried.api.node import Node
@@ -61,6 +61,9 @@ _GANGS_PER_STEP = 500
 _MAX_CANDIDATES = 32
 """For how many gangs at a time, the first in line, a target is looked for."""
 
+_MAX_CANDIDATE_SECONDS = 10.0
+"""How long a gang is a candidate at most: then the first in line is chosen anew."""
+
 _LISTEN_SECONDS = 30.0
 """The pause between two readings of what the autoscaler says of a member."""
 
@@ -82,8 +85,24 @@ class _Wanting:
     since: float
     """When it was refused first, in loop seconds."""
 
+    refused: float
+    """When it was refused last, in loop seconds."""
+
     why_not: str = ""
     """Why no nodes are asked for it, a phrase; "" if they may be."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A gang that is the first in line, until it asks or is found to be it no more."""
+
+    target: Target
+
+    since: float
+    """When it was chosen, in loop seconds."""
+
+    read: float = math.inf
+    """When the NodePools had been read since, in loop seconds."""
 
 
 @dataclass(slots=True)
@@ -155,8 +174,8 @@ class Asking(Feature):
 
         self._wanting: dict[GroupKey, _Wanting] = {}
 
-        self._confirming: dict[GroupKey, Target] = {}
-        """The gangs that are to ask as soon as the NodePools have been read once more."""
+        self._candidates: dict[GroupKey, _Candidate] = {}
+        """The gangs that are to ask as soon as NodePools and room have been looked at once more."""
 
         self._left_over: dict[tuple[GroupKey, float], Ask] = {}
         """Asks whose ProvisioningRequest could not be deleted, by gang and time of the ask."""
@@ -206,7 +225,7 @@ class Asking(Feature):
 
     def end_term(self) -> None:
         """Another instance may lead: the members say what was asked."""
-        for memory in (self.asks, self._left_over, self._wanting, self._confirming, self._arrivals, self._active):
+        for memory in (self.asks, self._left_over, self._wanting, self._candidates, self._arrivals, self._active):
             memory.clear()
         self._behind.clear()
 
@@ -225,7 +244,7 @@ class Asking(Feature):
         known = self._wanting.get(key)
         now = self._context.clock()
         self._wanting[key] = wanting = _Wanting(
-            refused.waiting, refused.request, refusal, known.since if known else now
+            refused.waiting, refused.request, refusal, known.since if known is not None else now, now
         )
         self._active[key] = None
         ask = self.asks.get(key)
@@ -292,9 +311,8 @@ class Asking(Feature):
     def _renew(self, ask: Ask, wanting: _Wanting) -> None:
         """Bring an ask up to date with the last refusal of its gang; its domain is written, and stays."""
         ask.waiting = wanting.waiting
-        found = choose_target(
-            wanting.request, wanting.refusal, self._seen, self._store.nodes, self._options.autoscaler_keys
-        )
+        supply = Supply(self._seen, self._store.nodes)
+        found = choose_target(wanting.request, wanting.refusal, supply, self._options.autoscaler_keys)
         room = {each.domain: each.slots for each in wanting.refusal.domains}
         have = room.get(ask.target.domain, 0) if ask.target.key else wanting.refusal.have
         pools = found.pools if isinstance(found, Target) else ask.target.pools
@@ -401,6 +419,8 @@ class Asking(Feature):
             return ()
         for group, ask in list(self.asks.items()):
             self._see_to(group, ask, now)
+        for group, candidate in list(self._candidates.items()):
+            self._confirm(group, candidate, now)
         if now - self._chosen_at >= _CHOOSE_SECONDS and not self._is_full():
             self._chosen_at = now
             yield from self._choose(now)
@@ -408,6 +428,7 @@ class Asking(Feature):
 
     def _drop(self, group: GroupKey) -> None:
         self._wanting.pop(group, None)
+        self._candidates.pop(group, None)
         ask = self.asks.pop(group, None)
         if ask is not None:
             self._end(group, ask)
@@ -473,28 +494,29 @@ class Asking(Feature):
             first = nsmallest(_MAX_CANDIDATES, [*first, *some])
             if len(keys) == _GANGS_PER_STEP:
                 yield
-        asking = self._list_asking() | self._confirming
+        asking = self._list_asking() | {group: each.target for group, each in self._candidates.items()}
+        supply = Supply(self._seen, self._store.nodes)
         for _, group in first:
             wanting, state = self._wanting.get(group), self._context.groups.states.get(group)
             if wanting is None or state is None or state.cycle is not None or group in asking or group in self.asks:
                 continue
             if self._planning_tasks.works_for(group):
                 break  # its victims may be found yet, and nobody behind it asks before that
-            target = self._find_target(group, wanting, asking)
+            target = self._find_target(group, wanting, supply, asking)
             if target is not None:
                 asking.setdefault(group, target)  # it is before those that come next, whether it asks now or not
                 if not wanting.why_not:
-                    self._confirming[group] = target
-                    self._context.outbox.put(InBackground(partial(self._confirm, group)))
+                    self._candidates[group] = _Candidate(target, now)
+                    self._context.outbox.put(InBackground(partial(self._read_pools, group)))
 
     def _list_asking(self) -> dict[GroupKey, Target]:
         return {group: ask.target for group, ask in self.asks.items() if not ask.over}
 
-    def _find_target(self, group: GroupKey, wanting: _Wanting, asking: Mapping[GroupKey, Target]) -> Target | None:
+    def _find_target(
+        self, group: GroupKey, wanting: _Wanting, supply: Supply, asking: Mapping[GroupKey, Target]
+    ) -> Target | None:
         """Return where a gang would ask, None if nodes cannot help it; have it say why it does not ask now."""
-        target = choose_target(
-            wanting.request, wanting.refusal, self._seen, self._store.nodes, self._options.autoscaler_keys
-        )
+        target = choose_target(wanting.request, wanting.refusal, supply, self._options.autoscaler_keys)
         before = None if isinstance(target, str) else _find_asking(target, asking)
         why_not = target if isinstance(target, str) else f"nodes are asked for after {before}" if before else ""
         if why_not != wanting.why_not:
@@ -502,18 +524,25 @@ class Asking(Feature):
             self._rouse(group)
         return target if isinstance(target, Target) else None
 
-    async def _confirm(self, group: GroupKey) -> None:
-        """Read the NodePools once more, and have a gang ask if they still may hold it: they may be seconds old."""
-        try:
-            await self._autoscalers.look()
-        finally:
-            self._confirming.pop(group, None)
+    async def _read_pools(self, group: GroupKey) -> None:
+        """Read the NodePools once more for a candidate, and have it planned again: what is known may be seconds old."""
+        await self._autoscalers.look()
+        candidate = self._candidates.get(group)
+        if candidate is not None:
+            candidate.read = self._context.clock()
+            self._rouse(group)
+
+    def _confirm(self, group: GroupKey, candidate: _Candidate, now: float) -> None:
+        """Have a candidate ask if it was refused again after the NodePools were read, and they may still hold it."""
         wanting, state = self._wanting.get(group), self._context.groups.states.get(group)
-        if wanting is None or state is None or state.cycle is not None or group in self.asks:
-            return
-        target = self._find_target(group, wanting, self._list_asking())
-        if target is not None and not wanting.why_not:
-            self._ask(group, wanting, target)
+        gone = wanting is None or state is None or state.cycle is not None
+        if gone or now - candidate.since >= _MAX_CANDIDATE_SECONDS:
+            del self._candidates[group]
+        elif wanting is not None and wanting.refused >= candidate.read and not self._planning_tasks.works_for(group):
+            del self._candidates[group]
+            target = self._find_target(group, wanting, Supply(self._seen, self._store.nodes), self._list_asking())
+            if target is not None and not wanting.why_not:
+                self._ask(group, wanting, target)
 
     def _ask(self, group: GroupKey, wanting: _Wanting, target: Target) -> None:
         ask = Ask(math.floor(self._context.wall()), target, wanting.waiting)

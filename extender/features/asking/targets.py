@@ -51,42 +51,37 @@ class Target:
         return ANY_POOL in self.pools or ANY_POOL in pools or not self.pools.isdisjoint(pools)
 
 
-def choose_target(
-    request: PlanRequest,
-    refusal: Verdict,
-    seen: Seen,
-    nodes: Mapping[str, Node],
-    keys: Collection[str],
-) -> Target | str:
-    """Return where nodes are asked for a gang that was refused; else a phrase why none are.
-
-    Of the domains that new nodes may have, the one that lacks the fewest members comes first. ``nodes`` are all nodes
-    by name; ``keys`` are the topology keys that new nodes have by the user's word.
-    """
-    if _has_inner_key(request):
-        return "no nodes are asked for: its groups need topology domains of their own, which no autoscaler can be told"
-    pools = _count_left(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
-    key = request.topology_key
-    if key is None:
-        return _try_pools(request, pools, Target(have=refusal.have))
-    if key not in PLACES and key not in keys and not any(each.pool.names(key) for each in pools or ()):
-        return f"no nodes are asked for: new nodes are not known to get the label {key}"
-    room = {found.domain: found.slots for found in refusal.domains}
-    domains = _list_domains(key, request, pools, nodes)
-    if not domains:
-        return f"no nodes are asked for: no NodePool names a value of {key} that it may use"
-    answers = [
-        _try_pools(request, pools, Target(key, domain, have=room.get(domain, 0)))
-        for domain in sorted(domains, key=lambda domain: (-room.get(domain, 0), domain))
-    ]
-    return next((each for each in answers if isinstance(each, Target)), answers[0])
-
-
 class _Open(NamedTuple):
     """A NodePool, and what it may still add, by resource that it limits."""
 
     pool: NodePool
     left: Resources
+
+
+class Supply:
+    """Which nodes may be added, as of one instant: the nodes are looked through once for any number of gangs."""
+
+    def __init__(self, seen: Seen, nodes: Mapping[str, Node]) -> None:
+        """``nodes`` are all nodes by name."""
+        self._nodes = nodes
+        self.pools = _count_left(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
+        """The NodePools; None if all that is known is that there is an autoscaler."""
+
+        self._domains: dict[str, frozenset[str]] = {}
+
+    def names(self, key: str) -> bool:
+        """Return whether a NodePool says that its nodes have a label with this key."""
+        return any(each.pool.names(key) for each in self.pools or ())
+
+    def list_domains(self, key: str) -> frozenset[str]:
+        """Return the domains of a key that new nodes may have: those of existing nodes, and of NodePools."""
+        found = self._domains.get(key)
+        if found is None:
+            found = frozenset(node.labels[key] for node in self._nodes.values() if key in node.labels)
+            for each in self.pools or ():
+                found |= each.pool.list_values(key) or frozenset()
+            self._domains[key] = found
+        return found
 
 
 def _count_left(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_Open]:
@@ -99,21 +94,40 @@ def _count_left(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_O
     return [_Open(pool, pool.count_left(provided.get(pool.name, {}))) for pool in pools]
 
 
+def choose_target(request: PlanRequest, refusal: Verdict, supply: Supply, keys: Collection[str]) -> Target | str:
+    """Return where nodes are asked for a gang that was refused; else a phrase why none are.
+
+    Of the domains that new nodes may have, the one that lacks the fewest members comes first. ``keys`` are the topology
+    keys that new nodes have by the user's word.
+    """
+    if _has_inner_key(request):
+        return "no nodes are asked for: its groups need topology domains of their own, which no autoscaler can be told"
+    key = request.topology_key
+    if key is None:
+        return _try_pools(request, supply.pools, Target(have=refusal.have))
+    if key not in PLACES and key not in keys and not supply.names(key):
+        return f"no nodes are asked for: new nodes are not known to get the label {key}"
+    room = {found.domain: found.slots for found in refusal.domains}
+    domains = _keep_allowed(supply.list_domains(key), key, request)
+    if not domains:
+        return f"no nodes are asked for: no NodePool names a value of {key} that it may use"
+    answers = [
+        _try_pools(request, supply.pools, Target(key, domain, have=room.get(domain, 0)))
+        for domain in sorted(domains, key=lambda domain: (-room.get(domain, 0), domain))
+    ]
+    return next((each for each in answers if isinstance(each, Target)), answers[0])
+
+
 def _has_inner_key(request: PlanRequest) -> bool:
     return any(part.topology_key is not None or _has_inner_key(part) for part in request.parts)
 
 
-def _list_domains(
-    key: str, request: PlanRequest, pools: Iterable[_Open] | None, nodes: Mapping[str, Node]
-) -> frozenset[str]:
-    """Return the domains in which nodes may be asked for: of the existing nodes, and those that NodePools name."""
-    domains = frozenset(node.labels[key] for node in nodes.values() if key in node.labels)
-    for each in pools or ():
-        domains |= each.pool.list_values(key) or frozenset()
+def _keep_allowed(domains: frozenset[str], key: str, request: PlanRequest) -> frozenset[str]:
+    """Return the domains that a gang may use: where it runs, that its members select, and that no other has alone."""
     if request.pinned:
         domains &= request.pinned
-    for member in request.members:
-        wanted = dict(member.shape.node_selector).get(key)
+    for shape in {member.shape for member in request.members}:
+        wanted = dict(shape.node_selector).get(key)
         if wanted is not None:
             domains &= {wanted}
     return domains - request.taken

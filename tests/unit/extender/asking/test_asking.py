@@ -70,8 +70,8 @@ def said(world: Harness, name: str = "g") -> str:
 async def wait_for_ask(world: Harness) -> None:
     """Let those who lack room do so for long enough to ask."""
     await world.go()
-    for _ in range(2):
-        await world.pass_time(1.0)
+    for _ in range(4):
+        await world.pass_time(0.6)
 
 
 async def test_a_whole_gang_asks_with_as_many_members_as_it_needs_and_says_where(world: Harness) -> None:
@@ -291,3 +291,13 @@ async def test_the_node_pools_of_the_moment_count_and_not_those_of_the_last_look
     set_pools(world, pool)
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     assert selectors(world, ["g0"]) == [{} if zone is None else {ZONE: zone}]
+
+
+async def test_a_gang_asks_by_the_room_of_that_moment_and_not_by_its_first_refusal(world: Harness) -> None:
+    await world.add(gang("g", 3), *members("g", 3)).go()
+    world.add(pod("other").cpu(1).on("n-a"))  # what is taken wakes nobody
+    await wait_for_ask(world)
+    assert selectors(world, ["g0"]) == [{ZONE: "b"}]
+    assert said(world).startswith(
+        "AskingForNodes: an autoscaler is asked for nodes in b for 3 members, of which 1 have"
+    )

@@ -55,8 +55,8 @@ def said(world: Harness, name: str = "g") -> str:
 
 async def wait_for_ask(world: Harness) -> None:
     await world.go()
-    for _ in range(2):
-        await world.pass_time(1.0)
+    for _ in range(4):
+        await world.pass_time(0.6)
 
 
 async def test_one_request_counts_all_members_that_the_gang_needs_by_their_kind(world: Harness) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from extender.autoscalers import Seen
-from extender.features.asking.targets import Target, choose_target, takes
+from extender.features.asking.targets import Supply, Target, choose_target, takes
 from serried.api.node_pool import NodePool, decode_node_pool
 from serried.api.pod import Pod
 from serried.api.selectors import Requirement, Taint
@@ -32,7 +32,7 @@ def refused(have: int = 0, **slots: int) -> Verdict:
 
 def choose(*pools: NodePool, request: PlanRequest | None = None, refusal: Verdict | None = None) -> Target | str:
     seen = Seen(karpenter=True, pools=pools)
-    return choose_target(request or ask(), refusal or refused(), seen, NODES, frozenset({"example.com/cell"}))
+    return choose_target(request or ask(), refusal or refused(), Supply(seen, NODES), frozenset({"example.com/cell"}))
 
 
 def test_a_domain_of_an_existing_node_will_do_where_the_pool_leaves_it_open() -> None:
@@ -128,7 +128,7 @@ def test_what_has_room_already_needs_none_of_the_limit() -> None:
 def test_what_a_pool_has_added_counts(provided: int, seen: int, asked: bool) -> None:  # noqa: FBT001
     pool = NodePool("p", {}, limits={"cpu": 12_000}, provided={"cpu": provided})
     nodes = {"new": node("new").cpu(seen).label("karpenter.sh/nodepool", "p").value()} if seen else {}
-    found = choose_target(ask(key=None), refused(), Seen(karpenter=True, pools=(pool,)), nodes, ())
+    found = choose_target(ask(key=None), refused(), Supply(Seen(karpenter=True, pools=(pool,)), nodes), ())
     assert isinstance(found, Target) is asked
 
 
@@ -137,13 +137,13 @@ def test_a_key_counts_that_a_pool_or_the_user_names(key: str) -> None:
     pool = NodePool("named", {RACK: "r9"})
     request = ask(key=key)
     nodes = {**NODES, "n3": node("n3").label("example.com/cell", "c1").value()}
-    found = choose_target(request, refused(), Seen(karpenter=True, pools=(pool,)), nodes, {"example.com/cell"})
+    found = choose_target(request, refused(), Supply(Seen(karpenter=True, pools=(pool,)), nodes), {"example.com/cell"})
     assert isinstance(found, Target)
     assert found.domain in {"r9", "c1"}
 
 
 def test_cluster_autoscaler_is_asked_for_the_domains_of_existing_nodes() -> None:
-    found = choose_target(ask(), refused(), Seen(cluster_autoscaler=True), NODES, ())
+    found = choose_target(ask(), refused(), Supply(Seen(cluster_autoscaler=True), NODES), ())
     assert found == Target(ZONE, "c")
 
 
@@ -210,6 +210,9 @@ def test_a_node_pool_is_read_with_what_it_may_still_add() -> None:
     [
         pytest.param({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, id="that is not ready"),
         pytest.param({"spec": {"replicas": 3}}, id="with a fixed number of nodes"),
+        pytest.param(
+            {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, id="that is being deleted"
+        ),
     ],
 )
 def test_a_node_pool_adds_no_nodes_for_pods(raw: dict[str, object]) -> None:
