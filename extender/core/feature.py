@@ -106,7 +106,7 @@ class Feature:
     busy: Collection[object] = (True,)
     """A live collection that is empty while the feature keeps nothing from anybody, and nobody waits for it."""
 
-    speaks_of_all: Collection[object] = ()
+    describes_all: Collection[object] = ()
     """A live collection; while it is not empty, `describe` is called also for groups without any memory."""
 
     memories: tuple[type[Memory], ...] = ()
@@ -146,7 +146,7 @@ class Feature:
     ) -> Verdict | None:
         """Return how the group stands, in the place of ``verdict``.
 
-        Called for a group of which anything is remembered, and for each while the feature ``speaks_of_all``.
+        Called for a group of which anything is remembered, and for each while the feature ``describes_all``.
         """
         return verdict
 

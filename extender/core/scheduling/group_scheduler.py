@@ -280,7 +280,7 @@ class GroupScheduler:
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
         for feature in self._features[Feature.describe]:
-            if state.memory or feature.speaks_of_all:
+            if state.memory or feature.describes_all:
                 verdict = feature.describe(state, group, group_members, verdict)
         return verdict
 

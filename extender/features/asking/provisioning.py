@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from extender.features.asking.sayings import cut
 from extender.features.asking.targets import Target
 from serried.api.names import GroupKey, Raw, read_map, read_name, read_objects, read_text, read_uid
 from serried.api.pod import Pod, Shape
@@ -53,7 +54,7 @@ def read_answer(request: Raw) -> Answer:
             continue
         reason = read_name(found, "reason")
         refused = kind in {"Failed", "CapacityRevoked"} or reason == _NOT_FOUND
-        return Answer(f"{reason}: {read_text(found, 'message')}", refused)
+        return Answer(cut(f"{reason}: {read_text(found, 'message')}"), refused)
     return Answer("", refused=False)
 
 

@@ -27,6 +27,11 @@ async def find_saying(client: ApiClient, namespace: str, uids: Set[str]) -> str:
         return ""
     last = max(found, key=_find_time)
     said = f"{read_name(last, 'reason')}: {read_text(last, 'message')}"
+    return cut(said)
+
+
+def cut(said: str) -> str:
+    """Return a text that is short enough for the reason of a gang."""
     return said if len(said) <= _MAX_LENGTH else f"{said[:_MAX_LENGTH]}..."
 
 

@@ -35,7 +35,7 @@ def read_asked(text: str) -> Asked | None:
     return None if at is None else Asked(at, key, domain)
 
 
-class Booking(NamedTuple):
+class RequestRef(NamedTuple):
     """The ProvisioningRequest that members consume."""
 
     name: str
@@ -46,9 +46,9 @@ CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 """Annotation of a pod: the class of the ProvisioningRequest that it consumes."""
 
 
-def make_booking_patch(pod: Pod, at: float, target: Target, booking: Booking) -> dict[str, Any]:
+def make_consuming_patch(pod: Pod, at: float, target: Target, request: RequestRef) -> dict[str, Any]:
     """Return the merge patch that says which ProvisioningRequest a member consumes; its gate stays."""
-    annotations = {ASKED: write_asked(at, target), CONSUMES: booking.name, CLASS: booking.class_name}
+    annotations = {ASKED: write_asked(at, target), CONSUMES: request.name, CLASS: request.class_name}
     return {"metadata": {"uid": pod.uid, "annotations": annotations}}
 
 
@@ -68,23 +68,28 @@ def make_patch(pod: Pod, at: float, target: Target) -> dict[str, Any]:
     return {"metadata": {"uid": pod.uid, "annotations": annotations}, "spec": spec}
 
 
+def selects_otherwise(pod: Pod, target: Target) -> bool:
+    """Return whether a pod selects another domain than the one that is asked for: it must not be written over."""
+    return bool(target.key) and dict(pod.shape.node_selector).get(target.key, target.domain) != target.domain
+
+
 async def show(
     client: ApiClient,
     members: Iterable[Pod],
     at: float,
     target: Target,
-    booking: Booking | None,
+    request: RequestRef | None,
     may_go_on: Callable[[], bool],
 ) -> str:
     """Show each member, as long as ``may_go_on`` returns True. Return why one could not be shown, "" if all were.
 
-    With a booking the gates stay, and the members only say which ProvisioningRequest they consume.
+    With a ProvisioningRequest the gates stay, and the members only say which ProvisioningRequest they consume.
     """
 
     async def show_one(pod: Pod) -> str:
-        if not may_go_on():
+        if not may_go_on() or selects_otherwise(pod, target):
             return ""
-        patch = make_patch(pod, at, target) if booking is None else make_booking_patch(pod, at, target, booking)
+        patch = make_patch(pod, at, target) if request is None else make_consuming_patch(pod, at, target, request)
         try:
             await client.patch_merge(PODS, pod.namespace, pod.name, patch)
         except (NotFound, Conflict):

@@ -4,7 +4,7 @@ New nodes have a topology key if it is the zone or the region, if a NodePool nam
 that needs another key is not asked for: nodes would come, and none of them could hold it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,6 +67,9 @@ class Supply:
         self.pools = _count_left(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
         """The NodePools; None if all that is known is that there is an autoscaler."""
 
+        self.has_others = seen.cluster_autoscaler
+        """Whether Cluster Autoscaler is there, too, whose node groups are not known."""
+
         self._domains: dict[str, frozenset[str]] = {}
 
     def names(self, key: str) -> bool:
@@ -94,68 +97,142 @@ def _count_left(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_O
     return [_Open(pool, pool.count_left(provided.get(pool.name, {}))) for pool in pools]
 
 
-def choose_target(request: PlanRequest, refusal: Verdict, supply: Supply, keys: Collection[str]) -> Target | str:
-    """Return where nodes are asked for a gang that was refused; else a phrase why none are.
+@dataclass(frozen=True, slots=True)
+class NoTarget:
+    """Why no nodes are asked for a gang."""
 
-    Of the domains that new nodes may have, the one that lacks the fewest members comes first. ``keys`` are the topology
+    why: str
+    """A phrase."""
+
+    lasts: bool = True
+    """Whether that holds until the gang or the NodePools are others; else until there is more room."""
+
+
+def choose_target(
+    request: PlanRequest,
+    needed: Sequence[Pod],
+    refusal: Verdict,
+    supply: Supply,
+    keys: Collection[str],
+    tried: Collection[str] = (),
+) -> Target | NoTarget:
+    """Return where nodes are asked for a gang that was refused, or why none are.
+
+    ``needed`` are the members that the gang lacks (`list_needed`). Of the domains that new nodes may have, the one with
+    room for the most members comes first, and those come last that were ``tried`` in vain. ``keys`` are the topology
     keys that new nodes have by the user's word.
     """
     if _has_inner_key(request):
-        return "no nodes are asked for: its groups need topology domains of their own, which no autoscaler can be told"
+        return NoTarget("its groups need topology domains of their own, which no autoscaler can be told")
     key = request.topology_key
     if key is None:
-        return _try_pools(request, supply.pools, Target(have=refusal.have))
+        return _Fit(needed, supply, keys).find(Target(have=refusal.have))
     if key not in PLACES and key not in keys and not supply.names(key):
-        return f"no nodes are asked for: new nodes are not known to get the label {key}"
+        return NoTarget(f"new nodes are not known to get the label {key}")
     room = {found.domain: found.slots for found in refusal.domains}
-    domains = _keep_allowed(supply.list_domains(key), key, request)
+    domains = allowed_domains(supply.list_domains(key), key, request)
     if not domains:
-        return f"no nodes are asked for: no NodePool names a value of {key} that it may use"
+        return NoTarget(f"no NodePool names a value of {key} that it may use")
+    fit = _Fit(needed, supply, keys)
     answers = [
-        _try_pools(request, supply.pools, Target(key, domain, have=room.get(domain, 0)))
-        for domain in sorted(domains, key=lambda domain: (-room.get(domain, 0), domain))
+        fit.find(Target(key, domain, have=room.get(domain, 0)))
+        for domain in sorted(domains, key=lambda domain: (domain in tried, -room.get(domain, 0), domain))
     ]
     return next((each for each in answers if isinstance(each, Target)), answers[0])
+
+
+def list_needed(request: PlanRequest, is_first: Callable[[Pod], bool]) -> list[Pod]:
+    """Return as many members as a gang lacks; of a tree, as many of each group, of as many groups as it lacks.
+
+    Members for which ``is_first`` is true come first. All of them are needed where the quorum stands already.
+    """
+    if request.parts:
+        parts = [part for part in request.parts if part.members or part.parts]
+        chosen = parts[: request.wanted] if request.wanted else parts
+        return [member for part in chosen for member in list_needed(part, is_first)]
+    members = sorted(request.members, key=lambda member: not is_first(member))
+    return members[: request.need] if request.need else members
 
 
 def _has_inner_key(request: PlanRequest) -> bool:
     return any(part.topology_key is not None or _has_inner_key(part) for part in request.parts)
 
 
-def _keep_allowed(domains: frozenset[str], key: str, request: PlanRequest) -> frozenset[str]:
-    """Return the domains that a gang may use: where it runs, that its members select, and that no other has alone."""
+def allowed_domains(domains: frozenset[str], key: str, request: PlanRequest) -> frozenset[str]:
+    """Return the domains that a gang may use: where it runs, that its members may use, that no other has alone."""
     if request.pinned:
         domains &= request.pinned
     for shape in {member.shape for member in request.members}:
-        wanted = dict(shape.node_selector).get(key)
-        if wanted is not None:
-            domains &= {wanted}
+        domains = frozenset(domain for domain in domains if _may_run_in(shape, key, domain))
     return domains - request.taken
 
 
-def _try_pools(request: PlanRequest, pools: Iterable[_Open] | None, target: Target) -> Target | str:
-    """Return the target with the NodePools that may add its nodes; else a phrase why they cannot hold the gang."""
-    if pools is None:
-        return target
-    there = [each for each in pools if not target.key or each.pool.allows(target.key, target.domain)]
-    used: set[str] = set()
-    for shape in {member.shape for member in request.members}:
-        takers = {each.pool.name for each in there if takes(each.pool, shape)}
-        if not takers:
-            return f"no nodes are asked for: no NodePool adds nodes to {target} that its members tolerate and select"
-        used |= takers
-    limits = [each.left for each in there if each.pool.name in used]
-    lacking = _find_lacking(request, target.have)
-    wanted = total(dict(member.shape.requests) for member in lacking) | ({"nodes": 1} if lacking else {})
-    for name, amount in wanted.items():
-        if (most := _find_limit(limits, name)) is not None and most < amount:
-            return f"no nodes are asked for: the limits of {', '.join(sorted(used))} leave too little {name}"
-    return Target(target.key, target.domain, frozenset(used), target.have)
+def _may_run_in(shape: Shape, key: str, domain: str) -> bool:
+    """Return whether node selector and required affinity let a pod run in a domain. Bound volumes are part of these."""
+    if dict(shape.node_selector).get(key, domain) != domain:
+        return False
+    if shape.node_terms is None:
+        return True
+    return any(all(_lets_in(each, key, domain) for each in term.labels) for term in shape.node_terms)
 
 
-def _find_lacking(request: PlanRequest, have: int) -> list[Pod]:
-    need = request.need or len(request.members)
-    return list(request.members[have:need])
+def _lets_in(wanted: Requirement, key: str, domain: str) -> bool:
+    if wanted.key != key:
+        return True
+    return {
+        "In": domain in wanted.values,
+        "NotIn": domain not in wanted.values,
+        "Exists": True,
+        "DoesNotExist": False,
+    }.get(wanted.operator, True)
+
+
+class _Fit:
+    """Whether NodePools may add the nodes of one gang: its members are summed up once for all domains."""
+
+    def __init__(self, needed: Sequence[Pod], supply: Supply, keys: Collection[str]) -> None:
+        self._needed = needed
+        self._supply = supply
+        self._keys = keys
+        self._shapes = {member.shape for member in needed}
+        self._lacking: dict[int, dict[str, int]] = {}
+
+    def find(self, target: Target) -> Target | NoTarget:
+        """Return the target with the NodePools that may add its nodes, or why they cannot hold the gang."""
+        pools = self._supply.pools
+        if pools is None:
+            return target
+        there = [each for each in pools if self._gives(each.pool, target)]
+        used: set[str] = set()
+        for shape in self._shapes:
+            takers = {each.pool.name for each in there if takes(each.pool, shape)}
+            if not takers and self._supply.has_others:
+                return target  # a node group of Cluster Autoscaler may
+            if not takers:
+                return NoTarget(f"no NodePool adds nodes to {target} that its members tolerate and select")
+            used |= takers
+        limits = [each.left for each in there if each.pool.name in used]
+        for name, amount in self._find_lacking(target.have).items():
+            if (most := _find_limit(limits, name)) is not None and most < amount:
+                why = f"the limits of {', '.join(sorted(used))} leave too little {name}"
+                return NoTarget(why, lasts=False)
+        return Target(target.key, target.domain, frozenset(used), target.have)
+
+    def _gives(self, pool: NodePool, target: Target) -> bool:
+        """Return whether nodes of a NodePool get the target's label: a key of the user's own has to be named."""
+        if not target.key:
+            return True
+        named = target.key in PLACES or target.key in self._keys or pool.names(target.key)
+        return named and pool.allows(target.key, target.domain)
+
+    def _find_lacking(self, have: int) -> dict[str, int]:
+        """Return what the members ask for that have no room where ``have`` of them do."""
+        if have not in self._lacking:
+            lacking = self._needed[have:]
+            self._lacking[have] = total(dict(each.shape.requests) for each in lacking) | (
+                {"nodes": 1} if lacking else {}
+            )
+        return self._lacking[have]
 
 
 def _find_limit(limits: Iterable[Resources], name: str) -> int | None:
@@ -185,8 +262,11 @@ def _may_match(pool: NodePool, term: NodeSelectorTerm) -> bool:
 
 
 def _may_meet(pool: NodePool, wanted: Requirement) -> bool:
-    if wanted.operator in {"NotIn", "DoesNotExist"}:
-        return True
+    values = pool.list_values(wanted.key)
+    if wanted.operator == "NotIn":
+        return values is None or not values <= set(wanted.values)
+    if wanted.operator == "DoesNotExist":
+        return not pool.names(wanted.key)
     if wanted.key == _HOSTNAME:
         return False  # the name of a node that does not exist yet is not known
     if wanted.key == NODE_POOL_LABEL:
@@ -196,7 +276,14 @@ def _may_meet(pool: NodePool, wanted: Requirement) -> bool:
     return wanted.operator != "In" or any(pool.allows(wanted.key, value) for value in wanted.values)
 
 
+_KNOWN = PLACES | {"kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}
+_CLOUDS = ("karpenter", "topology.k8s.aws", "eks.amazonaws.com")
+
+
 def _is_known(key: str) -> bool:
-    """Return whether Karpenter or a cloud provider gives nodes a label with this key without being told."""
+    """Return whether Karpenter or a cloud provider gives nodes a label with this key without being told.
+
+    Source: Karpenter 1.11, pkg/apis/v1/labels.go (WellKnownLabels); those of providers by their domains.
+    """
     domain = key.partition("/")[0] if "/" in key else ""
-    return domain.endswith(("kubernetes.io", "k8s.io")) or "karpenter" in domain
+    return key in _KNOWN or any(cloud in domain for cloud in _CLOUDS)

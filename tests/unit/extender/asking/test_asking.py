@@ -220,7 +220,7 @@ async def test_a_leader_that_dies_between_two_writes_leaves_what_the_next_one_ne
     await world.add(gang("g", 3), *members("g", 3)).go()
     raw = world.api.pods[Key("default", "g0")]
     raw["spec"] = {**raw["spec"], "schedulingGates": [], "nodeSelector": {ZONE: "b"}}
-    raw["metadata"].setdefault("annotations", {})[ASKED] = f"2023-11-14T22:13:20Z {ZONE}=b"
+    raw["metadata"].setdefault("annotations", {})[ASKED] = f"{write_time(world.wall())} {ZONE}=b"
     world.watch()
     world.core.feature(Asking).end_term()
     world.core.feature(Asking).recover([])

@@ -155,7 +155,7 @@ async def test_a_request_of_which_some_templates_exist_is_completed_without_the_
     await world.pass_time(6.0)
     assert len(templates(world)) == 2
     assert "podtemplates" not in {call.resource for call in world.api.said("get")}
-    assert world.core.feature(Asking).asks[GANG].booked
+    assert world.core.feature(Asking).asks[GANG].requested
 
 
 async def test_a_request_is_completed_when_a_member_of_which_a_template_was_to_be_made_is_replaced(
@@ -201,7 +201,7 @@ async def test_a_new_term_goes_on_with_the_same_request(world: Harness) -> None:
     await wait_for_ask(world)
     await world.pass_time(6.0)
     assert [each["metadata"]["uid"] for each in requests(world)] == [before]
-    assert world.core.feature(Asking).asks[GANG].booked
+    assert world.core.feature(Asking).asks[GANG].requested
 
 
 @pytest.mark.parametrize(

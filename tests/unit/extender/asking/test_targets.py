@@ -1,11 +1,13 @@
 """Where nodes are asked for, and for whom none are."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from extender.autoscalers import Seen
-from extender.features.asking.targets import Supply, Target, choose_target, takes
+from extender.features.asking.targets import NoTarget, Supply, Target, choose_target, list_needed, takes
+from serried.api.node import Node
 from serried.api.node_pool import NodePool, decode_node_pool
 from serried.api.pod import Pod
 from serried.api.selectors import Requirement, Taint
@@ -30,9 +32,16 @@ def refused(have: int = 0, **slots: int) -> Verdict:
     return Verdict(Reason.NO_DOMAIN_FITS, have, 4, ZONE, domains, len(domains))
 
 
-def choose(*pools: NodePool, request: PlanRequest | None = None, refusal: Verdict | None = None) -> Target | str:
-    seen = Seen(karpenter=True, pools=pools)
-    return choose_target(request or ask(), refusal or refused(), Supply(seen, NODES), frozenset({"example.com/cell"}))
+def choose(*pools: NodePool, request: PlanRequest | None = None, refusal: Verdict | None = None) -> Target | NoTarget:
+    return choose_from(Seen(karpenter=True, pools=pools), request or ask(), refusal or refused())
+
+
+def choose_from(
+    seen: Seen, request: PlanRequest, refusal: Verdict, nodes: Mapping[str, Node] = NODES, tried: Sequence[str] = ()
+) -> Target | NoTarget:
+    needed = list_needed(request, lambda _: True)
+    keys = frozenset({"example.com/cell"})
+    return choose_target(request, needed, refusal, Supply(seen, nodes), keys, tried)
 
 
 def test_a_domain_of_an_existing_node_will_do_where_the_pool_leaves_it_open() -> None:
@@ -102,8 +111,8 @@ def test_only_a_domain_is_asked_for(request_: PlanRequest, domain: str) -> None:
 )
 def test_no_nodes_are_asked_for_a_gang(pools: tuple[NodePool, ...], request_: PlanRequest, why: str) -> None:
     found = choose(*pools, request=request_)
-    assert isinstance(found, str)
-    assert why in found
+    assert isinstance(found, NoTarget)
+    assert why in found.why
 
 
 def test_a_zone_whose_pool_is_full_is_passed_over() -> None:
@@ -114,7 +123,7 @@ def test_a_zone_whose_pool_is_full_is_passed_over() -> None:
 def test_what_has_room_already_needs_none_of_the_limit() -> None:
     pool = NodePool("small", {}, limits={"cpu": 4_000})
     assert isinstance(choose(pool, refusal=refused(c=2)), Target)
-    assert isinstance(choose(pool, refusal=refused(c=1)), str)
+    assert isinstance(choose(pool, refusal=refused(c=1)), NoTarget)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +137,7 @@ def test_what_has_room_already_needs_none_of_the_limit() -> None:
 def test_what_a_pool_has_added_counts(provided: int, seen: int, asked: bool) -> None:  # noqa: FBT001
     pool = NodePool("p", {}, limits={"cpu": 12_000}, provided={"cpu": provided})
     nodes = {"new": node("new").cpu(seen).label("karpenter.sh/nodepool", "p").value()} if seen else {}
-    found = choose_target(ask(key=None), refused(), Supply(Seen(karpenter=True, pools=(pool,)), nodes), ())
+    found = choose_from(Seen(karpenter=True, pools=(pool,)), ask(key=None), refused(), nodes)
     assert isinstance(found, Target) is asked
 
 
@@ -137,13 +146,13 @@ def test_a_key_counts_that_a_pool_or_the_user_names(key: str) -> None:
     pool = NodePool("named", {RACK: "r9"})
     request = ask(key=key)
     nodes = {**NODES, "n3": node("n3").label("example.com/cell", "c1").value()}
-    found = choose_target(request, refused(), Supply(Seen(karpenter=True, pools=(pool,)), nodes), {"example.com/cell"})
+    found = choose_from(Seen(karpenter=True, pools=(pool,)), request, refused(), nodes)
     assert isinstance(found, Target)
     assert found.domain in {"r9", "c1"}
 
 
 def test_cluster_autoscaler_is_asked_for_the_domains_of_existing_nodes() -> None:
-    found = choose_target(ask(), refused(), Supply(Seen(cluster_autoscaler=True), NODES), ())
+    found = choose_from(Seen(cluster_autoscaler=True), ask(), refused())
     assert found == Target(ZONE, "c")
 
 
