@@ -7,6 +7,7 @@ the zones that the caller names.
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from bench.cluster.ports import pick
 from bench.cluster.processes import Process, spawn, stop, tail
 from bench.cluster.progress import Report, silent
 from bench.cluster.waiting import answers, wait_for
+from serried.api.resources import parse_cpu
 
 MODULE, VERSION = "sigs.k8s.io/karpenter", "v1.11.2"
 NODE_CPU = 32
@@ -32,7 +34,6 @@ CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 POOLS = "/apis/karpenter.sh/v1/nodepools"
 CLASSES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
 POOL_LABEL = "karpenter.sh/nodepool"
-_CLASS = "default"
 _CAPACITY_TYPE = "karpenter.sh/capacity-type"
 _CRDS = ("pkg/apis/crds", "kwok/apis/crds")
 _CRD_LIST = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -55,10 +56,14 @@ class Karpenter:
         self._process = process
         self.log = Path(process.log)
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.alive
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Karpenter stands still as long as the body runs."""
+        self._process.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send(signal.SIGCONT)
 
     def create_pool(
         self,
@@ -68,25 +73,28 @@ class Karpenter:
         cpu_limit: int | None = None,
         consolidate_after: str = "Never",
         labels: dict[str, str] | None = None,
+        delay: str = "0s",
     ) -> None:
-        """Create a NodePool, which may buy nodes in these zones and keeps them until they are deleted.
+        """Create a NodePool, which may buy nodes in these zones, and its KWOKNodeClass of the same name.
 
         ``cpu_limit`` is the most CPUs that it may have, None for no limit. ``consolidate_after`` is how long a node is
-        empty or little used before Karpenter takes it away, as Karpenter writes durations. ``labels`` are more labels
-        of its nodes.
+        empty before Karpenter takes it away. ``labels`` are more labels of its nodes. ``delay`` is the
+        time from a NodeClaim to its Node. Durations are as Karpenter writes them.
         """
+        kwok_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": name}}
+        self._cluster.api.post(CLASSES, kwok_class | {"spec": {"nodeRegistrationDelay": delay}})
         requirements = [
             {"key": ZONE, "operator": "In", "values": list(zones)},
             {"key": _CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]},
         ]
-        reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": _CLASS}
+        reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": name}
         spec: dict[str, Any] = {
             "template": {
                 "metadata": {"labels": labels or {}},
                 "spec": {"requirements": requirements, "nodeClassRef": reference, "expireAfter": "Never"},
             },
             "disruption": {
-                "consolidationPolicy": "WhenEmptyOrUnderutilized",
+                "consolidationPolicy": "WhenEmpty",
                 "consolidateAfter": consolidate_after,
                 "budgets": [{"nodes": "100%"}],
             },
@@ -101,6 +109,10 @@ class Karpenter:
         conditions = self._cluster.api.get(f"{POOLS}/{name}").get("status", {}).get("conditions", ())
         return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
+    def list_pools(self) -> set[str]:
+        """The names of the NodePools."""
+        return {str(each["metadata"]["name"]) for each in self._cluster.api.get(POOLS)["items"]}
+
     def list_claims(self, pool: str) -> list[dict[str, Any]]:
         """The NodeClaims of a NodePool."""
         found: list[dict[str, Any]] = self._cluster.api.get(CLAIMS)["items"]
@@ -111,17 +123,28 @@ class Karpenter:
         found: list[dict[str, Any]] = self._cluster.api.get(f"/api/v1/nodes?labelSelector={POOL_LABEL}={pool}")["items"]
         return found
 
-    def delete_pool(self, name: str) -> None:
-        """Delete a NodePool and its NodeClaims. Their Nodes are gone when both lists are empty."""
-        self._cluster.api.delete(f"{POOLS}/{name}")
-        for claim in self.list_claims(name):
+    def delete_claims(self, pool: str) -> None:
+        """Delete the NodeClaims of a NodePool; Karpenter deletes their Nodes before they are gone."""
+        for claim in self.list_claims(pool):
             self._cluster.api.delete(f"{CLAIMS}/{claim['metadata']['name']}")
+
+    def delete_pool(self, name: str) -> None:
+        """Delete a NodePool that has no NodeClaims any more: Karpenter leaves those alone whose NodePool is gone."""
+        self._cluster.api.delete(f"{POOLS}/{name}")
+        self._cluster.api.delete(f"{CLASSES}/{name}")
 
     def list_batches(self, skip: int = 0) -> list[Batch]:
         """What Karpenter has bought since it started, in order, but for the first ``skip`` batches."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        bought = [line for line in lines if line["message"] == "computed new nodeclaim(s) to fit pod(s)"]
+        bought = self._read_log("computed new nodeclaim(s) to fit pod(s)")
         return [Batch(line["pods"], line["nodeclaims"]) for line in bought][skip:]
+
+    def list_requests(self) -> list[int]:
+        """The milli-CPUs that the pods of each NodeClaim ask for together, of all that Karpenter has made, in order."""
+        return [parse_cpu(line["requests"]["cpu"]) for line in self._read_log("created nodeclaim")]
+
+    def _read_log(self, message: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["message"] == message]
 
 
 @contextmanager
@@ -170,12 +193,10 @@ def locate() -> Path:
 
 
 def install(cluster: Cluster) -> None:
-    """Install Karpenter's kinds and the one KWOKNodeClass, and return when they are served."""
+    """Install Karpenter's kinds, and return when they are served."""
     for directory in _CRDS:
         cluster.kubectl("apply", "--server-side", "-f", str(locate() / directory))
     wait_for("Karpenter's kinds", lambda: _are_served(cluster), {}, _READY_TIMEOUT)
-    body = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": _CLASS}}
-    cluster.api.post(CLASSES, body)
 
 
 def _are_served(cluster: Cluster) -> bool:

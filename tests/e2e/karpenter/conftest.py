@@ -16,7 +16,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if shutil.which("go") is None:
         pytest.skip("needs Go to build Karpenter")
     build()
-    spec = Spec(name="karpenter", nodes=6, racks=2, zones=2, api="fallback", hold="gate")
+    spec = Spec(
+        name="karpenter", nodes=6, racks=2, zones=2, api="fallback", hold="auto", serried_args=("--ask-for", "30")
+    )
     with running(spec, tmp_path_factory) as cluster:
         yield cluster
 
