@@ -136,6 +136,7 @@ bench: control-plane ## the numbers of README and docs: an hour and more, on a m
 	$(BIN)/python -m bench.kubeconfig
 	$(BIN)/python -m bench.stored
 	$(BIN)/python -m bench.page
+	-$(BIN)/python -m bench.autoscaler
 	$(MAKE) numbers
 
 throughput: control-plane ## the ratios and the plot of README: 40 minutes on a machine that does nothing else

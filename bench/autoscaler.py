@@ -1,0 +1,371 @@
+"""What a mixed queue of gangs buys beside the real Karpenter: nodes for gangs that never start should be none.
+
+Gangs of 2 to 16 members come and go, each member as large as a node; some are whole at once, some get their members one
+by one, some never get the last one, some are withdrawn while they wait, some need more than the NodePool may buy. Plain
+pods come between them. Each member asks for a number of milli-CPUs that is its gang's alone, so Karpenter's log says of
+each NodeClaim for which gang it was made. JSON goes to `bench/results/`, the table to standard output.
+
+    python -m bench.autoscaler                  an hour
+    python -m bench.autoscaler --minutes 10     ten minutes
+    python -m bench.autoscaler --without        gangs do not ask and are held by filter, for comparison
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.cluster import Cluster, ClusterError, Spec
+from bench.cluster.api import ApiError
+from bench.cluster.nodes import ZONE
+from bench.cluster.progress import Report, stderr_report
+from bench.karpenter import NODE_CPU, VERSION, Batch, Karpenter, at_work
+from bench.machine import describe_machine, measure_noise
+
+RESULTS = Path(__file__).parent / "results"
+ZONES = ("zone-0", "zone-1")
+POOL = "mixed"
+POOL_NODES = 40
+"""The most nodes that the NodePool may buy. The cluster has six of its own."""
+
+NAMESPACE = "mixed"
+KINDS = {"whole": 45, "late": 15, "lacking": 15, "withdrawn": 10, "too large": 5, "plain": 10}
+"""The kinds of what comes, with their weights.
+
+The members of a late gang come one by one; a lacking gang never gets its last one; a withdrawn one is deleted soon; one
+that is too large needs more nodes than the NodePool may have; a plain pod belongs to no gang.
+"""
+
+STARTING = frozenset({"whole", "late", "plain"})
+"""The kinds that should run."""
+
+_FIRST_MILLI_CPU = 30_000
+"""Nearly a node: the kwok provider counts against the limits of a NodePool what the pods of a node ask for."""
+
+_PAUSE = 0.25
+_DRAIN_SECONDS = 300.0
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_API = "scheduling.serried.dev/v1beta1"
+_GROUPS = f"/apis/{_API}/namespaces/{NAMESPACE}/podgroups"
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What comes together: a gang, or one plain pod. Times are in seconds, ``at`` since the beginning."""
+
+    number: int
+    kind: str
+    size: int
+    at: float
+    key: str
+    """The topology key that it needs, "" for none."""
+
+    runs: float
+    """How long its pods run."""
+
+    lives: float
+    """After which time it is deleted if it should never start."""
+
+    spacing: float
+    """The time between two of its members."""
+
+    @property
+    def name(self) -> str:
+        """Its PodGroup, and the beginning of its pods' names."""
+        return f"g{self.number}"
+
+    @property
+    def milli_cpu(self) -> int:
+        """What each of its pods asks for, and no pod of another gang."""
+        return _FIRST_MILLI_CPU + self.number
+
+    @property
+    def pods(self) -> int:
+        """How many of its pods are created."""
+        return self.size - 1 if self.kind == "lacking" else self.size
+
+
+@dataclass(slots=True)
+class Story:
+    """What became of a gang. Times are in seconds since the beginning, None for what has not happened."""
+
+    gang: Gang
+    created: int = 0
+    """The number of its pods that are created."""
+
+    whole: float | None = None
+    """When its last member was created."""
+
+    bound: float | None = None
+    """When all its members were seen bound."""
+
+    ended: float | None = None
+    """When it was deleted."""
+
+    broken: bool = False
+    """Whether one of its pods went before it was over."""
+
+
+def draw(minutes: float, seed: int) -> list[Gang]:
+    """Draw what comes within so many minutes, in the order of time."""
+    source, gangs, at = random.Random(seed), list[Gang](), 0.0
+    while (at := at + source.uniform(4.0, 20.0)) < minutes * 60:
+        kind = source.choices(list(KINDS), list(KINDS.values()))[0]
+        size = {"plain": 1, "too large": POOL_NODES + 20}.get(kind) or source.choice((2, 3, 4, 4, 6, 8, 8, 12, 16))
+        gangs.append(
+            Gang(
+                number=len(gangs) + 1,
+                kind=kind,
+                size=size,
+                at=at,
+                key="" if kind == "plain" or source.random() < 0.5 else ZONE,
+                runs=source.uniform(10.0, 60.0),
+                lives=source.uniform(0.5, 6.0) if kind == "withdrawn" else source.uniform(40.0, 90.0),
+                spacing=source.uniform(0.5, 5.0) if kind == "late" else 0.0,
+            )
+        )
+    return gangs
+
+
+class Play:
+    """Lets the gangs come and go in a cluster. ``stories`` grows with each that has come."""
+
+    def __init__(self, cluster: Cluster, gangs: Sequence[Gang]) -> None:
+        self.stories: list[Story] = []
+        self._api = cluster.api
+        self._coming = list(gangs)
+        self._begun = time.monotonic()
+
+    def run(self, minutes: float, report: Report) -> None:
+        """Play until all have come and gone, at most ``_DRAIN_SECONDS`` longer than ``minutes``."""
+        self._api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        self._begun, told = time.monotonic(), 0.0
+        while (now := self._now()) < minutes * 60 + _DRAIN_SECONDS and (self._coming or self._staying()):
+            self._create(now)
+            self._look()
+            if now - told > 60:
+                told = now
+                report(f"{now / 60:.0f} min: {len(self.stories)} came, {len(self._staying())} are there")
+            time.sleep(_PAUSE)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _staying(self) -> list[Story]:
+        return [story for story in self.stories if story.ended is None]
+
+    def _create(self, now: float) -> None:
+        while self._coming and self._coming[0].at <= now:
+            gang = self._coming.pop(0)
+            if gang.kind != "plain":
+                self._api.post(_GROUPS, group_object(gang))
+            self.stories.append(Story(gang))
+        for story in self._staying():
+            gang = story.gang
+            while story.created < gang.pods and gang.at + story.created * gang.spacing <= now:
+                self._api.post(_PODS, pod_object(gang, story.created))
+                story.created += 1
+            if story.whole is None and story.created == gang.size:
+                story.whole = self._now()
+
+    def _look(self) -> None:
+        pods = self._api.get(_PODS)["items"]
+        now = self._now()
+        bound = Counter(_name_gang(pod) for pod in pods if pod["spec"].get("nodeName"))
+        there = Counter(map(_name_gang, pods))
+        over = Counter(_name_gang(pod) for pod in pods if pod.get("status", {}).get("phase") == "Succeeded")
+        for story in self._staying():
+            gang = story.gang
+            if story.bound is None and bound[gang.name] == gang.size:
+                story.bound = now
+            story.broken = there[gang.name] < story.created
+            withdrawn = gang.kind not in STARTING and story.bound is None and now > gang.at + gang.lives
+            if over[gang.name] == gang.size or withdrawn or story.broken:
+                self._delete(story)
+
+    def _delete(self, story: Story) -> None:
+        for number in range(story.created):
+            self._api.delete(f"{_PODS}/{story.gang.name}-{number}")
+        if story.gang.kind != "plain":
+            self._api.delete(f"{_GROUPS}/{story.gang.name}")
+        story.ended = self._now()
+
+
+def _name_gang(pod: Raw) -> str:
+    return str(pod["metadata"]["name"]).partition("-")[0]
+
+
+def group_object(gang: Gang) -> Raw:
+    """The PodGroup of a gang."""
+    annotations = {"scheduling.serried.dev/required-topology": gang.key} if gang.key else {}
+    spec = {"schedulingPolicy": {"gang": {"minCount": gang.size}}}
+    metadata = {"name": gang.name, "annotations": annotations}
+    return {"apiVersion": _API, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+
+def pod_object(gang: Gang, number: int) -> Raw:
+    """One pod of a gang, or the plain pod."""
+    labels = {} if gang.kind == "plain" else {"scheduling.serried.dev/pod-group": gang.name}
+    annotations = {"bench.serried.dev/succeed-after": f"{gang.runs:.0f}s"}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": f"{gang.milli_cpu}m"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{gang.name}-{number}", "labels": labels, "annotations": annotations},
+        "spec": {"schedulerName": "serried", "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """What Karpenter has bought."""
+
+    claims: Mapping[int, int]
+    """The number of NodeClaims by the milli-CPUs of the pods that they were made for."""
+
+    batches: Sequence[Batch] = field(default=())
+
+
+def summarize(stories: Iterable[Story], bought: Bought) -> Raw:
+    """Return the numbers of a run: the totals, and one row for each kind."""
+    all_stories = list(stories)
+    rows = [_describe(kind, [s for s in all_stories if s.gang.kind == kind], bought.claims) for kind in KINDS]
+    waited = sorted(_list_waits(all_stories, bought.claims))
+    return {
+        "came": len(all_stories),
+        "broken": sum(story.broken for story in all_stories),
+        "node_claims": sum(bought.claims.values()),
+        "batches": len(bought.batches),
+        "wasted": sum(row["wasted"] for row in rows if row["kind"] != "withdrawn"),
+        "wasted_by_withdrawn": sum(row["wasted"] for row in rows if row["kind"] == "withdrawn"),
+        "seconds_with_new_nodes": _spread(waited),
+        "rows": rows,
+    }
+
+
+def _describe(kind: str, stories: Sequence[Story], claims: Mapping[int, int]) -> Raw:
+    idle = [story for story in stories if story.bound is None]
+    return {
+        "kind": kind,
+        "came": len(stories),
+        "started": len(stories) - len(idle),
+        "node_claims": sum(claims.get(story.gang.milli_cpu, 0) for story in stories),
+        "wasted": sum(claims.get(story.gang.milli_cpu, 0) for story in idle),
+        "beyond_size": sum(max(0, claims.get(s.gang.milli_cpu, 0) - s.gang.size) for s in stories if s not in idle),
+        "seconds": _spread(sorted(s.bound - s.whole for s in stories if s.bound is not None and s.whole is not None)),
+    }
+
+
+def _list_waits(stories: Iterable[Story], claims: Mapping[int, int]) -> list[float]:
+    """The time from the last member to the last Binding, of the gangs for which nodes were bought."""
+    return [
+        story.bound - story.whole
+        for story in stories
+        if story.bound is not None and story.whole is not None and claims.get(story.gang.milli_cpu)
+    ]
+
+
+def _spread(ordered: Sequence[float]) -> Raw | None:
+    if not ordered:
+        return None
+    worst = ordered[min(len(ordered) - 1, round(0.9 * len(ordered)))]
+    return {"median": round(statistics.median(ordered), 1), "p90": round(worst, 1), "max": round(ordered[-1], 1)}
+
+
+def render(summary: Raw) -> str:
+    """The table for people."""
+    lines = [
+        "| kind | came | started | NodeClaims | for those that did not start | beyond their size | s to run, median |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in summary["rows"]:
+        cells = [row[name] for name in ("kind", "came", "started", "node_claims", "wasted", "beyond_size")]
+        lines.append(f"| {' | '.join(map(str, [*cells, row['seconds'] and row['seconds']['median']]))} |")
+    return "\n".join(lines)
+
+
+def measure(minutes: float, seed: int, *, asking: bool, report: Report) -> Raw:
+    """Play one mixed queue on a cluster of its own; raises ClusterError and ApiError."""
+    with tempfile.TemporaryDirectory(prefix="serried-autoscaler-") as directory:
+        cluster = Cluster.up(make_spec(asking=asking), report)
+        try:
+            with at_work(cluster, ZONES, Path(directory), report) as karpenter:
+                karpenter.create_pool(POOL, ZONES, cpu_limit=POOL_NODES * NODE_CPU, consolidate_after="15s")
+                play = Play(cluster, draw(minutes, seed))
+                play.run(minutes, report)
+                return summarize(play.stories, read_bought(karpenter))
+        finally:
+            cluster.down()
+
+
+def make_spec(*, asking: bool) -> Spec:
+    """A small cluster of two zones; where gangs do not ask, they are held by filter."""
+    spec = Spec(f"bench-autoscaler-{os.getpid()}", nodes=6, racks=2, zones=2, api="fallback")
+    if asking:
+        return replace(spec, hold="gate", serried_args=("--ask-for", "120"))
+    return replace(spec, hold="filter", serried_args=("--autoscaler", "none"))
+
+
+def read_bought(karpenter: Karpenter) -> Bought:
+    """What Karpenter's log says of NodeClaims."""
+    return Bought(Counter(karpenter.list_requests()), karpenter.list_batches())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; the exit code is 1 if nodes were bought for gangs that did not start, or nothing could be measured."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = _parse(arguments)
+    noise = measure_noise()
+    try:
+        summary = measure(options.minutes, options.seed, asking=not options.without, report=stderr_report())
+    except (ClusterError, ApiError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    result = {
+        "date": options.date,
+        "machine": describe_machine(),
+        "kubernetes": Spec("any").kubernetes,
+        "karpenter": VERSION,
+        "minutes": options.minutes,
+        "seed": options.seed,
+        "asking": not options.without,
+        "noise_before": round(noise, 2),
+        **summary,
+    }
+    path: Path = options.results / f"{options.name}-{options.date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(render(summary))
+    print(f"written to {path}", file=sys.stderr)
+    return 1 if summary["wasted"] and not options.without else 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.autoscaler", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--minutes", type=float, default=60.0, help="how long gangs come (default: 60)")
+    add("--seed", type=int, default=1, help="another queue for each (default: 1)")
+    add("--without", action="store_true", help="gangs do not ask for nodes, and are held by filter")
+    add("--name", default="autoscaler", help="first part of the result's file name")
+    add("--date", default=datetime.now(UTC).strftime("%Y-%m-%d"), help="second part (default: today)")
+    add("--results", type=Path, default=RESULTS, help="directory of the result")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
