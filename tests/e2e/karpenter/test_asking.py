@@ -273,6 +273,7 @@ def test_a_leader_that_is_killed_while_it_asks_is_followed_by_one_that_asks_for_
         stage.cluster.kill("extender", signal.SIGKILL)
         stage.cluster.start("extender")
         stage.cluster.await_ready("extender")
+        stage.await_reason("ring", "AskingForNodes", seconds=30)
         eventually("all members ask", lambda: len(stage.asking("ring")) == 12, 30)
 
     stage.await_bound("ring", 12, 90)

@@ -32,6 +32,7 @@ def test_a_gang_that_waits_for_members_buys_nothing_while_others_do(stage: Karpe
     assert stage.batches() == [Batch(pods=1, claims=1)] * 3
     assert len(stage.claims()) == 3
     assert stage.gated("ring") == ["ring-0", "ring-1"]
+    eventually("what Karpenter says of a plain pod", lambda: stage.said_by_karpenter("plain-0"))
     assert stage.said_by_karpenter("ring-0") == stage.said_by_karpenter("ring-1") == []
 
 
