@@ -131,7 +131,11 @@ class Autoscalers:
             found = [decode_node_pool(each) for each in await self._client.list_all(NODE_POOLS)]
         except (Forbidden, NotFound) as error:
             return (), f"the NodePools cannot be read: {error}"
-        return tuple(sorted((each for each in found if isinstance(each, NodePool)), key=lambda each: each.name)), ""
+        return tuple(
+            sorted(
+                (each for each in found if isinstance(each, NodePool) and each.adds_nodes), key=lambda each: each.name
+            )
+        ), ""
 
     async def _has_status(self) -> bool:
         try:

@@ -35,6 +35,6 @@ class Autoscalers:
 def read_pool_labels(pool: Raw) -> frozenset[str]:
     """Return the label keys of which a NodePool says that its nodes have them; none if it adds no nodes for pods."""
     found = decode_node_pool(pool)
-    if not isinstance(found, NodePool):
+    if not isinstance(found, NodePool) or not found.adds_nodes:
         return frozenset()
     return frozenset({*found.labels, *(each.key for each in found.requirements)})

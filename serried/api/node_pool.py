@@ -36,6 +36,9 @@ class NodePool:
 
     taints: tuple[Taint, ...] = ()
 
+    adds_nodes: bool = True
+    """Whether it adds nodes for pods: it is ready, stays, and has no fixed number of nodes."""
+
     limits: Resources = field(default_factory=dict)
     """The amounts that its nodes may have together, by resource; ``nodes`` is their number. No entry is no limit."""
 
@@ -69,23 +72,22 @@ class NodePool:
         return not barred and (values is None or value in values)
 
 
-def decode_node_pool(obj: object) -> NodePool | Malformed | None:
-    """Decode a NodePool; None if it adds no nodes for pods: not ready, being deleted, or of a fixed size."""
+def decode_node_pool(obj: object) -> NodePool | Malformed:
+    """Decode a NodePool; the name is required."""
     return attempt("NodePool", _decode, obj)
 
 
-def _decode(obj: Raw) -> NodePool | None:
+def _decode(obj: Raw) -> NodePool:
     spec, status = read_map(obj, "spec"), read_map(obj, "status")
     template = read_map(spec, "template")
     inner = read_map(template, "spec")
-    conditions = read_objects(status, "conditions")
-    if is_deleting(obj) or spec.get("replicas") is not None or any(map(_is_unready, conditions)):
-        return None
+    unready = any(map(_is_unready, read_objects(status, "conditions")))
     return NodePool(
         name=read_key(obj).name,
         labels=read_labels(read_map(template, "metadata"), "labels"),
         requirements=read_requirements(inner, "requirements"),
         taints=tuple(read_taint(raw) for raw in read_objects(inner, "taints")),
+        adds_nodes=not (unready or is_deleting(obj) or spec.get("replicas") is not None),
         limits=read_amounts(spec, "limits"),
         provided=read_amounts(status, "resources"),
     )

@@ -14,6 +14,7 @@ import serried.api
 from serried.api.device import decode_claim_template
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey, GroupKind, Malformed
+from serried.api.node_pool import decode_node_pool
 from serried.api.pod import Pod, decode_pod
 from serried.api.reservation import decode_reservation, name_record
 from serried.api.resources import parse_cpu, parse_quantity
@@ -24,7 +25,7 @@ from serried.kube.auth import Credentials
 from serried.kube.client import ApiClient
 from serried.kube.election import decode_lease
 from serried.rules.all import RULES
-from tests.support.odd_objects import CLAIM_TEMPLATE, LEASE, RECORD, SPECIMENS, Json, Raw, odd_objects
+from tests.support.odd_objects import CLAIM_TEMPLATE, LEASE, NODE_POOL, RECORD, SPECIMENS, Json, Raw, odd_objects
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -34,6 +35,7 @@ CHANNELS = Feed(
 ).channels
 DECODERS: dict[str, tuple[Any, tuple[Raw, ...]]] = {
     **{kind.value: (channel.decode, SPECIMENS[kind]) for kind, channel in CHANNELS.items()},
+    "nodepools": (decode_node_pool, (NODE_POOL,)),
     "leases": (decode_lease, (LEASE,)),
     "reservations": (decode_reservation, (RECORD,)),
     "resourceclaimtemplates": (decode_claim_template, (CLAIM_TEMPLATE,)),

@@ -161,6 +161,21 @@ CLAIM_TEMPLATE: Raw = {
     "spec": {"spec": claim("c", 2).constrained(matchAttribute="d/a").raw()["spec"]},
 }
 
+NODE_POOL: Raw = {
+    "metadata": {"name": "p"},
+    "spec": {
+        "limits": {"cpu": "10"},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "requirements": [{"key": "k", "operator": "In", "values": ["v"]}],
+                "taints": [{"key": "t", "value": "v", "effect": "NoSchedule"}],
+            },
+        },
+    },
+    "status": {"resources": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
 RECORD: Raw = {
     "metadata": {"name": "g", "namespace": "default", "uid": "u", "resourceVersion": "1"},
     "spec": {

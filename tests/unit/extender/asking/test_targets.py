@@ -209,8 +209,8 @@ def test_a_node_pool_is_read_with_what_it_may_still_add() -> None:
         {"team": "x"},
         (Requirement(ARCH, "In", ("amd64",)),),
         (Taint("gpu", "", "NoSchedule"),),
-        {"cpu": 10_000},
-        {"cpu": 4_000},
+        limits={"cpu": 10_000},
+        provided={"cpu": 4_000},
     )
 
 
@@ -225,4 +225,6 @@ def test_a_node_pool_is_read_with_what_it_may_still_add() -> None:
     ],
 )
 def test_a_node_pool_adds_no_nodes_for_pods(raw: dict[str, object]) -> None:
-    assert decode_node_pool({"metadata": {"name": "p"}, **raw}) is None
+    pool = decode_node_pool({"metadata": {"name": "p"}, **raw})
+    assert isinstance(pool, NodePool)
+    assert not pool.adds_nodes
