@@ -1,1 +1,1 @@
-"""The core: which gang is planned when, what becomes of its plan, and the answers to kube-scheduler."""
+"""The core: decides which gang is planned when, binds what is planned, and answers kube-scheduler."""

@@ -1,27 +1,29 @@
-"""Where a feature may have its say on a gang: the extension points, in the words of kube-scheduler's framework.
+"""The extension points at which a feature takes part in scheduling, named after kube-scheduler's framework.
 
-A gang is planned and bound without any feature. What is beside that (room that is kept, others that end, slots of dead
-members) is a `Feature`: one value in the list in `extender.wiring`, which knows the core, and which the core does not
-know. The core asks the features of a point one after the other, in the order of that list.
+The core plans and binds gangs without any feature. Keeping nodes for other gangs, preemption and the repair of broken
+gangs are features. `extender.wiring` lists them. A feature imports the core, never the other way round. At an extension
+point the core calls the features in the order of that list.
 
-    group ────────── observe ── a member is on its way out
+    group ────────── observe ── a member is about to end
       │
-    quorum ───────── pre_enqueue ── members that need none, constrain ── its topology does not count
+    quorum ───────── pre_enqueue ── members that need no quorum, constrain ── its topology key does not count
       │
-    request ──────── pre_filter ── domains that are others'          queue ── is_urgent, hints, left, list_kept
+    request ──────── pre_filter ── domains of other gangs            queue ── is_urgent, hints, left, list_kept
       │
-    plan ─┬─ found ─ filter ── nodes that are kept for others        pod of no gang ── filter_pod, keep_from_pod,
+    plan ─┬─ found ─ filter ── nodes kept for other gangs            pod of no gang ── filter_pod, keep_from_pod,
       │   │                                                                            preempt_pod, unreserve_pod
-      │   └─ none ── unschedulable, post_filter, go_on ── others
-      │              may end for it: allow                           term ── recover, recovered, begin_term, end_term
+      │   └─ none ── unschedulable, post_filter, go_on ──
+      │              victims are chosen: allow                       term ── recover, recovered, begin_term, end_term
       │
-    cycle ────────── reserve, pre_bind ── others end ── permit ── the quorum may be missing ── ended
+    cycle ────────── reserve, pre_bind ── victims end ── permit ── the quorum may be missing ── ended
 
-A feature that has nothing to say at a point is not called there: `Features` looks once which methods each class has of
-its own. Nor is a feature that is not ``busy`` called at the points of the queue, or one that does not concern a group.
+A feature is called only at the points whose methods its class overrides; `Features.install` finds these once. At points
+marked "While ``busy``" a feature whose ``busy`` is empty is not called, and at points marked "If it ``concerns`` the
+group" only for groups for which ``concerns`` returns something true.
 
-What a feature remembers of one group is a `Memory` of its own class in ``GroupState.memory``. It ends with the term,
-or sooner (`Memory.for_wait`). A restart remembers nothing but what the records and the cluster say (`Feature.recover`).
+The state that a feature keeps of one group is a `Memory` of its own class in ``GroupState.memory``. It is dropped at
+the end of the term, or earlier (`Memory.for_wait`). After a restart a feature has only the records
+(`Feature.recover`) and the cluster.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -42,43 +44,46 @@ from serried.plan.quorum import GroupMembers
 from serried.plan.request import Plan, PlanRequest, Waiting
 
 if TYPE_CHECKING:
-    from extender.core.scheduling.group import GroupState  # which has a place for what features remember
+    from extender.core.scheduling.group import GroupState  # it imports Memory from here
 
 
 class Memory:
-    """The state that one feature keeps of one group. GroupState makes it, without arguments, at the first request."""
+    """The state that one feature keeps of one group.
+
+    `GroupState` makes it, without arguments, when it is first requested.
+    """
 
     for_wait: ClassVar[bool] = False
-    """Whether the core drops this memory as soon as the group does not wait for room any more."""
+    """True if the core drops this memory as soon as the group no longer waits for room."""
 
     captured: ClassVar[str] = ""
-    """The name under which snapshots have it, "" for what decides nothing."""
+    """The key of this memory in snapshots; "" if no decision depends on it, so that snapshots leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Members that are placed in the place of others, so that they need less than the others do."""
+    """The waiting members that replace deleted ones, and so need less than a new gang does."""
 
     replacements: tuple[Pod, ...] = ()
-    """The members that take their kept slots alone, without a quorum: with the gang that runs, they are its quorum.
+    """The members that take the slots kept for them without a quorum: the members that still run count for it.
 
-    A replacement that finds no room in its own slot is a member like any other.
+    A replacement that does not fit in its kept slot is planned like any other member.
     """
 
     fitting: frozenset[str] = frozenset()
-    """The UIDs of all members whose own kept slot takes them now, so that the queue need not wake them for room."""
+    """The UIDs of all members that fit in their kept slots now. Freed room elsewhere need not requeue them."""
 
     def __or__(self, other: "Repair") -> "Repair":
         return Repair((*self.replacements, *other.replacements), self.fitting | other.fitting)
 
 
 NO_REPAIR = Repair()
-"""Nothing is to be repaired."""
+"""The repair of a gang in which no slot is kept for a replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A gang that was refused just now."""
+    """A gang for which the planner has just found no room."""
 
     gang: "GroupState"
     group: PodGroup
@@ -86,55 +91,56 @@ class Refused:
     request: PlanRequest
 
     opens_in: float
-    """In how many seconds it may try a wider level; infinite if none is left."""
+    """The seconds until the gang may use a wider level of the topology; infinite if there is none left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A gang gets the room of others."""
+    """The decision of a feature that a gang gets the room of victims."""
 
     request: PlanRequest
     plan: Plan
 
     victims: Sequence[Unit]
-    """The pods and gangs that lose their room: running pods are evicted, gangs without Bindings give way at once."""
+    """The victims. Running pods are evicted. A planned gang without Bindings loses its plan at once."""
 
 
 class Feature:
-    """One feature, with nothing to say. A subclass has methods only for the points at which it does something."""
+    """Base class of a feature. A subclass overrides the methods of the extension points at which it does something."""
 
     busy: Collection[object] = (True,)
-    """A live collection that is empty while the feature keeps nothing from anybody, and nobody waits for it."""
+    """A live collection, empty while the feature keeps no node for any gang and no gang waits for the feature."""
 
     describes_all: Collection[object] = ()
-    """A live collection; while it is not empty, `describe` is called also for groups without any memory."""
+    """A live collection. While it is not empty, `describe` is also called for groups without any `Memory`."""
 
     memories: tuple[type[Memory], ...] = ()
-    """The classes of what it remembers of a group."""
+    """The classes of the state that the feature keeps per group."""
 
     member_labels: Collection[str] = ()
-    """The labels of members that it reads, which snapshots have therefore."""
+    """The labels of members that the feature reads, so that snapshots keep them."""
 
     concerns: Callable[[PodGroup], object] = bool
-    """Returns something true for a PodGroup that the feature is about; a function outside of the feature's file."""
+    """Returns something true if the feature applies to a PodGroup. A function from outside of the feature's file."""
 
     # --- a group is looked at ----------------------------------------------------------------------------------
 
     def observe(self, key: GroupKey, gang: "GroupState", group: PodGroup | None) -> None:
-        """Members of the group are, or were just now, on their way out, or its PodGroup is gone (None).
+        """Handle a group of which members are, or just were, about to end.
 
-        It may have a binding cycle.
+        ``group`` is None if the PodGroup is deleted. The group may have a binding cycle.
         """
 
     def constrain(self, group: PodGroup, members: GroupMembers) -> str:
-        """Return why the topology key that a PodGroup names does not count, a phrase; "" if it counts.
+        """Return why the topology key of a PodGroup is ignored, a phrase; "" if it counts.
 
-        Of a group with its quorum and without binding cycle, if the feature ``concerns`` it. A tree is not asked about.
+        If it ``concerns`` the group. Called for groups with their quorum and without a binding cycle, but not for
+        trees.
         """
         return ""
 
     def pre_enqueue(self, gang: "GroupState", group: PodGroup, members: GroupMembers) -> Repair:
-        """Return the members that may be placed though the quorum is not there; of a group that has run."""
+        """Return the members that may be placed without a quorum. Called only for groups that have run."""
         return NO_REPAIR
 
     def describe(
@@ -144,9 +150,9 @@ class Feature:
         members: GroupMembers,
         verdict: Verdict | None,
     ) -> Verdict | None:
-        """Return how the group stands, in the place of ``verdict``.
+        """Return the verdict to report for the group instead of ``verdict``.
 
-        Called for a group of which anything is remembered, and for each while the feature ``describes_all``.
+        Called for groups with any `Memory`, and for all groups while ``describes_all`` is not empty.
         """
         return verdict
 
@@ -159,33 +165,33 @@ class Feature:
         waiting: Waiting,
         request: PlanRequest,
     ) -> PlanRequest:
-        """Return the request without the domains that are others'. If the feature ``concerns`` the group."""
+        """Return the request without the domains that other gangs get first. If it ``concerns`` the group."""
         return request
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Return a plan that was found, another one that spares what is kept for others, or why there is none."""
+        """Check a plan that was found. Return it, another plan without the nodes kept for other gangs, or a refusal."""
         return plan
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that a gang must not use: those kept for others that do not hold both. While ``busy``."""
+        """Return the nodes that the plan of a gang must not use: kept nodes without room for both. While ``busy``."""
         return frozenset()
 
     def kept_from(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes kept for others: members that join a gang after its plan may use none. While ``busy``."""
+        """Return all nodes kept for other gangs: members that join after the plan may use none. While ``busy``."""
         return frozenset()
 
     def allow(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
-        """Return whether a plan may still be held for which the pods ``gone`` (UIDs) end. If it ``concerns`` them."""
+        """Return whether a plan is still valid for which the pods ``gone`` (UIDs) end. If it ``concerns`` the group."""
         return True
 
     # --- no plan -----------------------------------------------------------------------------------------------
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """A gang was put among the unschedulable ones. Return what is said of that."""
+        """Handle a gang that was put among the unschedulable ones. Return the verdict to report."""
         return refusal
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Return whose room a gang gets that was refused, or what is said of it."""
+        """Look for victims for a gang without room. Return the decision to preempt them, or the verdict to report."""
         return refusal
 
     def go_on(
@@ -195,28 +201,31 @@ class Feature:
         waiting: Waiting,
         said: Verdict | None,
     ) -> Decision | Verdict | None:
-        """Nothing has changed for a gang that was refused. Return what was found since, else ``said``."""
+        """Handle a gang without room for which nothing has changed since the last try.
+
+        Return a decision that was found meanwhile, or the verdict to report; ``said`` if there is neither.
+        """
         return said
 
     # --- the queue ---------------------------------------------------------------------------------------------
 
     def is_urgent(self, gang: "GroupState") -> bool:
-        """Return whether a gang is before others of its priority; of gangs of which anything is remembered."""
+        """Return whether a gang goes before other gangs of its priority. Called only for gangs with any `Memory`."""
         return False
 
     def left(self, group: GroupKey, *, placed: bool) -> None:
-        """A gang waits for room no more; ``placed`` is whether it has got some. While ``busy``."""
+        """Handle a gang that no longer waits for room; ``placed`` says whether it has got room. While ``busy``."""
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Return gangs that may fit by now though no room was freed, and see to what time changes; twice a second.
+        """Return gangs to try again although no room was freed, and do periodic work. Called twice a second.
 
-        In steps, so that filter does not wait.
+        Runs in steps, so that filter calls are answered in between.
         """
         yield
         return ()
 
     def expect_room(self, group: GroupKey) -> float | None:
-        """Return when there will be room for a gang, in loop seconds; None if nothing reliable is known."""
+        """Return the loop time at which a gang will have room; None if no reliable forecast is known."""
         return None
 
     def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
@@ -224,64 +233,76 @@ class Feature:
         return frozenset()
 
     def list_kept(self) -> Iterable[frozenset[str]]:
-        """Return sets of nodes that are kept for gangs which have no plan yet; twice a second. While ``busy``.
+        """Return sets of nodes kept for gangs without a plan, which no autoscaler may remove. While ``busy``.
 
-        No autoscaler is to remove them (`extender.features.node_protection`).
+        Called twice a second (`extender.features.node_protection`).
         """
         return ()
 
     # --- its binding cycle -------------------------------------------------------------------------------------
 
     def reserve(self, cycle: BindingCycle) -> None:
-        """A cycle begins for which others end."""
+        """Handle the begin of a cycle that has victims."""
 
     async def pre_bind(self, cycle: BindingCycle) -> Verdict | None:
-        """Have others end for a cycle. Return None when none is left, or the cycle is over, else why it is given up."""
+        """Evict the victims of a cycle.
+
+        Return None when all have ended or the cycle is over, else why it is given up.
+        """
         return None
 
     def permit(self, cycle: BindingCycle, uid: str) -> bool:
-        """Return whether a replacement may be bound to its slot though the quorum is missing."""
+        """Return whether a replacement may be bound to its slot although the quorum is missing."""
         return False
 
     def ended(self, gang: "GroupState", cycle: BindingCycle, refused: Collection[str], verdict: Verdict | None) -> None:
-        """A cycle has ended for which others ended, or of a gang of which anything is remembered.
+        """Handle the end of a cycle that had victims, or of a gang with any `Memory`.
 
-        ``verdict`` is why it was given up, None if it was not. ``refused`` are members that kube-scheduler has tried
-        in vain (UIDs).
+        ``verdict`` is the reason for which the plan was given up; None if it was not. ``refused`` are the members
+        (UIDs) for which kube-scheduler found no node.
         """
 
     # --- pods of no gang ---------------------------------------------------------------------------------------
 
     def filter_pod(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Return those of the offered nodes that a pod may use; None for all of them."""
+        """Return the offered nodes that a pod may use; None for all of them."""
         return None
 
     def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
-        """Return sets of nodes that a pod must not use, or for None all that are kept from any; one object each."""
+        """Return sets of nodes that a pod must not use; for None all sets that are kept from any pod.
+
+        The same set is the same object in each call.
+        """
         return ()
 
     def preempt_pod(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates that kube-scheduler may choose from, each with its victims. Nothing need follow."""
+        """Return the candidates that kube-scheduler may choose from, with their victims.
+
+        The call may be a simulation.
+        """
         return candidates
 
     def unreserve_pod(self, node: str) -> None:
-        """A bind call for this node has failed: kube-scheduler gives its room away."""
+        """Handle a failed bind call for a node: kube-scheduler releases the pod's room there."""
 
     # --- terms -------------------------------------------------------------------------------------------------
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """A term begins, and these are the records of earlier ones; none of their slots is held yet."""
+        """Read the records of earlier terms when a term begins. None of their slots is in the ledger yet."""
 
     async def recovered(self, dropped: Sequence[Reservation]) -> None:
-        """All records are held but those that were ``dropped``, and nobody is planned yet."""
+        """Handle the end of the recovery: all records but the ``dropped`` ones are in the ledger.
+
+        No group is planned yet.
+        """
 
     def begin_term(self, now: float) -> None:
-        """This instance leads, and has read the records; ``now`` is in seconds since 1970."""
+        """Handle the begin of planning in a new term; ``now`` is in seconds since 1970."""
 
     def end_term(self) -> None:
-        """What was seen so far says nothing any more: another instance leads, or the records were read only now.
+        """Drop all state: another instance leads, or the records were read only now.
 
-        Called again from time to time while another instance leads.
+        Called repeatedly while another instance leads.
         """
 
 
@@ -294,14 +315,14 @@ _POINTS: tuple[Point, ...] = tuple(
 
 
 class Features(dict[Point, Sequence[Feature]]):
-    """By extension point, the features that have a method of their own for it, in the order of the list."""
+    """Maps each extension point to the features whose classes override it, in the order of the list."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_POINTS, ()))
         self.all: Sequence[Feature] = ()
 
     def install(self, features: Sequence[Feature]) -> None:
-        """Have these features asked from now on."""
+        """Replace the installed features."""
         self.all = tuple(features)
         for point in _POINTS:
             self[point] = tuple(each for each in features if getattr(type(each), point.__name__) is not point)

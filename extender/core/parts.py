@@ -1,4 +1,4 @@
-"""What a feature is made of: the parts of the core that it may use beside the extension points."""
+"""The parts of the core that features may use, beside the extension points."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from serried.kube.client import ApiClient
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One core's parts. They exist before its features do."""
+    """The parts of one core. `extender.wiring` makes them before the features, and passes them to each feature."""
 
     context: Context
     client: ApiClient

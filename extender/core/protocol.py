@@ -1,8 +1,9 @@
-"""The extender protocol's bytes to values and back (k8s.io/kube-scheduler/extender/v1/types.go), without I/O.
+"""Decodes and encodes the bodies of the extender protocol (k8s.io/kube-scheduler/extender/v1/types.go), without I/O.
 
-The Go types have no JSON tags, so the keys are the field names in PascalCase; inside ``Pod`` they are the usual ones.
+`extender.core.http.verbs` calls the ``read_*`` functions before a verb and the ``write_*`` functions after it. The
+values between them, such as `Steer`, are what `extender.core.service` works with.
 
-What the verbs are asked and what they answer, as values: neither bytes nor decisions.
+The Go types have no JSON tags, so the keys are the field names in PascalCase. Inside ``Pod`` they are the usual ones.
 """
 
 import re
@@ -16,32 +17,32 @@ from serried.api.names import Key, Malformed
 from serried.api.pod import HELD, KEPT, Pod, decode_pod
 
 MAX_COMPLETE_LIST = 100
-"""Up to this many nodes kube-scheduler does not sample (minFeasibleNodesToFind in upstream's schedule_one.go)."""
+"""The largest cluster, in nodes, that kube-scheduler does not sample (minFeasibleNodesToFind in schedule_one.go)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Every offered node is fine with us."""
+    """The answer of filter that leaves all offered nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """This node and no other."""
+    """The answer of filter that leaves only the planned node."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """No node for now."""
+    """The answer of filter that leaves no node, so that kube-scheduler tries the pod again later."""
 
     text: str = field(default=HELD, compare=False)
-    """What kube-scheduler is told, for people."""
+    """The reason in kube-scheduler's event, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """These nodes of the offered ones: the others are kept for the head of the queue. None of them may be left."""
+    """The answer of filter that leaves some nodes, maybe none: the others are kept for the head of the queue."""
 
     nodes: Sequence[str]
 
@@ -51,30 +52,30 @@ Answer = Pass | Steer | Hold | Narrow
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """MetaVictims, with their node: whom kube-scheduler would evict there for the pod that it cannot place."""
+    """MetaVictims with their node: the pods that kube-scheduler would evict there for a pod without a node."""
 
     node: str
     victims: tuple[str, ...]
-    """UIDs."""
+    """The UIDs of the pods to evict."""
 
     violations: int = 0
-    """How many PodDisruptionBudgets this violates (NumPDBViolations)."""
+    """The number of PodDisruptionBudget violations (NumPDBViolations)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindRequest:
-    """ExtenderBindingArgs."""
+    """ExtenderBindingArgs: the pod that kube-scheduler asks to bind, and its node."""
 
     pod: Key
 
     uid: str
-    """The pod's."""
+    """The UID of the pod."""
 
     node: str
 
 
 MAX_BYTES = 8 * 1024 * 1024
-"""The largest body that is read: 100,000 node names and a pod of the largest size take less."""
+"""The size limit of a body: 100,000 node names and a pod of the largest size take less."""
 
 
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
@@ -82,12 +83,12 @@ _MAX_NAME_LENGTH = 253
 
 
 class BadRequest(ValueError):
-    """The body is not what kube-scheduler sends; the text says which part."""
+    """Raised for a body that kube-scheduler does not send; the text names the wrong part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """ExtenderArgs with nodeCacheCapable: a pod and the names of the nodes that passed the scheduler's own filters."""
+    """ExtenderArgs with nodeCacheCapable: a pod and the names of the nodes that passed kube-scheduler's own filters."""
 
     pod: Pod
     names: Sequence[str]
@@ -95,7 +96,7 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionArgs:
-    """ExtenderPreemptionArgs: a pod, and the nodes that it could have if their victims were evicted."""
+    """ExtenderPreemptionArgs: a pod, and the nodes on which it would fit once their victims are evicted."""
 
     pod: Pod
     candidates: Sequence[Candidate]
@@ -105,19 +106,22 @@ _NO_PODS: Mapping[str, Pod] = {}
 
 
 def read_args(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> Args:
-    """ExtenderArgs of filter and prioritize; ``known`` are pods that were read before, by UID. Raises BadRequest."""
+    """Decode the ExtenderArgs of filter and prioritize. Raise BadRequest.
+
+    ``known`` are the pods from the watch by UID: an equal one is returned instead of decoding the pod again.
+    """
     args = _object(body)
     names = args.get("NodeNames")
     if names is None:
         raise BadRequest("NodeNames is missing: set nodeCacheCapable to true in the scheduler's extender entry")
-    # In one pass of C: name by name, this alone took longer than all else that filter does.
+    # One pass in C: a loop over the names took longer than the rest of the filter call.
     if not isinstance(names, list) or not set(map(type, names)) <= {str}:
         raise BadRequest("NodeNames must be a list of strings")
     return Args(_pod(args, known), names)
 
 
 def read_bind(body: bytes) -> BindRequest:
-    """ExtenderBindingArgs. Raises BadRequest."""
+    """Decode ExtenderBindingArgs. Raise BadRequest."""
     args = _object(body)
     values = {}
     for name in ("PodName", "PodNamespace", "PodUID", "Node"):
@@ -126,14 +130,14 @@ def read_bind(body: bytes) -> BindRequest:
             raise BadRequest(f"{name} must be a non-empty string")
         values[name] = value
     for name in ("PodName", "PodNamespace", "Node"):
-        # They go into paths of the API server, with our credentials.
+        # The names become parts of paths of the API server, sent with the extender's credentials.
         if len(values[name]) > _MAX_NAME_LENGTH or not _NAME.fullmatch(values[name]):
             raise BadRequest(f"{name} must be a name as Kubernetes objects have them")
     return BindRequest(Key(values["PodNamespace"], values["PodName"]), values["PodUID"], values["Node"])
 
 
 def read_preemption(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> PreemptionArgs:
-    """ExtenderPreemptionArgs in either form; ``known`` as in `read_args`. Raises BadRequest."""
+    """Decode ExtenderPreemptionArgs with Victims or MetaVictims; ``known`` as in `read_args`. Raise BadRequest."""
     args = _object(body)
     candidates = args.get("NodeNameToMetaVictims") or args.get("NodeNameToVictims") or {}
     if not isinstance(candidates, dict):
@@ -153,11 +157,11 @@ def _candidate(node: str, candidate: Any) -> Candidate:
 
 
 def write_filter(answer: Answer, args: Args) -> bytes:
-    """ExtenderFilterResult.
+    """Encode an ExtenderFilterResult.
 
-    Nodes that are not mentioned count as unresolvable, so a hold needs to name one node only: it carries the text,
-    and neither the answer nor the scheduler's event grows with the cluster
-    (NewDefaultNodeToStatus in upstream's pkg/scheduler/framework).
+    Nodes that are not mentioned count as unresolvable, so a hold needs to name one node only. That node carries the
+    text, and neither the answer nor kube-scheduler's event grows with the cluster (NewDefaultNodeToStatus in upstream's
+    pkg/scheduler/framework).
     """
     if isinstance(answer, Steer):
         return orjson.dumps({"NodeNames": [answer.node]})
@@ -171,17 +175,17 @@ def write_filter(answer: Answer, args: Args) -> bytes:
 
 
 def write_error(text: str) -> bytes:
-    """ExtenderFilterResult or ExtenderBindingResult with an error, "" for a Binding's success."""
+    """Encode an ExtenderFilterResult or ExtenderBindingResult with an error; "" for a Binding that succeeded."""
     return orjson.dumps({"Error": text})
 
 
 def write_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
-    """HostPriorityList: a bare array."""
+    """Encode a HostPriorityList: a bare array."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
 
 
 def write_preemption(kept: Iterable[Candidate]) -> bytes:
-    """ExtenderPreemptionResult: always the meta form."""
+    """Encode an ExtenderPreemptionResult, always with MetaVictims."""
     return orjson.dumps(
         {
             "NodeNameToMetaVictims": {
@@ -212,11 +216,11 @@ def _pod(args: Mapping[str, Any], known: Mapping[str, Pod]) -> Pod:
     try:
         seen = known.get(raw["metadata"]["uid"])
         nominated = (raw.get("status") or {}).get("nominatedNodeName") or ""
-        # Only this of it may be newer than what the watch has shown, and matter: the scheduler knows it first.
+        # The nomination is the only field that matters and that kube-scheduler may know before the watch shows it.
         if seen is not None and seen.nominated == nominated:
             return seen
     except (AttributeError, KeyError, TypeError):
-        pass  # whatever is wrong with it, the decoder says
+        pass  # decode_pod reports what is wrong
     pod = decode_pod(raw)
     if isinstance(pod, Malformed):
         raise BadRequest(f"Pod cannot be read: {pod.problem}")

@@ -1,12 +1,14 @@
-"""What the verbs answer. Filter, prioritize and preempt are synchronous and constant in the size of the cluster.
+"""The answers to kube-scheduler's extender calls: filter, prioritize, preempt and bind.
 
-Calls of filter in which kube-scheduler only tries something out.
+`extender.core.http.verbs` calls `ExtenderService` with decoded requests. Filter, prioritize and preempt are synchronous
+and take constant time in the size of the cluster. Bind waits until the gang may be bound.
 
-With its gate TopologyAwareWorkloadScheduling it places a group that has ``schedulingConstraints`` in one domain after
-another, each with the nodes of that domain alone, and goes on with the best (upstream's
-pkg/scheduler/schedule_one_podgroup.go). That a member's node is missing there says nothing of the node. With its gate
-GenericWorkload it also tries where a gang would go if all pods of lower priority were gone (upstream's
-pkg/scheduler/framework/preemption/podgrouppreemption.go). That a node is there says nothing of who runs on it.
+kube-scheduler also calls filter without meaning to place the pod. With its gate TopologyAwareWorkloadScheduling it
+simulates a group that has ``schedulingConstraints`` in one domain after another, each time with the nodes of that
+domain alone, and then takes the best (upstream's pkg/scheduler/schedule_one_podgroup.go). So a member's node may be
+missing from the list though it is feasible. With its gate GenericWorkload it simulates where a gang would fit if all
+pods of lower priority were evicted (upstream's pkg/scheduler/framework/preemption/podgrouppreemption.go). So a node may
+be in the list though it is full.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ from serried.kube.errors import ApiError
 
 
 def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
-    """The domain of all offered nodes, where the scheduler may be trying one after another; else None."""
+    """Return the domain that kube-scheduler may be simulating: the one that contains all offered nodes; else None."""
     if group is None or not group.constrained or not names or not may_try_out(group, pod, store):
         return None
     first = find_domain(group, names[0], store.nodes)
@@ -41,21 +43,24 @@ def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], st
 
 
 def find_domain(group: PodGroup | None, name: str, nodes: Mapping[str, Node]) -> str | None:
-    """The domain of the group's key in which a node is."""
+    """Return the value of the group's topology key on a node; None without a key, node or label."""
     node = nodes.get(name)
     key = None if group is None else group.topology_key
     return None if node is None or key is None else node.labels.get(key)
 
 
 _LAG_SECONDS = 5.0
-"""How long the scheduler may take to see that victims have ended: what it does not offer until then is not refused."""
+"""For how long after an eviction a node missing from kube-scheduler's list does not count as refused.
+
+kube-scheduler's watch may show the end of the victims that late.
+"""
 
 
 class ExtenderService:
-    """Answers kube-scheduler from the Store and the ledger. ``clock`` gives loop seconds."""
+    """Answers kube-scheduler from the Store and the ledger. One instance serves the whole process."""
 
     synced = False
-    """Whether all caches are listed: before, a pod that may be a gang's is held and every other one passes."""
+    """True once all watches are listed. Before, a pod that may belong to a gang is held and all other pods pass."""
 
     def __init__(
         self,
@@ -66,7 +71,7 @@ class ExtenderService:
         binder: Binder,
     ) -> None:
         self.pods: Mapping[str, Pod] = context.store.pods
-        """Those that the watch has shown, by UID."""
+        """The pods that the watch has shown, by UID."""
 
         self._store = context.store
         self._groups = context.groups
@@ -85,12 +90,12 @@ class ExtenderService:
         self._clock = context.clock
 
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
-        """Which of the offered nodes the pod may use.
+        """Return which of the offered nodes the pod may use.
 
-        Notes what the scheduler offered for a planned member, and moves its slot to an offered node if any will do.
-        Both are harmless if the call was a simulation (the native group cycle): nothing is taken that was not held
-        before. Where that tries one domain after another, an answer about another domain than the planned one teaches
-        nothing (`find_tried_domain`).
+        For a planned member, note which nodes were offered, and move its slot to an offered node if its own is not
+        among them. Both do no harm if kube-scheduler only simulates: no room is used that the ledger did not hold
+        before. While kube-scheduler simulates another domain than the planned one, its list is not noted
+        (`find_tried_domain`).
         """
         self._activity.note_call()
         key = self._find_key(pod)
@@ -98,7 +103,7 @@ class ExtenderService:
             return self._let_pass(pod, names)
         known = self.pods.get(pod.uid)
         if known is not None and known.node and known.node in names:
-            # The scheduler's watch is behind: whatever else it is told, it writes that it has failed.
+            # kube-scheduler's watch is late. With any other answer it would report the bound pod as unschedulable.
             return Steer(known.node)
         cycle = self._groups.cycle_of(pod.uid)
         group = self._store.groups.get(key)
@@ -112,7 +117,7 @@ class ExtenderService:
         return self._steer(cycle, group, pod, names, tried)
 
     def _let_pass(self, pod: Pod, names: Sequence[str]) -> Answer:
-        """A pod that needs no gang may use all nodes, but for those that features keep from it."""
+        """Answer for a pod that needs no gang: all nodes but those that features keep from it."""
         left: Sequence[str] | None = None
         for feature in self._features[Feature.filter_pod]:
             narrowed = feature.filter_pod(pod, names if left is None else left)
@@ -122,7 +127,7 @@ class ExtenderService:
     def _steer(
         self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], tried: str | None
     ) -> Answer:
-        """Where a planned member goes; it is held while no seat of its class is open on an offered node."""
+        """Answer for a planned member: the node of its slot, or hold while no open seat of its class is offered."""
         self._nominator.arrived(pod.uid)
         if cycle.seats.is_closed(pod.uid) and not may_try_out(group, pod, self._store):
             cycle.mark_unschedulable(pod.uid)
@@ -147,37 +152,41 @@ class ExtenderService:
         return Hold(self._status.describe_hold(key))
 
     def _list_free(self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str]) -> Sequence[str]:
-        """The offered nodes that have room for a member, though others are to end for its gang.
+        """Return the offered nodes without pending victims, for a member of a gang that preempts.
 
-        The scheduler may see one of those end before our watch shows it. If it offers the room then and the member is
-        held, it erases the nomination, and the next pod takes the room.
+        kube-scheduler's watch may show the end of a victim before the extender's watch does. If kube-scheduler then
+        offers the node and the member is held, kube-scheduler clears the nomination and the next pod takes the room. So
+        once evictions are sent, all offered nodes are returned.
         """
         if cycle.eviction_sent and not may_try_out(group, pod, self._store):
             return names
         return [name for name in names if not self._store.pending_victims.are_on(name)]
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
-        if list(names) != [pod.nominated]:  # a nomination is tried by itself
+        if list(names) != [pod.nominated]:  # kube-scheduler tries a nominated node alone, before all others
             self._offers.note(pod.uid, names)
 
     def _note_missed(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
-        """A member is held, as no seat of its class is open on an offered node; its own is on ``node``."""
+        """Handle a planned member that is held because no open seat of its class is on an offered node.
+
+        Nominate it again, or note the planned ``node`` as refused by kube-scheduler, if this call proves that.
+        """
         cycle.mark_unschedulable(pod.uid)
         if cycle.preempts:
-            # It is nominated all the same, so that the scheduler keeps others off: but others still use its room.
+            # The nomination makes kube-scheduler keep other pods off, but the victims still use the room.
             self._held.note(pod.uid, self._clock())
             return
         if cycle.seats.waits(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
-            return  # nothing is learnt; an outdated nomination is tried by itself first, and the list follows at once
+            return  # proves nothing: an outdated nomination is tried alone first, and the full list follows at once
         if cycle.seats.is_in_turn(pod.uid) and pod.uid != cycle.seats.called:
             self._seating.wait_for_turn(cycle, pod.uid)
             self._runner.carry_out()
             return
         self._note_offer(pod, names)
-        # The planned node was not offered. That is a refusal only if it was tried: the nomination in this very request
-        # made the scheduler evaluate it first, or the list is complete. A sample without it teaches nothing. Nor does
-        # the first complete list: the scheduler may have begun before it saw what freed the room that was planned on.
-        # Of victims it may see one end after the other.
+        # The planned node was not offered. kube-scheduler has refused it only if it has tried it: because the pod in
+        # this request is nominated to it, or because the list is complete. A sample without the node proves nothing.
+        # Nor does the first complete list: kube-scheduler may have begun the cycle before its watch showed that the
+        # room was free. After evictions its watch shows the victims end one after the other.
         missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
         if not ((missed and nominated) if lags else (missed or nominated)):
@@ -195,18 +204,17 @@ class ExtenderService:
             self._runner.carry_out()
 
     def prioritize(self, names: Sequence[str]) -> Sequence[int]:
-        """How good each of these nodes is, from 0 to 10: pods that may go anywhere leave whole domains to gangs.
+        """Return a score from 0 to 10 for each node: pods of no gang are packed so that domains stay free for gangs.
 
-        Whoever is asked about is such a pod: a planned member has one node left, and then the scheduler does not ask.
+        Gang members need no score: filter leaves them one node, and then kube-scheduler does not call prioritize.
         """
         return self._store.domain_use.score(names) if self.synced else [0] * len(names)
 
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """The candidates that may stay, each with the victims that kube-scheduler is to evict itself.
+        """Return the candidates from which kube-scheduler may choose the victims that it evicts itself.
 
-        None for a member of a gang: its group's room is planned, never taken pod by pod. For other pods,
-        features may take candidates out. The call is a question: nothing
-        may follow it.
+        For a member of a gang none: Serried plans the victims of a whole gang. For other pods features may remove
+        candidates. kube-scheduler may call this without evicting any pod afterwards.
         """
         if self._group_of(pod) is not None:
             return ()
@@ -215,7 +223,7 @@ class ExtenderService:
         return tuple(candidates)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
-        """The group with which this pod is placed, None if it is placed like any plain pod."""
+        """Return the group with which a pod is placed; None if it is placed like a plain pod."""
         key = self._find_key(pod)
         return None if key is None or self._goes_alone(key) else key
 
@@ -224,14 +232,14 @@ class ExtenderService:
         return self.synced and group is not None and group.goes_one_by_one
 
     def _waits_for_gate(self, key: GroupKey) -> bool:
-        """Whether members of a basic group are held, because one of them has another owner's scheduling gate."""
+        """Return whether the members of a basic group are held because one of them has a foreign scheduling gate."""
         return self._store.members.has_gated(key) and self._store.groups[key].gates_together
 
     def _find_key(self, pod: Pod) -> GroupKey | None:
-        """The group whose state decides on this pod, None for a plain pod, and for one that is not ours to place.
+        """Return the group whose state decides about a pod; None for a plain pod or one that Serried does not place.
 
-        Extenders are those of the whole kube-scheduler: a pod of another of its profiles comes here, too. Such a pod is
-        not ours to place, whatever it says of a group, so nobody would ever plan it.
+        kube-scheduler calls its extenders for the pods of all its profiles. Serried does not place the pods of other
+        profiles, whatever PodGroup they name: they would be held for ever.
         """
         if pod.scheduler not in self._store.schedulers:
             return None
@@ -245,9 +253,9 @@ class ExtenderService:
         return None if key is not None and awaited is not None and awaited.is_lost(key, pod) else key
 
     async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
-        """Bind a pod, a gang's member together with its gang. Returns the error text, "" for success.
+        """Bind a pod; a member of a gang together with its gang. Return the error text, "" for success.
 
-        ``hangup`` returns when the scheduler has closed the connection.
+        ``hangup`` returns when kube-scheduler has closed the connection.
         """
         failure = await self._bind(request, hangup)
         if failure:
@@ -267,18 +275,18 @@ class ExtenderService:
         if self._group_of(pod) is None:
             return await self._bind_plain(request, pod)
         if pod.node == request.node:
-            return ""  # the scheduler has tried it before its watch has shown it bound
+            return ""  # kube-scheduler has tried the pod before its watch showed it bound
         return await self._bind_member(request, hangup)
 
     async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
-        # Counted before the write: a plan between the write and its echo must not see the room as free.
+        # Claimed before the write: a plan made before the watch shows the bound pod must not see the room as free.
         self._store.occupancy.claim(pod.uid, ClaimKind.ASSUMED, request.node, pod.shape.requests)
         stands = False
         try:
             sent = await self._binder.bind(request.pod, request.uid, request.node)
             stands = sent.outcome is BindOutcome.BOUND
         finally:
-            # A pod that was deleted, or was never seen: the watch will not take the claim back, or will lay its own.
+            # For a failed Binding or a pod that the watch does not show, no watch event would release this claim.
             if not stands or pod.uid not in self._store.pods:
                 self._store.occupancy.release(pod.uid, ClaimKind.ASSUMED)
         return sent.error

@@ -1,4 +1,7 @@
-"""Whom the scheduler tells what it has decided, and of that the last milestones of each group, in bounded memory."""
+"""The sink to which decisions are reported, and the last milestones of each group, in bounded memory.
+
+Decisions call `StatusSink` through ``Context.status``; `Timelines` keeps when each group reached which milestone.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,59 +14,62 @@ from serried.api.verdict import Stage, Verdict
 
 
 class StatusSink(Protocol):
-    """Where verdicts go: condition, event, ``/debug``."""
+    """Receives the verdicts and reports of the core, for conditions, events and ``/debug``."""
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
-        """The group stands like this now."""
+        """Report the present verdict of a group."""
 
     def describe_hold(self, group: GroupKey) -> str:
-        """What a held member is told: whose gang it is, and why that waits. It may not change with every try."""
+        """Return the text with which filter holds a member: its gang, and why that waits.
+
+        The text must not change with every try, or kube-scheduler writes a new event each time.
+        """
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """The gang has been broken for longer than the grace."""
+        """Report a gang that has been broken for longer than the grace period."""
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
-        """Members of the gang are ended because one of them was disrupted."""
+        """Report that members of a gang are deleted because another member was disrupted."""
 
     def report_preemption(self, group: GroupKey, text: str) -> None:
-        """Others are about to be evicted for the gang."""
+        """Report that victims are about to be evicted for a gang."""
 
     def report_victim(self, victim: Victim, text: str) -> None:
-        """A pod is about to be evicted for a gang."""
+        """Report that a pod is about to be evicted for a gang."""
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Write first of all that one group is evicted as a whole for a gang; never raises ApiError."""
+        """Write the condition of a group that is about to be evicted as a whole; never raises ApiError."""
 
     async def unmark_preempted(self, group: GroupKey) -> None:
-        """Take that back, as some of it stays; never raises ApiError."""
+        """Remove that condition, because some members are not evicted; never raises ApiError."""
 
 
 _MAX_GROUPS = 10_000
-"""How many groups are remembered; the one of which nothing was heard for longest is forgotten first."""
+"""The largest number of groups; the one without a milestone for longest is dropped first."""
 
 _MAX_REACHED = 16
-"""How many milestones of a group are."""
+"""The largest number of milestones per group."""
 
 
 class Milestone(StrEnum):
     """A milestone in the life of a group."""
 
     SEEN = "seen"
-    """It was looked at for the first time."""
+    """The scheduler has assessed the group for the first time."""
 
     QUORUM = "quorum"
-    """Its quorum exists."""
+    """The quorum of the group exists."""
 
     PREEMPTING = "preempting"
-    """Others are ended for it."""
+    """Victims are evicted for the group."""
 
     PLANNED = "planned"
 
     STEERED = "steered"
-    """The first member was sent to its node."""
+    """Filter has answered the planned node of the first member."""
 
     AT_BIND = "atBind"
-    """The first member is at its bind call."""
+    """The bind call of the first member is open."""
 
     COMMITTED = "committed"
     """The quorum is at bind."""
@@ -72,11 +78,11 @@ class Milestone(StrEnum):
     """The quorum is bound."""
 
     GIVEN_UP = "givenUp"
-    """A plan led to nothing."""
+    """The plan was given up."""
 
     BROKEN = "broken"
     PREEMPTED = "preempted"
-    """It ends for others, or goes with a member that does."""
+    """The group is evicted for a gang, or deleted because one of its members was."""
 
 
 _MILESTONES = {
@@ -89,13 +95,13 @@ _MILESTONES = {
 }
 
 _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMITTED, Milestone.QUORUM})
-"""Milestones of which only the first after the last plan, or the last loss of the quorum, counts."""
+"""Milestones noted once per round: only the first one after the last plan or loss of the quorum counts."""
 
 _ROUNDS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
-
+"""Milestones with which a new round begins."""
 
 _BEGINS = frozenset({Milestone.SEEN, Milestone.BROKEN})
-"""Milestones at which a way to a bound quorum begins."""
+"""Milestones from which the time to a bound quorum is measured."""
 
 
 class Reached(NamedTuple):
@@ -106,11 +112,11 @@ class Reached(NamedTuple):
 
 
 class Timelines:
-    """The last milestones of every group. ``wall`` gives seconds since 1970."""
+    """The last milestones of every group, over all terms of this process. ``wall`` gives seconds since 1970."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self.on_bound: Callable[[GroupKey, Sequence[Reached]], None] = lambda _group, _way: None
-        """Called when a group's quorum is bound, with its milestones since it was first seen, or broken."""
+        """Called when a group's quorum is bound, with its milestones since it was first seen or last broken."""
 
         self._wall = wall
         self._events: OrderedDict[GroupKey, list[Reached]] = OrderedDict()
@@ -119,11 +125,11 @@ class Timelines:
         return len(self._events)
 
     def of_group(self, group: GroupKey) -> tuple[Reached, ...]:
-        """The milestones of a group, the oldest first."""
+        """Return the milestones of a group, oldest first; () if none is known."""
         return tuple(self._events.get(group, ()))
 
     def take(self, group: GroupKey, verdict: Verdict) -> None:
-        """A group stands like this now: note the milestones that this means."""
+        """Note the milestones that a group has reached with this verdict."""
         if group not in self._events:
             self.note(group, Milestone.SEEN)
         if verdict.reason.stage not in {Stage.FORMING, Stage.BROKEN}:
@@ -132,7 +138,7 @@ class Timelines:
             self.note(group, _MILESTONES[verdict.reason.stage])
 
     def note(self, group: GroupKey, milestone: Milestone) -> None:
-        """A group reaches a milestone now; one that it has reached already in this round is no news."""
+        """Note that a group reaches a milestone now. A milestone already reached in this round is ignored."""
         events = self._events.get(group)
         if events is None:
             events = self._begin(group)
@@ -140,7 +146,7 @@ class Timelines:
             return
         events.append(Reached(milestone, self._wall()))
         if len(events) > _MAX_REACHED:
-            del events[2]  # the first ones say since when it is known, and complete
+            del events[2]  # the first two say since when the group is known, and since when it has its quorum
         self._events.move_to_end(group)
         if milestone is Milestone.BOUND:
             self._report_bound(group, events)
@@ -148,7 +154,7 @@ class Timelines:
     def _report_bound(self, group: GroupKey, events: list[Reached]) -> None:
         begin = max((place for place, event in enumerate(events) if event.milestone in _BEGINS), default=len(events))
         way = events[begin:]
-        # A gang that was bound when this process began has no way that anybody has seen.
+        # A gang that was bound before this process began has no plan here, so there is no time to measure.
         if any(event.milestone is Milestone.PLANNED for event in way):
             self.on_bound(group, way)
 
