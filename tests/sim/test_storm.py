@@ -58,7 +58,7 @@ async def test_whoever_was_not_looked_at_had_not_changed(storm: Storm, monkeypat
             pods, found = storm.world.store.pods, describe(cycle)
             waiting = [uid for uid in cycle.reservation.slots if cycle.member(uid).stage is MemberStage.WAITING]
             assert not [uid for uid in waiting if pods[uid].unschedulable], "put aside, and nobody has noticed"
-            cycle.forget_looks()
+            cycle.check_all_members()
             assert tend(cycle_updates, state) == verdict
             assert describe(cycle) == found
             tended.append(cycle)

@@ -110,7 +110,7 @@ class EarlierBindings:
 
     def note(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
         """These members of the commit are bound: the cycle, which goes on, learns how far it is and where it runs."""
-        cycle.take_up(pod.uid for pod in bound)
+        cycle.restore_bound(pod.uid for pod in bound)
         if any(not pod.deleting for pod in bound):
             cycle.note_binding_sent()
         key = cycle.group.topology_key

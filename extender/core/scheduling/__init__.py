@@ -1,1 +1,1 @@
-"""Decides which group is planned when, and what becomes of it. Never awaits, and knows no API client."""
+"""Decides which group is planned when, and what becomes of its plan. Nothing here awaits or knows an API client."""

@@ -1,6 +1,6 @@
-"""When kube-scheduler was last seen at work: a gang's deadline runs only while it could get on with that gang.
+"""Observes when kube-scheduler works, so that a gang's deadline runs only while kube-scheduler could work on the gang.
 
-Signs are calls of filter, and pods of its profiles that the watch shows bound or refused.
+Calls of filter, and pods of its profiles that the watch shows bound or rejected, prove that it works.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -14,7 +14,10 @@ from serried.cluster.cache import Store
 _SILENT_SECONDS = 1.0
 
 LONGEST_PREBIND_SECONDS = 900.0
-"""How long kube-scheduler may take between filter and bind: bind calls of members that wait for it end then, too."""
+"""The longest time that kube-scheduler may take between filter and bind.
+
+Bind calls that wait for such a member end then.
+"""
 
 
 def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
@@ -24,11 +27,11 @@ def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
 
 
 class SchedulerActivity:
-    """When kube-scheduler was last seen working, and which members of a cycle it has refused, or assumed.
+    """Observes when kube-scheduler was last working, and which members of a cycle it has refused or assumed.
 
-    A gang's deadline runs only while kube-scheduler could get on with it: a busy one will still come to its members,
-    and one that has assumed a member may be preparing its volumes or devices (PreBind), of which nothing is heard.
-    ``last_sign`` is the loop time of the last sign of work, 0 for none yet.
+    A gang's deadline runs only while kube-scheduler is idle: a busy one will still reach the gang's members, and one
+    that has assumed a member may be preparing its volumes or devices in PreBind, which cannot be observed.
+    ``last_sign`` is the loop time at which it was last seen working, 0 for never.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -37,25 +40,28 @@ class SchedulerActivity:
         self._clock = clock
 
     def note_call(self) -> None:
-        """The scheduler has called filter, for whatever pod: it is busy, and will come to the others."""
+        """Note that kube-scheduler has called filter for any pod."""
         self.last_sign = self._clock()
 
     def note_pod(self, before: Pod, now: Pod) -> None:
-        """The watch shows a change of a pod: where plain pods do not come to filter, it shows that they are seen to."""
+        """Note a pod that the watch shows bound or rejected.
+
+        Plain pods may not come to filter, but this shows the work on them.
+        """
         bound = now.bound and not before.bound
         refused = now.unschedulable and not before.unschedulable
         if (bound or refused) and now.scheduler in self._store.schedulers:
             self.note_call()
 
     def is_silent(self) -> bool:
-        """Whether there was no sign for a while."""
+        """Return whether kube-scheduler was not seen working for a while."""
         return self._clock() - self.last_sign > _SILENT_SECONDS
 
     def count_idle(self, cycle: BindingCycle) -> None:
-        """Add the time since the last look to the cycle's idle time, but for what kube-scheduler has spent on others.
+        """Add the time since the last call to the cycle's idle time, but for the time in which kube-scheduler was busy.
 
-        All of it counts if kube-scheduler has refused a member without which there is no quorum, or one beyond it. Else
-        it is no delay of the gang while kube-scheduler has assumed a member.
+        If kube-scheduler has refused a member that the quorum needs, or one of a committed gang, all of the time
+        counts. Else time in which it has assumed a member is no delay of the gang.
         """
         now, refused = self._clock(), self.find_refused(cycle)
         since = max(cycle.idle_counted, cycle.progressed)
@@ -83,7 +89,10 @@ class SchedulerActivity:
         return False
 
     def find_refused(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
-        """The members that the scheduler has tried in vain, though each has a slot; UIDs, of these if any are named."""
+        """Return the UIDs of members that kube-scheduler has refused though they have slots.
+
+        Only the members in ``among`` are checked; all for None.
+        """
         slots = cycle.reservation.slots
         uids = slots if among is None else [uid for uid in among if uid in slots]
         return frozenset(uid for uid in uids if self._was_refused(cycle, uid, cycle.member(uid)))
@@ -93,12 +102,12 @@ class SchedulerActivity:
         if pod is None or slot is None:
             return False
         if member.stage is MemberStage.FILTERED:
-            # Filter has answered its node, and then others have refused that.
+            # Filter has answered the node, and then a later plugin or extender has refused it.
             return bool(pod.said) and (pod.said != member.said or (member.sent and pod.nominated != slot.node))
         if member.stage is not MemberStage.UNSCHEDULABLE:
             return False
         if pod.objection and pod.said != member.said:
-            return True  # maybe before its nomination was written, which does not have it tried again then
-        # A member that nothing has told the scheduler to try again is put aside, not refused, and so is one whose
-        # nomination still stands: the scheduler erases it when it has tried in vain.
+            return True  # even if this was before the nomination, which did not make kube-scheduler try again
+        # A member that was never nominated is only waiting, and so is one whose nomination is still there:
+        # kube-scheduler clears the nomination when it has tried the pod and failed.
         return (member.nominated or member.missed) and pod.nominated != slot.node

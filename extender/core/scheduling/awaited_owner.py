@@ -1,7 +1,8 @@
-"""Pods whose Job or parent no watch has shown: whether the API server has it.
+"""Tracks pods whose Job or parent no watch has shown, until the API server says whether the owner exists.
 
-A watch may be late, refused, or silent without an end, so that says nothing of the owner: the pod is held until the API
-server itself has answered that its owner is not there (`extender.core.binding.effects`).
+A watch may be late, rejected or silent without an end, so it proves nothing about the owner. The pod is held until the
+API server has answered that its owner does not exist (`extender.core.binding.effects`). `GroupScheduler` calls
+`AwaitedOwner.ask` at each look at such a group.
 """
 
 import math
@@ -12,25 +13,28 @@ from serried.api.names import JOB, GroupKey
 from serried.api.pod import Pod
 
 _PAUSE_SECONDS = 30.0
-"""The pause before the API server is asked again, after an answer that lets somebody wait on."""
+"""The pause before the API server is asked again, after an answer with which some pods keep waiting."""
 
 
 class Waiter(NamedTuple):
-    """Who waits: all pods of one owner, or one pod whose labels do not say which owner of the name is its own."""
+    """The pods that wait for one owner: all pods with its UID, or one pod that names its owner without a UID."""
 
     owner: str
-    """The UID of the owner, "" where only the pod is known."""
+    """The UID of the owner; "" if only the pod is known."""
 
     pod: str = ""
-    """The UID of that pod. It was made after its owner, so whatever owner of the name exists may be the one."""
+    """The UID of that pod. It is younger than its owner, so any existing owner of the name may be its own."""
 
     def has_lost(self, found: str) -> bool:
-        """Whether its owner does not exist, where the owner of this name has the UID ``found``, "" for none."""
+        """Return whether the awaited owner does not exist.
+
+        ``found`` is the UID of the existing owner of that name, "" for none.
+        """
         return not found or bool(self.owner and self.owner != found)
 
 
 def find_waiter(key: GroupKey, pod: Pod) -> Waiter:
-    """As what a pod waits under this key of its owner."""
+    """Return the waiter to which a pod belongs, under this key of its owner."""
     if key.kind == JOB:
         uid = pod.owner.uid if pod.owner is not None else ""
     else:
@@ -39,36 +43,37 @@ def find_waiter(key: GroupKey, pod: Pod) -> Waiter:
 
 
 class AwaitedOwner:
-    """What is known of one such owner. Times are loop seconds; ``patience`` is how long it may be late.
+    """The state of one awaited owner. `GroupState` has it while pods wait. Times are loop seconds.
 
-    An owner of the same name that was deleted before, or is made later, is another one: each pod waits for its own.
+    The API server is asked once a pod has waited for ``patience`` seconds. Another owner of the same name may have been
+    deleted before or be made later, so the pods are tracked by the UID of their owner.
     """
 
     def __init__(self, patience: float) -> None:
         self.doubt = ""
-        """Why those who have waited long enough wait on, a phrase; "" before the API server was asked."""
+        """Why pods keep waiting after the API server was asked, a phrase; "" before the first answer."""
 
         self._patience = patience
 
         self._since: dict[Waiter, float] = {}
-        """Since when each was seen that waits."""
+        """The time since when each waiter has waited."""
 
         self._lost: set[Waiter] = set()
-        """The waiters whose owner does not exist, as the API server has said."""
+        """The waiters whose owner does not exist according to the API server."""
 
         self._next = -math.inf
-        """When the API server may be asked again: not before the last question is over, however long it takes."""
+        """The earliest time of the next request; infinite while a request is open."""
 
     def is_due(self, now: float) -> bool:
-        """Whether somebody has waited long enough, so that the API server may be asked."""
+        """Return whether a pod has waited long enough for the API server to be asked."""
         return now >= self._next and any(now - since > self._patience for since in self._since.values())
 
     def is_lost(self, key: GroupKey, pod: Pod) -> bool:
-        """Whether the owner of a pod, which waits under this key, does not exist."""
+        """Return whether the owner of a pod, which waits under this key, is known not to exist."""
         return bool(self._lost) and find_waiter(key, pod) in self._lost
 
     def ask(self, key: GroupKey, members: Sequence[Pod], now: float) -> frozenset[Waiter]:
-        """Follow the pods that there are; for whom the API server is to be asked now, nobody if it is not."""
+        """Update the waiting pods. Return the waiters for which to ask the API server now; none if it is not time."""
         self._lost &= {find_waiter(key, pod) for pod in members}
         waiting = {find_waiter(key, pod): None for pod in members if pod.pending}
         self._since = {each: self._since.get(each, now) for each in waiting if each not in self._lost}
@@ -78,14 +83,14 @@ class AwaitedOwner:
         return frozenset(each for each, since in self._since.items() if now - since > self._patience)
 
     def note_found(self, asked: Set[Waiter], found: str, now: float) -> None:
-        """The API server has an owner of this name with the UID ``found``, "" if it has none."""
+        """Note that the API server has an owner of this name with the UID ``found``, "" if it has none."""
         lost = {each for each in asked if each.has_lost(found)}
         self._lost |= lost
         self._since = {each: since for each, since in self._since.items() if each not in lost}
         self._note(now, "it exists, and no watch has shown it yet" if asked - lost else "")
 
     def note_unknown(self, why: str, now: float) -> None:
-        """The API server has not said whether the owner exists."""
+        """Note that the API server has not answered whether the owner exists, and ``why``."""
         self._note(now, f"cannot tell whether it exists: {why}")
 
     def _note(self, now: float, doubt: str) -> None:

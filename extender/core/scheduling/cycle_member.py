@@ -1,4 +1,4 @@
-r"""One member of a binding cycle: how far it is from its slot to its Binding. State only, no I/O.
+r"""The state of one member of a binding cycle, from its slot to its Binding. No I/O.
 
     WAITING ----------+-- filter --> FILTERED --+-- bind call --> AT_BIND -- sent alone --> SENDING
        |              |                 |       |                    ^                         |
@@ -6,16 +6,15 @@ r"""One member of a binding cycle: how far it is from its slot to its Binding. S
        v              |                 |       |
     UNSCHEDULABLE ----+ <---------------+       |
        |                                        |
-       +----------------------------------------+          each of them -- Binding stands --> BOUND
+       +----------------------------------------+          any stage -- Binding exists --> BOUND
 
-    FILTERED -- slot moved, node missing --> WAITING
-    AT_BIND, SENDING -- no call any more --> FILTERED; WAITING if the scheduler hung up, or filter had not answered
+    FILTERED -- slot moved, or node not offered --> WAITING
+    AT_BIND, SENDING -- call ended --> FILTERED; WAITING if kube-scheduler hung up, or filter had not answered
 
-A bound member stays bound. A nomination is no stage but a fact beside it: it is a hint that the scheduler may not have
-seen yet, or may erase, so it does not tell where a member is. Nor is the commit: its members are bound together from
-wherever they are by then (`Reservation.committed`).
+A bound member stays bound. Two facts are no stages. A nomination is only a hint: kube-scheduler may not have seen it
+yet, or may clear it. A commit binds its members together from whatever stage they are in (`Reservation.committed`).
 
-Only the verbs of the cycle change a member.
+Only the methods of `BindingCycle` change a member.
 """
 
 import asyncio
@@ -26,25 +25,25 @@ from serried.api.names import IllegalTransition
 
 
 class MemberStage(StrEnum):
-    """How far a member is."""
+    """The progress of a member towards its Binding."""
 
     WAITING = "Waiting"
-    """The scheduler is expected to try it by itself."""
+    """kube-scheduler is expected to try the member without an activation."""
 
     UNSCHEDULABLE = "Unschedulable"
-    """The scheduler has put it aside, and tries it again only when a write of ours wakes it."""
+    """kube-scheduler has rejected the member, and tries it again only after a write of Serried activates it."""
 
     FILTERED = "Filtered"
-    """Filter has answered its node: the scheduler keeps room there."""
+    """Filter has answered the member's node, so kube-scheduler assumes the member there."""
 
     AT_BIND = "AtBind"
-    """Its bind call is open."""
+    """The member's bind call is open."""
 
     SENDING = "Sending"
-    """The extender sends the Binding of a member outside of the commit. kube-scheduler may have hung up meanwhile."""
+    """The extender sends the member's Binding outside of the commit. kube-scheduler may have hung up meanwhile."""
 
     BOUND = "Bound"
-    """Its Binding stands."""
+    """The member is bound."""
 
 
 _BEFORE_BIND = (MemberStage.WAITING, MemberStage.UNSCHEDULABLE, MemberStage.FILTERED)
@@ -60,71 +59,74 @@ _LEGAL_MEMBER = {
 
 @dataclass(slots=True)
 class Member:
-    """The state of one member in one binding cycle. It is kept when the member loses its slot, which may come back."""
+    """The state of one member in one binding cycle. It outlasts the member's slot, because it may get another one."""
 
     stage: MemberStage = MemberStage.WAITING
 
     filtered_at: float | None = None
-    """When filter has last answered its node, in loop seconds.
+    """The loop time of the last filter call that answered the member's node.
 
-    None if it has not since its slot was moved, its node was missing, or the scheduler hung up. An UNSCHEDULABLE member
-    may have been filtered, too: filter was asked again, and held it.
+    None if there was none since the slot was moved, the node was not offered, or kube-scheduler hung up. An
+    UNSCHEDULABLE member may have a time, too: filter was called again later, and held it.
     """
 
     nominated: bool = False
-    """Whether our nomination was written on it. It may be another node's by now, or erased."""
+    """True once Serried's nomination is written. Since then it may have been replaced or cleared."""
 
     nominating: bool = False
-    """Whether a write of our nomination is on its way: it may stand before we hear so."""
+    """True while a nomination is being written: it may exist before the response arrives."""
 
     missed: bool = False
-    """Whether its node was missing among those that the scheduler offered, so that it is nominated (again).
+    """True if kube-scheduler has not offered the member's node, so that the member is nominated (again).
 
-    If the node is missing once more, it is refused.
+    If the node is missing once more, it counts as refused.
     """
 
     said: str = ""
-    """What the scheduler had said of it when it got its slot, or when filter answered: other words are newer."""
+    """The message of the pod's condition when it got its slot, or when filter answered. Another message is newer."""
 
     sent: bool = False
-    """Whether it was nominated to its node when filter answered: if it is not any more, the scheduler has failed."""
+    """True if the member was nominated to its node when filter answered.
+
+    A nomination cleared since then means failure.
+    """
 
     call: asyncio.Future[str] | None = None
-    """Its open bind call; ends with the error text for the scheduler, "" for success."""
+    """The open bind call; resolves to the error text for kube-scheduler, "" for success. None without a call."""
 
     failure: str = ""
-    """A sentence about its last Binding, which failed and is repeated; "" for none."""
+    """A sentence about the member's last Binding, which failed and is repeated; "" for none."""
 
     @property
     def bound(self) -> bool:
-        """Whether its Binding stands."""
+        """True if the member is bound."""
         return self.stage is MemberStage.BOUND
 
     @property
     def before_bind(self) -> bool:
-        """Whether it has no bind call, and no Binding of its own on its way."""
+        """True before the member's bind call, and while no Binding of its own is being sent."""
         return self.stage in _BEFORE_BIND
 
     @property
     def reached(self) -> bool:
-        """Whether the scheduler has come to it: filter has answered its node, or it is further than that."""
+        """True once filter has answered the member's node, or the member is further than that."""
         return self.filtered_at is not None or not self.before_bind
 
-    def turn(self, stage: MemberStage) -> None:
-        """It is at another stage from now on."""
+    def enter(self, stage: MemberStage) -> None:
+        """Change the stage. Raise IllegalTransition for a change that the drawing does not have."""
         if stage not in _LEGAL_MEMBER[self.stage]:
             raise IllegalTransition(f"a member that is {self.stage} cannot be {stage}")
         self.stage = stage
 
-    def turn_back(self) -> None:
-        """Its call is closed, or its Binding has failed: it is where it came from."""
+    def step_back(self) -> None:
+        """Go back to the stage before a bind call that was closed or a Binding that failed."""
         if self.call is not None:
-            self.turn(MemberStage.AT_BIND)
+            self.enter(MemberStage.AT_BIND)
         else:
-            self.turn(MemberStage.WAITING if self.filtered_at is None else MemberStage.FILTERED)
+            self.enter(MemberStage.WAITING if self.filtered_at is None else MemberStage.FILTERED)
 
     def answer(self, error: str) -> None:
-        """Answer its open bind call, if it has one."""
+        """Answer the open bind call, if there is one."""
         call, self.call = self.call, None
         if call is not None and not call.done():
             call.set_result(error)

@@ -1,6 +1,7 @@
-"""Cycles that go on while the cluster changes: each look at a gang brings its cycle up to date, or ends it.
+"""Updates open binding cycles while the cluster changes: members leave, join, are refused or lose their nodes.
 
-Nothing here awaits.
+`GroupScheduler` calls `CycleUpdates.tend` when a group with a cycle is dirty, and `review` twice a second. Nothing here
+awaits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,7 +26,7 @@ from serried.plan.quorum import MemberState, find_member_state
 
 
 class CycleUpdates:
-    """Brings cycles up to date, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Updates binding cycles, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
 
     def __init__(self, context: Context, queue: Queue, planning: Planning) -> None:
         self._store = context.store
@@ -42,7 +43,7 @@ class CycleUpdates:
         self._clock = context.clock
 
     def review(self, cycle: BindingCycle) -> None:
-        """See to what has to be seen to from time to time while members are sent to their slots."""
+        """Do the periodic checks of a cycle: open waves, count idle time, and find refused members."""
         self.seating.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
@@ -55,20 +56,20 @@ class CycleUpdates:
             self._groups.look_again(cycle.reservation.group)
 
     def tend(self, state: GroupState) -> Verdict | None:
-        """Bring the cycle of a group up to date; what is to be said of the group then, if anything.
+        """Update the cycle of a group. Return the verdict to report, None if the last one still holds.
 
-        Only those members are looked at of which there is news: a gang of thousands is tended thousands of times.
+        Only members with news are checked: a gang of thousands of members is updated thousands of times.
         """
         cycle = state.cycle
         if cycle is None:
             return None
         try:
-            return self._tend(state, cycle)
+            return self._update(state, cycle)
         except Exception:
-            cycle.forget_looks()  # nobody knows how far it came
+            cycle.check_all_members()  # the news may have been handled in part
             raise
 
-    def _tend(self, state: GroupState, cycle: BindingCycle) -> Verdict | None:
+    def _update(self, state: GroupState, cycle: BindingCycle) -> Verdict | None:
         committed = bool(cycle.reservation.committed)
         group = self._permit.find_group(cycle)
         if not committed and group is None:
@@ -82,13 +83,13 @@ class CycleUpdates:
         self._move_refused(cycle, news)
         if cycle.over:
             return None
-        self._look_at(cycle, news)
+        self._check_members(cycle, news)
         self.seating.open_next(cycle)
         if group is None:
-            # What was committed is all that a group gets that is gone, or that was made anew under its name.
+            # A deleted PodGroup, also one made again under its name, gets its commit and nothing more.
             self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")
         else:
-            self._tend_quorum(state, cycle, group)
+            self._update_quorum(state, cycle, group)
         cycle.changed.set()
         return self._describe(cycle)
 
@@ -104,18 +105,18 @@ class CycleUpdates:
 
     def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         self.reassignments.drop_surplus(cycle, error)
-        self._look_at(cycle, self._take_news(cycle))  # who has lost its slot may get another one at once
+        self._check_members(cycle, self._take_news(cycle))  # a dropped member may get another slot at once
 
-    def _look_at(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
+    def _check_members(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
         for uid in uids:
             if uid in cycle.reservation.slots:
-                self._tend_member(cycle, uid)
-            self._tend_late(cycle, uid)
+                self._update_member(cycle, uid)
+            self._update_late(cycle, uid)
 
-    def _tend_late(self, cycle: BindingCycle, uid: str) -> None:
+    def _update_late(self, cycle: BindingCycle, uid: str) -> None:
         """Note whether a member waits without a slot.
 
-        The others' PodGroups are not in this cycle: each starts whole, in the next one.
+        Members of PodGroups that are not in this cycle do not count: those PodGroups start whole in the next cycle.
         """
         pod = self._store.pods.get(uid)
         if uid in cycle.reservation.slots:
@@ -144,14 +145,14 @@ class CycleUpdates:
             return describe_wait(reservation, self._store.pending_victims)
         if cycle.preempted and cycle.stage is CycleStage.GATHERING:
             return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
-        return None  # it was said when the plan was made
+        return None  # PLANNED was reported when the plan was made
 
-    def _tend_quorum(self, state: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+    def _update_quorum(self, state: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
         reservation = cycle.reservation
         if reservation.need and not reservation.committed:
             adjust_quorum(cycle, group, self._store, self._ledger)
         elif not reservation.need and self._permit.count_missing(cycle, group):
-            # It was planned for a gang that stands. Whoever has no slot of its own waits for the others now.
+            # The cycle was planned for a gang with its quorum. Without it, only kept slots may be bound one by one.
             self._drop_surplus(cycle, "its gang is below its quorum by now")
         if self._term.obstacle:
             return
@@ -160,7 +161,7 @@ class CycleUpdates:
         elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
             self.reassignments.fill_freed(cycle, group)
 
-    def _tend_member(self, cycle: BindingCycle, uid: str) -> None:
+    def _update_member(self, cycle: BindingCycle, uid: str) -> None:
         pod = self._store.pods.get(uid)
         slot = cycle.reservation.slots[uid]
         member = cycle.member(uid)
@@ -175,7 +176,7 @@ class CycleUpdates:
         elif pod.node and pod.node != slot.node:
             error = f"the pod is bound to {pod.node}"
             if cycle.taken_up and uid in cycle.reservation.committed:
-                # An earlier term may have moved its slot without a word: the rest of the commit has to follow.
+                # An earlier term may have moved this slot and bound it without a record: the commit goes on.
                 cycle.note_binding_sent()
             cycle.mark_bound_elsewhere(uid, f"serried: {error}")
             self.reassignments.drop(cycle, uid, error)
@@ -185,10 +186,10 @@ class CycleUpdates:
                 self._outbox.put(Nominate(cycle, (uid,)))
 
     def refuse(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
-        """The scheduler knows that a member's planned node will not do: move that slot, or plan the gang anew.
+        """Handle kube-scheduler's refusal of a member's planned node: move the slot, or plan the gang again.
 
-        ``names`` are the nodes that it offered instead. A member that the quorum does not need just loses its slot.
-        Nothing happens if the plan is another by now.
+        ``names`` are the nodes that kube-scheduler offered. A member that the quorum does not need only loses its slot.
+        Ignored if the member's slot is on another node by now.
         """
         cycle = self._groups.cycle_of(uid)
         pod = self._store.pods.get(uid)
@@ -204,7 +205,7 @@ class CycleUpdates:
         self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}")
 
     def _move_refused(self, cycle: BindingCycle, uids: Collection[str]) -> None:
-        """Move the members whose nodes the scheduler has tried in vain, or plan the gang anew."""
+        """Move the slots of members whose nodes kube-scheduler has refused, or abort the cycle."""
         for uid in self.offers.find_refused_after(cycle, uids):
             pod = self._store.pods.get(uid)
             if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
@@ -213,18 +214,18 @@ class CycleUpdates:
             self.offers.note_refusal_after(cycle, pod)
             if not self.reassignments.replace(cycle, pod):
                 self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
-                # Each try has closed one more node: it is no failure that has to wait, and there is an end to them.
+                # Each try closes one more node, so the tries end by themselves and need no backoff.
                 self._groups.states[cycle.reservation.group].entry.end_backoff()
         for uid in self._find_displaced(cycle, uids):
             pod = self._store.pods.get(uid)
             if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
-                continue  # one that is gone, or bound by now, is looked at with the others
+                continue  # _check_members handles members that are deleted or bound by now
             misfit = self._permit.find_misfit(cycle, uid)
             if misfit is not None and not self.reassignments.replace(cycle, pod):
                 self._drop_lost(cycle, pod, misfit)
 
     def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
-        """Those of these members whom the scheduler has tried in vain because others have got their room; UIDs."""
+        """Return the UIDs of those members that kube-scheduler has refused because other pods have taken their room."""
         if cycle.preempts:
             return []
         settled = cycle.idle_seconds >= SETTLED_SECONDS
@@ -234,7 +235,7 @@ class CycleUpdates:
         return [uid for uid in (*aside, *stuck) if self._permit.find_misfit(cycle, uid) is not None]
 
     def _drop_lost(self, cycle: BindingCycle, pod: Pod, detail: str) -> None:
-        """A member has lost its slot, and there is no other one for it: if the quorum needs it, the cycle is over."""
+        """Drop a member for which there is no other slot. Abort the cycle if the quorum needs it."""
         self.reassignments.drop(cycle, pod.uid, detail)
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
@@ -242,11 +243,11 @@ class CycleUpdates:
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_room(self, cycle: BindingCycle) -> None:
-        """Its victims have ended: the group's reason says that it waits for the scheduler now."""
+        """Requeue the group of a cycle whose victims have ended, so that its verdict says so."""
         self._groups.look_again(cycle.reservation.group)
 
     def note_failure(self, cycle: BindingCycle, uid: str, error: str) -> None:
-        """A committed member's Binding was refused, and is tried again: the group's reason says so meanwhile."""
+        """Note that a committed member's Binding has failed and is repeated, so that the group's verdict says so."""
         slot = cycle.reservation.slots.get(uid)
         if slot is not None:
             cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
@@ -254,6 +255,6 @@ class CycleUpdates:
 
 
 def _is_open(cycle: BindingCycle, uid: str) -> bool:
-    """Whether no Binding of a member is decided, on its way, or done."""
+    """Return whether no Binding of a member is committed, being sent or done."""
     decided = uid in cycle.reservation.committed
     return not decided and cycle.member(uid).stage not in (MemberStage.SENDING, MemberStage.BOUND)

@@ -1,10 +1,8 @@
-"""What a decision asks for outside of this process, as values. Scheduling puts them out, binding carries them out.
+"""The effects of a decision outside of this process, as values, and the `Context` in which decisions are made.
 
-A decision is synchronous and calls nobody above it: it changes the state, and leaves its effects in the ``Outbox``.
-Whoever asked for the decision has them carried out right after it, in order, before anything else runs
-(`extender.core.binding.run.CycleRunner.carry_out`).
-
-Beside them the `Context` that decisions are made in, with the term of this instance.
+A decision is synchronous: it changes the state and puts its effects into the ``Outbox``. The caller of the decision has
+them carried out right after it, in order, before anything else runs
+(`extender.core.binding.run.CycleRunner.carry_out`). So code in ``scheduling`` never calls code in ``binding``.
 """
 
 import math
@@ -29,14 +27,14 @@ from serried.ops.metrics import ExtenderMetrics
 
 @dataclass(frozen=True, slots=True)
 class StartCycle:
-    """Run this cycle, whose reservation is held."""
+    """Start the task of a cycle whose reservation is in the ledger."""
 
     cycle: BindingCycle
 
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Send these members of a cycle (UIDs) to their slots."""
+    """Nominate these members of a cycle (UIDs) to the nodes of their slots."""
 
     cycle: BindingCycle
     uids: tuple[str, ...]
@@ -44,7 +42,10 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """These members (UIDs) have no slot any more. ``pods`` are those from which our nomination is taken off."""
+    """Stop work on these members (UIDs), which have no slot any more.
+
+    ``pods`` are those whose nomination is removed.
+    """
 
     uids: frozenset[str]
     pods: tuple[Pod, ...] = ()
@@ -52,16 +53,16 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Make the scheduler try this pod: nothing holds it any more."""
+    """Make kube-scheduler try this pod at once: it is not held any more."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Make the scheduler try this pod that its own plugins have rejected; it is shortly nominated to the node.
+    """Make kube-scheduler try a pod again that its own plugins have rejected, by a short nomination to the node.
 
-    Nothing is done if it runs, is going or is nominated to another node when its turn comes.
+    Nothing is done if the pod is bound, ending or nominated to another node by then.
     """
 
     pod: Pod
@@ -70,21 +71,21 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class ActivateIdle:
-    """Make the scheduler try the members of this cycle for which a wake-up seems lost."""
+    """Make kube-scheduler try those members of a cycle again for which an earlier activation seems lost."""
 
     cycle: BindingCycle
 
 
 @dataclass(frozen=True, slots=True)
 class InBackground:
-    """Do a feature's work in the background, until the end of the term."""
+    """Run the coroutine of a feature in the background, until the end of the term at the latest."""
 
     begin: Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class LookUpOwner:
-    """Ask the API server whether the owner exists for which this group's pods wait."""
+    """Ask the API server whether the owner exists for which pods of this group wait."""
 
     group: GroupKey
     waiters: frozenset[Waiter]
@@ -92,55 +93,58 @@ class LookUpOwner:
 
 @dataclass(frozen=True, slots=True)
 class WorkOnTasks:
-    """Have the plans and forecasts made that take long (`extender.core.scheduling.planning_tasks`)."""
+    """Continue the plans and forecasts that take long (`extender.core.scheduling.planning_tasks`)."""
 
 
 Effect = StartCycle | Nominate | Release | Activate | Requeue | ActivateIdle | InBackground | LookUpOwner | WorkOnTasks
 
 
 class Outbox:
-    """The effects that are asked for and not carried out yet, the oldest first."""
+    """The effects that are not carried out yet, oldest first. One per `Context`."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
 
     def put(self, effect: Effect) -> None:
-        """Ask for an effect."""
+        """Append an effect."""
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """The effects asked for since the last call."""
+        """Remove and return the effects put since the last call."""
         taken = self._effects
         self._effects = []
         return taken
 
 
 class Term:
-    """One term after the other. ``holds_lease`` is asked whether the term has not run out by now."""
+    """The state of the present term; one instance serves all terms.
+
+    ``holds_lease`` says whether the Lease is still held.
+    """
 
     def __init__(self, holds_lease: Callable[[], bool]) -> None:
         self.holds_lease = holds_lease
 
         self.active = False
-        """Whether this term looks at groups at all."""
+        """True while groups are considered."""
 
         self.recovering = False
-        """Whether it is just taking over what earlier terms have left."""
+        """True while the records of earlier terms are taken over."""
 
         self.obstacle = ""
-        """Why it cannot plan any group yet, a phrase; "" for no reason."""
+        """The phrase that says why no group can be planned yet; "" for no obstacle."""
 
     def leads(self) -> bool:
-        """Whether this instance may write at this moment."""
+        """Return whether this instance may write at this moment."""
         return (self.active or self.recovering) and self.holds_lease()
 
     @property
     def plans(self) -> bool:
-        """Whether groups are looked at, and planned."""
+        """True while groups are considered and planned."""
         return self.active and not self.obstacle
 
     def end(self) -> None:
-        """Another instance may lead from now on."""
+        """End the term: another instance may lead from now on."""
         self.active = False
         self.recovering = False
         self.obstacle = ""
@@ -148,7 +152,7 @@ class Term:
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """What nearly every part works on that decides, or carries out what was decided."""
+    """The state and services shared by the parts of one core; it lives as long as the process."""
 
     store: Store
     term: Term
@@ -157,13 +161,13 @@ class Context:
     options: Options
 
     clock: Callable[[], float]
-    """Loop seconds."""
+    """The loop time in seconds."""
 
     wall: Callable[[], float] = time.time
-    """Seconds since 1970."""
+    """The wall time in seconds since 1970."""
 
     installation: str = "serried-system"
-    """The namespace of this installation of Serried: its name where several are in one cluster."""
+    """The namespace of this installation. It names the installation where several are in one cluster."""
 
     ledger: Ledger = field(init=False)
     groups: Groups = field(init=False)
@@ -171,7 +175,7 @@ class Context:
     outbox: Outbox = field(default_factory=Outbox, init=False)
 
     features: Features = field(default_factory=Features, init=False)
-    """What else has a say; none before the parts are wired."""
+    """The installed features; none before `extender.wiring` installs them."""
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.store.occupancy, self.store.pending_victims)
@@ -180,10 +184,13 @@ class Context:
 
 
 class WriteBurst:
-    """A context for each that writes what others wait for, any number at a time. ``clock`` gives loop seconds."""
+    """A context manager around writes for which gangs wait; any number at a time. ``clock`` gives loop seconds.
+
+    While it `is_on`, less urgent writes wait.
+    """
 
     def __init__(self, clock: Callable[[], float], aftermath: float, longest: float) -> None:
-        """It lasts for ``aftermath`` seconds beyond the last write, and ``longest`` in all."""
+        """Let the burst last for ``aftermath`` seconds after its last write, and for ``longest`` seconds in all."""
         self._clock = clock
         self._aftermath = aftermath
         self._longest = longest
@@ -203,12 +210,12 @@ class WriteBurst:
         self._ended = self._clock()
 
     def prolong(self) -> None:
-        """Victims have ended, and others may follow: if it is on, it lasts a while longer."""
+        """Extend a burst that is on by another ``aftermath``, because victims have ended and more writes may follow."""
         if self._is_recent():
             self._ended = self._clock()
 
     def is_on(self) -> bool:
-        """Whether somebody writes, or has just done so."""
+        """Return whether such a write is under way, or has just ended."""
         return self._is_recent() and self._clock() < self._begun + self._longest
 
     def _is_recent(self) -> bool:

@@ -1,4 +1,7 @@
-"""The groups that are looked at: what is remembered of each, which is to be looked at again, and which pods wait."""
+"""The state of each group, the set of dirty groups, and the pods that filter holds.
+
+`Groups` is one per core (``Context.groups``); it has one `GroupState` per group that was considered.
+"""
 
 import asyncio
 import math
@@ -27,10 +30,10 @@ M = TypeVar("M", bound=Memory)
 
 
 class Memories(dict[type[Memory], Memory]):
-    """The memories of one group, by class; empty for a gang that no feature is about."""
+    """What features remember of one group, by class; empty for a gang to which no feature applies."""
 
     def of(self, kind: type[M]) -> M:
-        """Return the memory of this class; a new one if there is none yet."""
+        """Return the memory of this class; make it if there is none yet."""
         found = self.find(kind)
         if found is None:
             found = kind()
@@ -38,71 +41,74 @@ class Memories(dict[type[Memory], Memory]):
         return found
 
     def find(self, kind: type[M]) -> M | None:
-        """Return the memory of this class, None if there is none."""
+        """Return the memory of this class; None if there is none."""
         found = self.get(kind)
         return found if isinstance(found, kind) else None
 
     def end_wait(self) -> None:
-        """Drop what was remembered only while the group waited for room."""
+        """Drop the memories that are kept only while the group waits for room."""
         for kind in [kind for kind in self if kind.for_wait]:
             del self[kind]
 
 
 @dataclass(slots=True)
 class GroupState:
-    """The memory of one group. Times are loop seconds."""
+    """The state of one group, from its first assessment until the group is gone. Times are loop seconds."""
 
     first_seen: float
     verdict: Verdict | None = None
 
     had_members: bool = False
-    """Whether it had members when the verdict was said last."""
+    """True if the group had members when the verdict was last reported."""
 
     awaited: AwaitedOwner | None = None
-    """What is known of the owner while no watch has shown it."""
+    """The state of the owner while no watch has shown it; None without such an owner."""
 
     reason_since: float = 0.0
-    """Since when the verdict has its reason."""
+    """The time since when the verdict has its reason."""
 
     waiting_since: float = 0.0
-    """Since when it is not Scheduled."""
+    """The time since when the verdict is not Scheduled."""
 
     quorum_since: float | None = None
-    """Since when its members are enough, as far as their creation times tell; None if they are not."""
+    """The time since when the quorum exists, from the members' creation times; None if it does not."""
 
     ran: bool = False
     """Whether a member has been placed since ``quorum_since``: then the gang does not keep its place in the queue."""
 
     hindered: float = -math.inf
-    """When it was seen last that more than members was missing: their creation times say nothing of that."""
+    """The last time when the quorum was missing for another reason than too few members.
+
+    The quorum is not older than this, whatever the creation times say.
+    """
 
     cycle: BindingCycle | None = None
 
     entry: QueueEntry = field(default_factory=QueueEntry)
-    """When it is planned again."""
+    """The group's entry in the queue: when it is planned again."""
 
     refusals: Refusals = field(default_factory=Refusals)
-    """The refusals of kube-scheduler and of kubelets that the group has met."""
+    """The refusals by kube-scheduler and kubelets from which the group has learnt."""
 
     started: bool = False
-    """Whether its quorum has ever stood, as far as can be told."""
+    """True if the quorum was ever bound, as far as is known."""
 
     assigned_domain: str = ""
-    """Where its members run; it outlasts nodes that are gone."""
+    """The domain in which its members run. It is kept when their nodes are deleted."""
 
     memory: Memories = field(default_factory=Memories)
-    """What features remember of it."""
+    """The state that features keep of the group."""
 
     def end_term(self) -> None:
-        """Another instance may lead from now on; what that one does and says, nobody here sees."""
-        self.verdict = None  # it may not be told yet
-        self.awaited = None  # it may come, and go, unseen
-        self.quorum_since = None  # it may break, and stand again
+        """Drop what another leader may change from now on."""
+        self.verdict = None  # it may not be reported yet
+        self.awaited = None  # the owner may be created and deleted unseen
+        self.quorum_since = None  # the quorum may be lost and found unseen
         self.ran = False
-        self.entry.ask_again()  # else a gang that waits would not be planned when our turn comes again, nor told of
+        self.entry.ask_again()  # else the next term would neither plan nor report a gang that waits
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes that are closed to these members by what was refused."""
+        """Return the nodes that earlier refusals close to these members."""
         return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.closed else NO_EXCLUSIONS
 
     def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
@@ -110,9 +116,9 @@ class GroupState:
         return self.refusals.unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return why the gang cannot run whatever room there is, a phrase; "" if nothing (more) is known of that.
+        """Return why the gang could not start even with free room, a phrase; "" if nothing says so.
 
-        A rejection that has ended has the gang planned again.
+        A rejection that has ended requeues the gang.
         """
         if self.refusals.rejection is None:
             return ""
@@ -122,9 +128,9 @@ class GroupState:
         return found
 
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
-        """Note that kube-scheduler has these nodes, and no others, for a class. Return whether one is new.
+        """Note the complete list of nodes that kube-scheduler has for a class. Return whether one is new.
 
-        A new node ends the rest after a rejection.
+        A new node ends the backoff after a rejection.
         """
         offered = frozenset(names)
         rested = self.cycle is None and self.refusals.try_new_nodes(offered)
@@ -134,20 +140,20 @@ class GroupState:
 
 
 _STRANGER_SECONDS = 360.0
-"""How long a pod that is not known is remembered.
+"""The time for which a held pod that the watch does not show is remembered.
 
-Longer than kube-scheduler leaves a pod alone (5 minutes, looked at every 30 s): it asks again before that.
+kube-scheduler tries a pod again after at most 5 minutes and 30 s. It calls filter again before this time is over.
 """
 
 _MAX_STRANGERS = 50_000
 
 
 class HeldPods:
-    """The pods that filter has turned away, by UID, so that those which turn out to need no gang can be woken.
+    """The pods that filter holds, by UID, so that those that turn out to need no gang are activated.
 
-    A pod that our watch does not show is a stranger: the watch may be late, or the pod gone. It is remembered until
-    kube-scheduler would have asked about it again by itself; of too many, the oldest are forgotten. ``len`` and
-    iteration are over the pods that are known. ``pods`` is the Store's own map.
+    A pod that the watch does not show is a stranger: the watch may be late, or the pod deleted. Strangers are
+    remembered until kube-scheduler would have called filter again by itself; of too many, the oldest are dropped.
+    ``len`` and iteration are over the other pods. ``pods`` is the Store's live map.
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
@@ -166,23 +172,23 @@ class HeldPods:
         return uid in self._known or uid in self._strangers
 
     def note(self, uid: str, now: float) -> None:
-        """Filter has turned this pod away at this time."""
+        """Note that filter holds a pod; ``now`` in loop seconds."""
         self._now = now
         self._strangers.pop(uid, None)
         (self._known if uid in self._pods else self._strangers)[uid] = None
 
     def forget(self, uid: str) -> bool:
-        """This pod is held no longer; whether it was."""
-        # Asked for each filter answer, when nearly always nobody is a stranger: a pop would look at the clock first.
+        """Remove a pod that is not held any more. Return whether it was held."""
+        # Called for each filter answer, nearly always without strangers. A pop would read the clock first.
         was_stranger = self._strangers.currsize > 0 and self._strangers.pop(uid, "") is None
         return was_stranger or self._known.pop(uid, "") is None
 
     def needs_activation(self, pod: Pod) -> bool:
-        """Whether the scheduler has put a pod aside, and tries it again only when a write of ours wakes it."""
+        """Return whether kube-scheduler tries a pod again only after a write of Serried activates it."""
         return pod.unschedulable or pod.uid in self
 
     def review(self, now: float) -> None:
-        """Keep only pods that may still be waiting; strangers that the watch has shown meanwhile are known now."""
+        """Drop pods that do not wait any more. Strangers that the watch has shown meanwhile are known from now on."""
         self._now = now
         for uid in [uid for uid in self._strangers if uid in self._pods]:
             del self._strangers[uid]
@@ -192,7 +198,7 @@ class HeldPods:
 
 @dataclass(slots=True, eq=False)
 class Groups:
-    """The memory of each group, and whether there is something to look at."""
+    """The states of all groups, and the event that wakes the loop."""
 
     _store: Store
     _ledger: Ledger
@@ -202,41 +208,41 @@ class Groups:
     _metrics: ExtenderMetrics
 
     states: dict[GroupKey, GroupState] = field(default_factory=dict, init=False)
-    """What is remembered of each group that was looked at."""
+    """The state of each group that was considered."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when there is something to look at."""
+    """Set when a group is dirty. The loop waits for it and clears it."""
 
     held: HeldPods = field(init=False)
-    """The pods that filter has turned away."""
+    """The pods that filter holds."""
 
     activity: SchedulerActivity = field(init=False)
-    """When kube-scheduler was seen at work last."""
+    """The observer of kube-scheduler's activity."""
 
     def __post_init__(self) -> None:
         self.held = HeldPods(self._store.pods)
         self.activity = SchedulerActivity(self._store, self._clock)
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Wake the loop."""
         self.changed.set()
 
     def note_news(self) -> None:
-        """Cycles hear of the changes of their groups, and of their members, since the last call."""
+        """Pass the changes of groups and members since the last call to their cycles."""
         for key, uid in self._store.dirty.take_members():
             state = self.states.get(key)
-            cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its group
+            cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its PodGroup
             for cycle in cycles:
                 if cycle is not None:
                     cycle.note_news(uid)
 
     def look_again(self, key: GroupKey) -> None:
-        """This group is to be looked at. That is no news of it to its cycle, which knows what has happened in it."""
+        """Mark a group dirty. Its cycle gets no news: it has caused the change itself."""
         self._store.dirty.groups.add(key)
         self.wake()
 
     def is_due(self, state: GroupState) -> bool:
-        """Whether a time has come for which a gang waits. Once: who cannot be planned then waits for a change."""
+        """Return whether a backoff or retry time of a group has come. True once per time."""
         now = self._clock()
         rested = state.entry.pop_backoff(now)
         if rested and state.cycle is not None:
@@ -245,20 +251,20 @@ class Groups:
         return rested or again
 
     def note_return(self, key: GroupKey) -> None:
-        """The scheduler asks about a member that is held: a gang that it let wait in vain has its turn at once."""
+        """Note that kube-scheduler tries a held member. A gang that had timed out untried is requeued at once."""
         state = self.states.get(key)
         if state is not None and state.entry.pop_unattended():
             self.look_again(key)
 
     def note_task(self, key: GroupKey) -> None:
-        """The answer to a planning task of this group is there: it asks again."""
+        """Note that a planning task of this group is done, and requeue the group."""
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
             state.cycle.note_refill(())
         self.look_again(key)
 
     def say(self, key: GroupKey, verdict: Verdict) -> None:
-        """Record and publish how a group stands; the same once more when it has members, for now somebody waits."""
+        """Record and report the verdict of a group if it has changed, or if the group has members again."""
         state = self.states.get(key)
         if state is None:
             return
@@ -284,7 +290,7 @@ class Groups:
         state.reason_since = now
 
     def cycle_of(self, uid: str) -> BindingCycle | None:
-        """The cycle in which a pod has a slot."""
+        """Return the binding cycle in which a pod has a slot; None if it has none."""
         reservation = self._ledger.of_pod(uid)
         state = self.states.get(reservation.group) if reservation is not None else None
         return state.cycle if state is not None else None

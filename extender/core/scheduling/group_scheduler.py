@@ -1,9 +1,9 @@
-"""Decides which group is looked at when, and what its state asks for.
+"""Decides which group is assessed when, and what to do for it.
 
-The loop (`extender.wiring`) takes the dirty groups in queue order and has each considered: synchronously, from the
-state at that instant. A group without a binding cycle is planned (`scheduling_cycle`), one with a cycle is brought up
-to date (`members.CycleUpdates`). What follows outside of this process (nominations, the task of a cycle, evictions) is
-put into the outbox.
+The loop in `extender.wiring` takes the dirty groups in queue order and calls `GroupScheduler.consider` for each. It
+runs synchronously, on the state of that instant. A group without a binding cycle is planned (`scheduling_cycle`); the
+binding cycle of any other group is updated (`cycle_updates`). Effects outside of this process (nominations, the task of
+a cycle, evictions) are put into the outbox.
 """
 
 from collections.abc import Sequence
@@ -38,23 +38,20 @@ from serried.plan.quorum import GroupMembers, find_quorum_time, is_whole
 from serried.plan.request import Turn, Waiting
 
 _ERROR_SECONDS = 10.0
-"""The pause before a group is looked at again after an error of ours."""
+"""The pause after an internal error before the group is considered again."""
 
 _STATES_PER_STEP = 500
-"""How many groups are looked through in one step for those whose time has come."""
+"""The number of group states per step of the search for groups that are due."""
 
 _FRESH_SECONDS = 2.0
-"""Of a quorum that is no older, this instance has seen when it came. Creation times are to the second only."""
+"""The age up to which a quorum is dated by this instance's clock: creation times are exact to the second only."""
 
 _GROUPS_PER_STEP = 100
-"""Of how many groups is found out in one step where they stand in the queue."""
+"""The number of groups per step for which the place in the queue is computed."""
 
 
 class GroupScheduler:
-    """Looks at groups, one at a time. Every method is synchronous.
-
-    ``clock`` gives loop seconds, ``wall`` seconds since 1970.
-    """
+    """Assesses groups, one at a time. One instance serves all terms of the process. Every method is synchronous."""
 
     def __init__(
         self,
@@ -76,80 +73,87 @@ class GroupScheduler:
         self._clock = context.clock
         self._unknown_seconds = context.options.job_unknown_seconds
         self._begun = context.wall() - context.clock()
-        """The begin of the loop's clock in seconds since 1970: one for all groups, so that equal times stay equal."""
+        """The start of the loop clock in seconds since 1970.
+
+        It is the same for all groups, so equal times stay equal.
+        """
 
         self._first_quorums = FirstQuorums()
 
     # --- terms -------------------------------------------------------------------------------------------------
 
     def end_term(self) -> None:
-        """Another instance may lead from now on: all that goes on here ends, and nothing is written about it.
+        """End all cycles without a write, because another instance may lead from now on.
 
-        The records say what follows: the next leader takes up what was planned and rolls forward what was committed.
+        The next leader continues from the records: it takes up planned gangs and rolls committed ones forward.
         """
         self._term.end()
         self._endings.leave_all()
-        self._forget_seen()
+        self._drop_seen()
         for state in self._groups.states.values():
             state.end_term()
 
     def begin_term(self, now: float) -> None:
-        """This instance leads, and has read the records; ``now`` is in seconds since 1970."""
+        """Begin to plan: this instance leads, and has read the records. ``now`` is in seconds since 1970."""
         self._begun = now - self._clock()
         for feature in self._features[Feature.begin_term]:
             feature.begin_term(now)
 
     def stand_by(self) -> None:
-        """Another instance leads. A new term looks at every group; pods without one may still have to be let go."""
+        """Drop what was queued while another instance leads.
+
+        A new term considers every group anyway. Pods without a group stay queued, because they may still have to be
+        activated.
+        """
         self._store.dirty.clear_groups()
         self._store.dirty.orphans &= self._store.pods.keys()
-        self._forget_seen()
+        self._drop_seen()
 
-    def _forget_seen(self) -> None:
+    def _drop_seen(self) -> None:
         self._queue.end_term()
         self._first_quorums.clear()
         self._end_features()
 
     def _end_features(self) -> None:
-        """What features remember says nothing of the groups any more."""
+        """Drop what features remember of the groups."""
         for state in self._groups.states.values():
             state.memory.clear()
         for feature in self._features[Feature.end_term]:
             feature.end_term()
 
     def meet_obstacle(self, what: str) -> None:
-        """What keeps this term from planning, a phrase; "" for nothing (any more). Every group is looked at again."""
+        """Set the phrase that says why this term cannot plan; "" for no obstacle. All groups are considered again."""
         if self._term.obstacle and not what:
-            # What was promised before was not known yet.
+            # Features have decided without the records until now.
             self._end_features()
         self._term.obstacle = what
         self._store.dirty.update(self._store.groups, self._store.members.groups(), self._groups.states)
-        # Of those that belong to no group: who was to be let go by the last term may have been left at its end.
+        # The last term may have ended before it activated these pods, which belong to no group.
         self._store.dirty.orphans.update(uid for uid, pod in self._store.pods.items() if pod.held_by_gate)
         self._groups.wake()
 
-    # --- who is looked at --------------------------------------------------------------------------------------
+    # --- which groups are considered ---------------------------------------------------------------------------
 
     def take_dirty(self) -> set[GroupKey]:
-        """The groups that a change may concern. Pods that have lost their group are let go."""
+        """Return the groups that may have changed since the last call. Activate the pods that have lost their group."""
         self._groups.note_news()
         dirty = self._store.dirty.take_groups()
         for uid in self._store.dirty.take_orphans():
             if self._store.members.group_of(uid) is None:
-                self._let_go(uid)
+                self._activate(uid)
         return dirty
 
     def take_woken(self) -> set[GroupKey]:
-        """The waiting groups that freed room could help."""
+        """Return the waiting groups for which room was freed."""
         if self._store.obstacles.needed:
             return set()
         states = self._groups.states
         return {key for key in self._queue.take_woken() if key in states and states[key].cycle is None}
 
     def tick(self) -> Work[set[GroupKey]]:
-        """See to what has to be seen to from time to time; the groups whose time has come.
+        """Do the periodic work of queue, features and cycles. Return the groups that are due.
 
-        What is decided in a step is carried out before the next one, which must not come after the end of the term.
+        Effects of one step have to be carried out before the next one, because the term may end between two steps.
         """
         now = self._clock()
         if self._store.obstacles.needed:
@@ -160,10 +164,10 @@ class GroupScheduler:
             if feature.busy:
                 due.update((yield from feature.hints()))
         due |= yield from self._review_groups(now)
-        # Held before its Job or its own object was known here, or while the caches were filled: it is no gang's.
+        # These were held before their owner or the pod itself was listed. By now they are known to need no gang.
         self._held.review(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
-            self._let_go(uid)
+            self._activate(uid)
         return due | (self._store.pending_victims.take_changed() & self._groups.states.keys())
 
     def _review_groups(self, now: float) -> Work[set[GroupKey]]:
@@ -172,7 +176,7 @@ class GroupScheduler:
             if number % _STATES_PER_STEP == 0:
                 yield
             if self._groups.states.get(key) is not state:
-                continue  # it went between two steps
+                continue  # it was dropped between two steps
             if state.cycle is not None and state.cycle.steers:
                 self._cycle_updates.review(state.cycle)
             elif state.awaited is not None and state.awaited.is_due(now):
@@ -182,7 +186,7 @@ class GroupScheduler:
         return due
 
     def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
-        """These groups in the order in which they are looked at."""
+        """Return these groups in queue order."""
         placed: list[tuple[Turn, GroupKey]] = []
         for number, key in enumerate(due, start=1):
             placed.append((self._queue.turn_of(self._describe(key)), key))
@@ -196,34 +200,34 @@ class GroupScheduler:
         return self._queue.describe(key, self._groups.states.get(key))
 
     def put_off(self, key: GroupKey) -> None:
-        """Considering a group has failed: it is tried again after a pause."""
+        """Retry a group after a pause, because `consider` has raised an error."""
         if key in self._groups.states:
             self._groups.states[key].entry.retry_by(self._clock() + _ERROR_SECONDS)
 
     # --- one group ---------------------------------------------------------------------------------------------
 
     def consider(self, key: GroupKey) -> None:
-        """Look at one group and do what its state asks for."""
+        """Assess one group: plan it, update its binding cycle, or drop its state. Report its verdict."""
         self._groups.note_news()
         if self._store.obstacles.needed:
-            self._tell_gap(key)
+            self._report_missing_kind(key)
             return
         group = self._store.groups.get(key)
         gone = group is None and not self._store.members.of_group(key)
-        if gone or (group is not None and group.parent is not None):  # the members of its groups are the tree's
+        if gone or (group is not None and group.parent is not None):  # the root of the tree is planned
             self._forget(key)
             return
         state = self._groups.states.setdefault(key, GroupState(self._clock()))
-        if group is not None and not self._term.obstacle and self._may_lose(key, state):
-            # Without the records nobody knows who is a victim of ours, and for whom.
-            self._tell_lost(key, state, group)
-        # Members of a cycle are looked at one by one there.
+        if group is not None and not self._term.obstacle and self._may_lose_members(key, state):
+            # Before the records are read it is not known which of the ending pods are victims.
+            self._observe(key, state, group)
+        # CycleUpdates checks the members of a cycle one by one.
         verdict = self._cycle_updates.tend(state) if state.cycle is not None else self._assess(key, state, group)
         if verdict is not None:
             self._groups.say(key, verdict)
 
-    def _tell_gap(self, key: GroupKey) -> None:
-        """A kind has left the Store: those who wait hear of it, and nothing else follows. All are looked at later."""
+    def _report_missing_kind(self, key: GroupKey) -> None:
+        """Report API_MISSING for a waiting group, and do nothing else, because a kind is not served any more."""
         group, members = self._store.groups.get(key), self._store.members.of_group(key)
         if (group is not None and group.parent is not None) or is_foreign(group, members, self._store):
             return
@@ -237,7 +241,7 @@ class GroupScheduler:
         if state is None:
             return
         if state.cycle is not None and state.cycle.reservation.committed:
-            self._cycle_updates.tend(state)  # it ends by itself, when each of its members is bound or gone
+            self._cycle_updates.tend(state)  # a committed cycle ends once each of its members is bound or deleted
         elif state.cycle is not None:
             self._endings.abort(state.cycle, Verdict(Reason.POD_GROUP_MISSING))
         if state.cycle is None:
@@ -261,14 +265,14 @@ class GroupScheduler:
             return describe_gated(group_members, need=1)
         if group.goes_one_by_one:
             for pod in (*group_members.waiting, *group_members.refused):
-                self._let_go(pod.uid)
+                self._activate(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
         repair = self._enqueue(state, group, group_members) if self._has_run(state, group, group_members) else NO_REPAIR
         verdict = self._advance(state, group, group_members, repair)
         return self._describe_group(state, group, group_members, verdict)
 
     def _enqueue(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
-        """Note where a group runs that has run; return who of it needs no quorum."""
+        """Note the domain in which a started group runs. Return the members that need no quorum."""
         domain = find_assigned_domain(group, group_members, self._store.nodes)
         state.assigned_domain = domain or state.assigned_domain
         repair = NO_REPAIR
@@ -284,26 +288,29 @@ class GroupScheduler:
                 verdict = feature.describe(state, group, group_members, verdict)
         return verdict
 
-    def _may_lose(self, key: GroupKey, state: GroupState) -> bool:
-        """Whether members of a group are, or were just now, on their way out."""
+    def _may_lose_members(self, key: GroupKey, state: GroupState) -> bool:
+        """Return whether members of a group may be about to end, or to be replaced."""
         return bool(state.memory) or key in self._store.vacancies or self._store.members.has_disrupted(key)
 
-    def _tell_lost(self, key: GroupKey, state: GroupState, group: PodGroup | None) -> None:
+    def _observe(self, key: GroupKey, state: GroupState, group: PodGroup | None) -> None:
         for feature in self._features[Feature.observe]:
             feature.observe(key, state, group)
 
     def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
-        """Whether a group may have run, or a member of it, or a feature remembers anything of it."""
+        """Return whether the group or a member may have run, or a feature has state of the group."""
         ran = state.started or group.scheduled or group.key in self._store.vacancies or bool(state.memory)
         return bool(ran or group_members.placed or group_members.terminating or is_whole(group, group_members))
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
-        """Why a group cannot run whatever room there is, a phrase; "" where it could without the member in question."""
+        """Return why a group could not start even with free room, a phrase; "" if nothing says so.
+
+        A rejection of a member without which the quorum stands is dropped.
+        """
         found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock(), self._store)
         if found and state.refusals.rejection is not None and isinstance(group.tree, Leaf):
             others = sum(pod.uid != state.refusals.rejection.member for pod in group_members.waiting)
             if group_members.need(group.tree.need) <= others:
-                state.refusals.rejection = None  # the nodes stay refused: else the same would be tried again first
+                state.refusals.rejection = None  # the nodes stay closed, or the next plan would use them again
                 return ""
         return found
 
@@ -347,22 +354,25 @@ class GroupScheduler:
         quiet = not (group_members.waiting or group_members.gated or group_members.refused)
         over = group.scheduled or (state.verdict is None and is_suspended(group, self._store))
         if quiet and over and not self._has_place_to_keep(state, group):
-            return None  # nobody waits: it ran, and its pods are going one by one, or none are wanted yet
-        self._let_try(group_members.refused)
-        if not group_members.refused:  # those exist: the gang keeps its place in the queue
+            return None  # no member waits: the gang has run and is ending, or its owner is suspended
+        self._activate_gated(group_members.refused)
+        if not group_members.refused:  # a gang whose members exist keeps its place in the queue
             self._keep_place(state, group, group_members)
             if shortage.reason is not Reason.QUORUM_MISSING:
                 state.hindered = self._clock()
         return shortage
 
-    def _let_try(self, refused: Sequence[Pod]) -> None:
-        """Lift our gate: only a pod that the scheduler tries is offered a node, where it knows more than we do."""
+    def _activate_gated(self, refused: Sequence[Pod]) -> None:
+        """Activate members that only Serried's gate holds.
+
+        kube-scheduler offers nodes only for pods that it tries, and knows more about them than the plan does.
+        """
         for pod in refused:
             if pod.held_by_gate and not pod.awaits:
-                self._let_go(pod.uid)
+                self._activate(pod.uid)
 
     def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
-        """Since when the quorum is there, in loop seconds: not only since this instance leads, or runs."""
+        """Return the loop time since when the quorum exists; it may be before this process or term began."""
         now, created = self._clock(), find_quorum_time(group.tree, group_members)
         since = now if created is None else created - self._begun
         found = max(state.hindered, now if now - since < _FRESH_SECONDS else since)
@@ -400,10 +410,10 @@ class GroupScheduler:
 
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if state.memory:
-            self._tell_lost(key, state, None)
-        self._scheduling_cycle.forget(key)  # no room is kept for it, and nobody has to go
+            self._observe(key, state, None)
+        self._scheduling_cycle.forget(key)  # no room is kept for it, and no victims are searched for
         if not any(pod.pending for pod in members):
-            state.awaited = None  # nobody waits for an owner any more
+            state.awaited = None  # no pod waits for the owner any more
             return None
         if key.kind is GroupKind.STRANGERS:
             return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))
@@ -417,7 +427,7 @@ class GroupScheduler:
         return self._await_owner(key, state, members)
 
     def _find_unknown_level(self, key: GroupKey) -> Verdict | None:
-        """Why the controller makes no PodGroup for an owner that names a level; None for any other owner."""
+        """Return LEVEL_UNKNOWN if the group's owner names an unknown level, so that no PodGroup is made; else None."""
         owner_key = owner_of_provisional(key)
         owner = self._store.owners.find(owner_key) if owner_key is not None else None
         table = self._store.levels.published
@@ -434,12 +444,12 @@ class GroupScheduler:
             self._outbox.put(LookUpOwner(key, asking))
         for pod in members:
             if state.awaited.is_lost(key, pod):
-                # It is on its way to garbage collection; holding it longer helps nobody.
-                self._let_go(pod.uid)
+                # The garbage collector will delete a pod without its owner; there is no reason to hold it.
+                self._activate(pod.uid)
         return Verdict(Reason.JOB_UNKNOWN, detail=state.awaited.doubt)
 
-    def _let_go(self, uid: str) -> None:
-        # The pod belongs to no gang (any more): the scheduler must hear of it, or it waits for its 5 minute flush.
+    def _activate(self, uid: str) -> None:
+        # The pod belongs to no gang (any more). Without a write kube-scheduler would not try it for 5 minutes.
         pod = self._store.pods.get(uid)
         was_held = self._held.forget(uid)
         if pod is not None and pod.pending and (was_held or pod.held_by_gate):

@@ -1,6 +1,7 @@
-"""What kube-scheduler offers to a member, and what it refuses: how a gang learns what only the scheduler knows.
+"""Learns from the nodes that kube-scheduler offers to members, and from the nodes that it refuses.
 
-That decides its next plan, or ends the cycle that is open. Nothing here awaits.
+`ExtenderService` and `CycleUpdates` call `Offers`. What it learns (`Refusals`) limits the gang's next plan, or ends the
+open cycle. Nothing here awaits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,17 +18,17 @@ from serried.api.selectors import selects
 from serried.api.verdict import Mark, Verdict
 
 SETTLED_SECONDS = 0.5
-"""After how long without progress it counts that the scheduler has tried a member in vain, whatever it lacked."""
+"""The seconds without progress after which kube-scheduler's refusal of a member counts, whatever it says is missing."""
 
 _LAG_SECONDS = 5.0
-"""The same where others have ended: the scheduler may see that late."""
+"""The same after evictions: kube-scheduler's watch may show the end of the victims late."""
 
 _FOLLOW_SECONDS = 12.0
-"""The same of one that must be beside a mate: the scheduler tries it up to 10 s after that has its node."""
+"""The same for a member with affinity to a mate: kube-scheduler tries it up to 10 s after the mate has its node."""
 
 
 class Offers:
-    """Reads the scheduler's word. ``clock`` gives loop seconds."""
+    """Reads kube-scheduler's offers and conditions. ``clock`` gives loop seconds."""
 
     def __init__(self, context: Context, reassignments: Reassignments) -> None:
         self._store = context.store
@@ -40,11 +41,11 @@ class Offers:
         self._clock = context.clock
 
     def note(self, uid: str, names: Sequence[str]) -> None:
-        """The scheduler takes these nodes for a pod, and no others.
+        """Note the nodes that kube-scheduler offers to a waiting member.
 
-        Of pods for which plans can count it matters once some node was refused, or if the last plan had no node at all
-        for a member that a rule keeps off nodes: that rule may decide otherwise by now, and nobody has been told. A
-        sample teaches nothing.
+        A sample is ignored; only a complete list proves anything. The list matters for members that only kube-scheduler
+        can count, and once a node was refused. It also matters if the last plan had no node for a member because of a
+        rule: the rule may allow a node by now. The group is requeued then.
         """
         pod = self._pods.get(uid)
         key = self._members.group_of(uid)
@@ -62,7 +63,10 @@ class Offers:
             self._groups.look_again(key)
 
     def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
-        """The scheduler refuses a member on its node, and has these instead, maybe a sample: they are tried first."""
+        """Note that kube-scheduler refuses the node of a member.
+
+        ``names`` are the nodes that it offers instead, maybe a sample.
+        """
         state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
         state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(mates))
@@ -70,9 +74,9 @@ class Offers:
             state.learn_offer(pod.shape, names, self._clock())
 
     def close(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Keep a cycle from the nodes that the scheduler did not offer to a member, but for those of other members.
+        """Close the nodes to a cycle that kube-scheduler did not offer to a member, but for nodes of placed mates.
 
-        One that is full by now because they are there is as good for them as before.
+        A node of mates may be missing only because the mates fill it; it is as good for the remaining mates as before.
         """
         if not pod.counted_elsewhere:
             return
@@ -84,13 +88,13 @@ class Offers:
             cycle.close_nodes(unoffered.difference(mates))
 
     def spare_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Evict nobody again on a node that kube-scheduler refuses to a member after pods were evicted there."""
+        """Exempt a member's node from further evictions if kube-scheduler refuses it after victims have ended."""
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
             self._groups.states[cycle.reservation.group].refusals.spare(pod.shape, node, self._clock(), self._store)
 
     def refuse_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
-        """A member is offered these nodes, and finds none in its gang's domain: the others there need no try."""
+        """Note all nodes of the gang's domain as refused for a member if kube-scheduler offers none of them."""
         if not is_complete(names):
             return
         state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
@@ -98,12 +102,12 @@ class Offers:
             state.refusals.refuse(pod.shape, name, self._store, beside_mates=bool(mates))
 
     def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
-        """Those of these members for whom the scheduler has found no node since the cycle began; UIDs.
+        """Return the UIDs of those members for which kube-scheduler has found no node since the cycle began.
 
-        A member that has come to filter, or to its bind call, since then is none: what is said of it is older. Nor is
-        one for which others (had to) end, if some nodes had no room when it was tried: that may be the ones that they
-        leave. Where some nodes lacked nothing but room the scheduler may not have seen yet what was freed: that counts
-        after a while, of members that it has tried since then for certain, for the planned one was no such node.
+        A member that has reached filter or its bind call since then does not count: its condition is older. In a cycle
+        with victims, a member that lacked room on some nodes does not count either: those may be the nodes of the
+        victims. Where kube-scheduler may not have seen freed room yet, its refusal counts only after a while without
+        progress.
         """
         slots, pods = cycle.reservation.slots, self._pods
         planned = [pods[uid] for uid in uids if uid in slots and uid in pods and not cycle.seats.waits(uid)]
@@ -118,16 +122,16 @@ class Offers:
         return [uid for uid in left if self._members.group_of(uid) == cycle.reservation.group]
 
     def find_refused_after(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
-        """Those of these members whom the scheduler has given up after filter had answered their node; UIDs.
+        """Return the UIDs of those members that kube-scheduler has refused after filter had answered their nodes.
 
-        Others that it asks have refused it. What is said of an earlier try may come late: a member that is not refused
-        is at its bind call by then.
+        A later plugin or another extender has refused the node. A condition from an earlier try may arrive late, so
+        only members that should have reached their bind calls by now count.
         """
         stuck = self.find_stuck(cycle, uids)
         return sorted(self._activity.find_refused(cycle, stuck)) if stuck else []
 
     def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
-        """Those of these members whom filter has sent to their nodes, and who should be at their bind calls; UIDs."""
+        """Return the UIDs of those members whose node filter has answered long enough ago for a bind call."""
         since = self._clock() - SETTLED_SECONDS
         slots, committed = cycle.reservation.slots, cycle.reservation.committed
         sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots and uid not in committed)
@@ -135,7 +139,7 @@ class Offers:
         return [uid for uid, at in filtered if at is not None and at <= since]
 
     def note_refusal_after(self, cycle: BindingCycle, pod: Pod) -> None:
-        """The scheduler refuses a member on the node that filter had answered."""
+        """Note that kube-scheduler refuses a member's node after filter had answered it."""
         node = cycle.reservation.slots[pod.uid].node
         refusals, evicted = self._groups.states[cycle.reservation.group].refusals, cycle.eviction_sent
         refusals.refuse_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
@@ -144,7 +148,7 @@ class Offers:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
-        """For how many seconds nothing must have happened before what was said of a member counts."""
+        """Return the seconds without progress after which a refusal of a member counts."""
         if pod.affinity and lacks_matching_pods(pod.objection):
             mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
             if any(selects(term, mate.labels) for mate in mates for term in pod.affinity):
@@ -152,9 +156,9 @@ class Offers:
         return _LAG_SECONDS if cycle.eviction_sent else SETTLED_SECONDS
 
     def drop_refused(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
-        """Take the members out that the scheduler refuses on every node; why the cycle must end, if it must.
+        """Drop the members that kube-scheduler refuses on every node.
 
-        Only those are asked for of whom there is ``news`` (UIDs).
+        Return the verdict with which the cycle must end, if any. Only members with ``news`` (UIDs) are checked.
         """
         refused = [self._pods[uid] for uid in self.find_refused(cycle, news)]
         if not refused:
@@ -178,25 +182,25 @@ class Offers:
         return verdict
 
     def _drop_refused(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
-        if is_by_node(pod.objection):  # what is said of the pod itself ends with it
+        if is_by_node(pod.objection):  # a reason in the pod itself says nothing of the node
             self.spare_if_evicted(cycle, pod)
             state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
             state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(taken))
         self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
-        """The nodes that are not tried again at once for a member that has none beside its mates, who have these."""
+        """Return the nodes to close for a member that has no node while its mates have ``taken`` theirs."""
         if pod.counted_elsewhere:
-            return set()  # what devices there are may be others the next time; where pods may be is the same
+            return set()  # other devices may be free the next time
         return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
 
     def _list_taken(self, cycle: BindingCycle, pod: Pod) -> set[str]:
-        """The nodes of the members, but for one, to which the scheduler has come."""
+        """Return the nodes of all other members that kube-scheduler has reached."""
         slots = cycle.reservation.slots.items()
         return {slot.node for uid, slot in slots if uid != pod.uid and cycle.member(uid).reached}
 
     def _list_domain(self, cycle: BindingCycle, pod: Pod) -> set[str]:
-        """The nodes of the narrowest domain in which a member must be; none without a topology key."""
+        """Return the nodes of the narrowest domain in which a member must be; none without a topology key."""
         path = find_path(cycle.group.tree, self._members.leaf_of(pod.uid))
         key = next((each.topology_key for each in reversed(path) if each.topology_key is not None), None)
         own = self._nodes.get(cycle.reservation.slots[pod.uid].node)
@@ -206,10 +210,10 @@ class Offers:
 
 
 def _has_no_node(said: Verdict | None) -> bool:
-    """Whether a plan had not a single node for a member."""
+    """Return whether the last plan had no node for any member."""
     return said is not None and Mark.ROOM in said.reason.marks and not said.have
 
 
 def is_complete(names: Sequence[str]) -> bool:
-    """Whether the scheduler would take no other node: a sample ends with its hundredth one."""
+    """Return whether a list has all feasible nodes. A sample ends with its hundredth node."""
     return len(names) < MAX_COMPLETE_LIST

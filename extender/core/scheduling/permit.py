@@ -1,10 +1,10 @@
-"""Whether a member may be bound: the one place for that, asked at every send.
+"""Decides whether a member may be bound: the only place for this, asked before every attempt.
 
-First burst, roll-forward, surplus, late member, replacement of a dead one, record of an earlier term: all of them come
-through here, again for each attempt. The stage of a cycle says how far it is; it permits nothing.
+The commit, its roll-forward, members beyond the quorum, late members, replacements and cycles of an earlier term all
+ask `Permit.refuse` or `Permit.refuse_all` before each Binding. The stage of a cycle permits nothing.
 
-A cycle waits for every PodGroup that was planned (`Reservation.parts`), so none ever starts with less than its quorum.
-If one of them does not come in time and the tree stands without it, the cycle goes on without it.
+A cycle waits for every PodGroup that was planned (`Reservation.parts`), so no PodGroup starts with less than its
+quorum. If one does not come in time and the tree stands without it, the cycle continues without it.
 """
 
 from collections import Counter
@@ -36,10 +36,10 @@ from serried.plan.revalidate import keeps_rules
 
 
 def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
-    """Bring the quorum of a cycle that is not committed up to date.
+    """Update the quorum of a cycle that is not committed.
 
-    Members that ran when the plan was made may have ended since: the quorum must not count on them. A minCount that
-    follows an elastic Job down lowers it, too.
+    Members that ran when the plan was made may have ended since, so the quorum must not count them. A minCount that
+    follows the parallelism of an elastic Job down lowers the quorum, too.
     """
     placed = store.members.count_placed(group.key, without=cycle.bound)
     planned = {leaf.name: leaf.need for leaf in list_leaves(cycle.group.tree)}
@@ -52,26 +52,26 @@ def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Le
 
 
 def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
-    """The parts of a cycle that can be left out so that it goes on without the ``short`` ones; None if it cannot.
+    """Return the PodGroups to leave out so that the cycle continues without the ``short`` ones; None if it cannot.
 
-    With a group all that is in a group above it which does not stand without it is left out.
+    If a CompositePodGroup does not stand without them, all PodGroups below it are left out, too.
     """
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
     if group is None or parts.keys() <= short:
         return None
     leaves = store.members.classify(group.key, without=cycle.bound).leaves
     standing = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
-    kept = _keep(group.tree, standing | (parts.keys() - short))
+    kept = _list_standing(group.tree, standing | (parts.keys() - short))
     if kept is None or not kept & parts.keys():
         return None
     return frozenset(parts.keys() - kept) or None
 
 
-def _keep(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
-    """The PodGroups that stand in a group of the tree; None if it does not stand itself."""
+def _list_standing(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
+    """Return the PodGroups that stand below a group of the tree; None if the group does not stand itself."""
     if isinstance(tree, Leaf):
         return frozenset({tree.name}) if tree.name in ready else None
-    kept = [found for each in tree.below if (found := _keep(each, ready)) is not None]
+    kept = [found for each in tree.below if (found := _list_standing(each, ready)) is not None]
     return frozenset[str]().union(*kept) if len(kept) >= tree.need else None
 
 
@@ -82,9 +82,10 @@ def find_scattered(
     store: Store,
     beside: Callable[[], AssignedNodes] = dict,
 ) -> str | None:
-    """Why slots cannot be bound as planned, ``beside`` those that run: nodes have other labels by now.
+    """Return why slots cannot be bound as planned, because node labels have changed; None if they can.
 
-    None if they can. Only the groups below the root are looked at: the root's domain is the reservation's.
+    Only groups below the root are checked; the root's domain is the reservation's. ``beside`` returns the nodes of the
+    members that run already.
     """
     inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
     if not inner:
@@ -102,10 +103,10 @@ def find_scattered(
 def find_offered(
     reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
 ) -> str | None:
-    """The offered node to which a member's slot can move without leaving its domain; None if none has room.
+    """Return an offered node to which a member's slot can move within its domain; None if none has room.
 
-    It is none of ``closed``. Nodes of other members come first, so that a gang stays close together; then the
-    scheduler's own order counts.
+    ``closed`` nodes are left out. Nodes of other members come first, so that a gang stays close together; then the
+    order of kube-scheduler counts.
     """
     group = store.groups.get(reservation.group)
     key = group.topology_key if group is not None else None
@@ -120,7 +121,7 @@ def find_offered(
 
 
 class Obstacle(StrEnum):
-    """What is in the way: this instance does not lead, the PodGroup or the quorum is gone, or the slot will not do."""
+    """The kind of obstacle to a Binding: not leading, PodGroup or quorum missing, or slot not valid any more."""
 
     TERM = "term"
     GROUP = "group"
@@ -130,7 +131,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a member may not be bound now; ``text`` is a phrase for people."""
+    """The reason for which a member may not be bound now; ``text`` is a phrase for people."""
 
     obstacle: Obstacle
     text: str
@@ -140,7 +141,7 @@ NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
 
 
 class Permit:
-    """Asks Store and ledger, and whether this instance leads. Synchronous: what it says holds until the next await."""
+    """Decides from the Store, the ledger and the term. Synchronous: an answer holds until the next await."""
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
@@ -149,10 +150,10 @@ class Permit:
         self._leads = context.term.leads
 
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
-        """Why this member must not be bound to this node; None if it may.
+        """Return why this member must not be bound to this node; None if it may.
 
-        A member of a commit of which a Binding has left needs a sound slot only: the others are bound, or on their way,
-        and without it they are the half of a gang.
+        After the first Binding of a commit its members need a valid slot only: their mates are bound or about to be,
+        and the gang would be incomplete without them.
         """
         if not self._leads():
             return NOT_LEADING
@@ -163,34 +164,34 @@ class Permit:
             return Refusal(Obstacle.SLOT, "the member's slot is another by now")
         pod = self._store.pods.get(uid)
         if pod is not None and pod.node == node:
-            return None  # it is bound there already, and the API server will say so
+            return None  # the pod is bound there already; the API server will answer that
         committed = uid in cycle.reservation.committed
-        void = None if committed and cycle.binding_sent else self._find_void(cycle, [uid])
+        void = None if committed and cycle.binding_sent else self._find_missing_gang(cycle, [uid])
         return void or self._find_misfit(cycle, [uid]) or (None if committed else self._find_stray(cycle, [uid]))
 
     def refuse_all(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
-        """Why these members must not be bound together, of which none is bound yet; None if they may."""
+        """Return why these members, none of them bound, must not be bound together; None if they may."""
         if not self._leads():
             return NOT_LEADING
-        return self._find_void(cycle, uids) or self._find_misfit(cycle, uids) or self._find_stray(cycle, uids)
+        return self._find_missing_gang(cycle, uids) or self._find_misfit(cycle, uids) or self._find_stray(cycle, uids)
 
     # --- the gang ----------------------------------------------------------------------------------------------
 
     def _group_of(self, cycle: BindingCycle) -> PodGroup:
-        """The cycle's PodGroup as it is now; as it was, if it is gone: what was committed keeps its constraint."""
+        """Return the cycle's PodGroup as it is now; as it was planned if it is deleted.
+
+        What was committed keeps its constraint.
+        """
         found = self._store.groups.get(cycle.reservation.group)
         return found if found is not None and found.uid == cycle.group.uid else cycle.group
 
     def find_group(self, cycle: BindingCycle) -> PodGroup | None:
-        """The PodGroup that the cycle was planned for; None if it is gone, or made anew under its name."""
+        """Return the PodGroup that the cycle was planned for; None if it is deleted, or made again under its name."""
         found = self._store.groups.get(cycle.reservation.group)
         return found if found is not None and found.uid == cycle.group.uid else None
 
-    def _find_void(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
-        """Why these members have no gang to be bound with: its PodGroup is another, or its quorum does not stand.
-
-        While nobody can say which gangs there are, there is none.
-        """
+    def _find_missing_gang(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
+        """Return a refusal if the PodGroup is not the planned one, its kind is not served, or the quorum is missing."""
         if self._store.obstacles.needed:
             return Refusal(Obstacle.GROUP, self._store.obstacles.needed)
         group = self.find_group(cycle)
@@ -202,16 +203,16 @@ class Permit:
         return Refusal(Obstacle.QUORUM, f"{missing:g} members of the quorum are missing")
 
     def count_missing(self, cycle: BindingCycle, group: PodGroup, uids: Collection[str] = ()) -> float:
-        """How many members the quorum lacks when the cycle's commit and these members are bound; may be infinite.
+        """Return how many members the quorum lacks once the commit and these members are bound; may be infinite.
 
-        Also counted is what the PodGroups of these members lack.
+        Members that the PodGroups of these members lack are counted, too.
         """
         return self._count_missing(group, self._iterate_coming(uids, cycle.reservation.committed, cycle.bound), uids)
 
     def stands_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
-        """Whether the quorum stands without a member that is not bound: with those that are, and with these ``spares``.
+        """Return whether the quorum stands without a member, with the bound members and these ``spares``.
 
-        So it does only if the member's own PodGroup does, too.
+        The member's own PodGroup has to stand, too.
         """
         group = self.find_group(cycle)
         coming = self._iterate_coming(spares, cycle.bound)
@@ -223,7 +224,7 @@ class Permit:
         members = self._store.members
         placed = Counter(members.count_placed(group.key))
         short = {leaf.name: lacks for leaf in list_leaves(group.tree) if (lacks := count_missing(leaf, placed))}
-        # Thousands may come, one by one, and each asks: they are counted until nothing is short any more.
+        # Each of thousands of members may ask for the permit, so counting stops once nothing is short.
         while short and (uid := next(coming, None)) is not None:
             part = members.leaf_of(uid)
             placed[part] += 1
@@ -231,12 +232,12 @@ class Permit:
                 short[part] -= 1
             else:
                 short.pop(part, None)
-        # The tree may stand without their PodGroups; these still start whole or not at all.
+        # The tree may stand without the members' own PodGroups, but these also start whole or not at all.
         own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
         return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
 
     def _iterate_coming(self, *coming: Iterable[str]) -> Iterator[str]:
-        """Those of these members that are not placed yet, each once."""
+        """Iterate over those of these members that are not placed yet, each once."""
         seen: set[str] = set()
         for uid in chain(*coming):
             pod = self._store.pods.get(uid)
@@ -245,7 +246,7 @@ class Permit:
                 yield uid
 
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
-        """Whether a member has the slot that is kept for it, and with those kept its PodGroup, which runs, is whole."""
+        """Return whether a member has the slot kept for it, and its running PodGroup is whole with the kept slots."""
         if self._store.vacancies.of_replacement(uid) is None:
             return False
         return any(feature.permit(cycle, uid) for feature in self._features[Feature.permit])
@@ -253,7 +254,7 @@ class Permit:
     # --- the slot ----------------------------------------------------------------------------------------------
 
     def find_misfit(self, cycle: BindingCycle, uid: str) -> str | None:
-        """Why a member's slot will not do (any more), a phrase; None if it will."""
+        """Return why a member's slot is not valid any more, a phrase; None if it is."""
         return find_misfit(self.find_group(cycle), cycle.reservation, [uid], self._store, beside=self._ledger)
 
     def _find_misfit(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
@@ -275,7 +276,7 @@ class Permit:
         return next(self._store.members.iterate_standing(cycle.reservation.group, MemberState.BOUND), None)
 
     def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
-        """Why these slots are not where the gang runs by now: labels of nodes may have changed since the plan."""
+        """Return a refusal if changed node labels have left these slots outside of the gang's domain."""
         group = self._group_of(cycle)
         resident = self._find_resident(cycle) if group.topology_key is not None else None
         node = self._store.nodes.get(resident.node) if resident is not None else None
@@ -298,10 +299,10 @@ def find_misfit(
     *,
     beside: Iterable[Reservation],
 ) -> str | None:
-    """The first reason why these slots cannot be bound as planned, None if all still can.
+    """Return the first reason why these slots cannot be bound as planned; None if all can.
 
-    The slots' own claims are in the occupancy, so a node is fit when it is not over-committed in anything asked for.
-    ``beside`` are the reservations of whom slots may be in the way: those of lower priority are not.
+    The slots' own claims are in the occupancy, so a node has room if it is not over-committed in anything requested.
+    ``beside`` are reservations that may hold room there: uncommitted ones of lower priority do not count.
     """
     key = group.topology_key if group is not None else None
     for uid in uids:
@@ -321,11 +322,10 @@ def find_misfit(
 
 
 def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> bool:
-    """Whether a node is not over-committed in anything that a pod asks for.
+    """Return whether a node is not over-committed in anything that a pod requests.
 
-    Slots that wait for victims over-commit nodes on purpose (`Ledger`), which is nobody else's concern: so the victims
-    do not count, in whose place these slots are. Nor do slots of gangs of lower priority that have not committed: at
-    this permit their gangs will find the node full.
+    Slots that wait for victims over-commit nodes on purpose (`Ledger`), so victims do not count. Nor do slots of gangs
+    of lower priority that have not committed: when those gangs ask for this permit, they will find the node full.
     """
     used = store.occupancy.used.get(node.name, {})
     requests = [name for name, amount in pod.shape.requests if amount > 0]
@@ -346,7 +346,7 @@ def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside:
 
 
 def _iterate_lesser(node: str, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> Iterator[Pod]:
-    """The pods with slots on a node whose gangs have a lower priority and may still be planned elsewhere."""
+    """Iterate over pods with a slot on a node whose gangs have a lower priority and may still be planned elsewhere."""
     priority = store.priorities.of_group(reservation.group)
     for other in beside:
         if other.committed or not other.need or other is reservation:

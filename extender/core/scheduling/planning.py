@@ -1,7 +1,7 @@
-"""Who asks for plans: the group scheduler, which can wait for one, and cycles, which cannot.
+"""Requests plans for the group scheduler, which can wait for a plan, and for binding cycles, which cannot.
 
-A member that comes in the place of one that has ended gets the slot that is kept for it, if that takes it; only the
-others are planned.
+`Planning` turns requests into planning tasks; `KeptSlotPlanner` first gives replacements of deleted members the slots
+that are kept for them, and plans only the rest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,15 +28,15 @@ from serried.plan.fit import admits
 from serried.plan.request import Plan, PlanRequest
 
 _SOON_SECONDS = 0.5
-"""What was refused while room was freed elsewhere is planned again after this time at the earliest."""
+"""The shortest pause before a gang is planned again that was refused while room was freed."""
 
 
 class Planning:
-    """Plans for groups. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Requests plans for groups. Every method is synchronous. ``clock`` gives loop seconds."""
 
     def __init__(self, context: Context, planning_tasks: PlanningTasks) -> None:
         self.vain_seconds = 0.0
-        """The work of straight plans that were refused; whoever reads it sets it back."""
+        """The seconds of work of straight plans that were refused. The loop reads it and resets it."""
 
         self._members = context.store.members
         self._planning_tasks = planning_tasks
@@ -47,7 +47,7 @@ class Planning:
     def plan(
         self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
     ) -> Plan | Verdict:
-        """The plan, or why there is none, as of now. Raises Unfinished.
+        """Return the plan as of now, or why there is none. Raise Unfinished while it is being made.
 
         ``straight_seconds`` as in `PlanningTasks.plan`.
         """
@@ -55,14 +55,14 @@ class Planning:
         found: Plan | Verdict = answer.found
         if answer.seconds is not None:
             self._metrics.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
-            # Who takes longer than that has a pause of its own.
+            # Longer plans have a backoff of their own.
             self.vain_seconds += answer.seconds if isinstance(found, Verdict) and answer.seconds <= GO_SECONDS else 0.0
         return found
 
     def plan_at_once(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """As ``plan`` for a cycle, which can do without: a plan that is not there yet is none for now.
+        """Return as ``plan`` does, for a cycle that cannot wait: PLAN_UNFINISHED stands for a plan that is being made.
 
-        The cycle's group is looked at again when it is. Late members wait for the pause after a plan in vain.
+        The cycle's group is requeued when it is there. After a plan in vain late members back off.
         """
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
@@ -79,12 +79,12 @@ class Planning:
         return found
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
-        """What is said of a gang whose plan is being made; None if what the last plan was refused for says more."""
+        """Return the verdict of a gang whose plan is being made; None if the last refusal says more."""
         lasting = state.verdict is not None and Mark.LASTS in state.verdict.reason.marks
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
 
     def rest(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
-        """A gang was refused: if that took long, it is planned again after a pause in proportion."""
+        """Let a refused gang back off if its plan took long, in proportion to the work."""
         now = self._clock()
         backoff = self._planning_tasks.settle(group)
         if backoff.pause:
@@ -93,30 +93,36 @@ class Planning:
             state.entry.retry_by(now + max(backoff.pause, _SOON_SECONDS))
 
     def settle(self, group: GroupKey) -> None:
-        """A group was planned: what its plans in vain have cost is forgotten."""
+        """Drop the answers and the backoff of a group that was planned."""
         self._planning_tasks.settle(group)
 
 
 class Planner(Protocol):
-    """Finds nodes for the members of a request."""
+    """Finds nodes for the members of a request (`Planning.plan`, `Planning.plan_at_once`)."""
 
     def __call__(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """The plan; kept slots count as used, but for those that the members would be ``leaving``."""
+        """Return the plan, or why there is none.
+
+        Kept slots count as used, but for those that the members are ``leaving``.
+        """
 
 
 class KeptSlots:
-    """The kept slots of replacements. Every method is synchronous."""
+    """Assigns kept slots to replacements. Every method is synchronous."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def list_kept(self, members: Iterable[Pod]) -> list[Vacancy]:
-        """The kept slots that these members are replacements of."""
+        """Return the kept slots for which these members are the replacements."""
         found = (self._store.vacancies.of_replacement(pod.uid) for pod in members)
         return [vacancy for vacancy in found if vacancy is not None]
 
     def find(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
-        """Member UID to node: the replacements that their own slots take, in one domain; ``base`` is what is used."""
+        """Return the nodes (by member UID) of replacements that fit in their own kept slots, all in one domain.
+
+        ``base`` are the used resources by node.
+        """
         replacements = [
             (pod, found) for pod in ask.members if (found := self._store.vacancies.of_replacement(pod.uid)) is not None
         ]
@@ -129,7 +135,7 @@ class KeptSlots:
                 continue
             if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
                 continue
-            # The replacement's own claim is among what is used: another one may be larger, or its node smaller by now.
+            # The kept slot is part of what is used. The replacement may request more, or the node have less by now.
             others = subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
             wish = dict(pod.shape.requests)
             if count_slots(node.allocatable, others, wish) > 0:
@@ -140,7 +146,7 @@ class KeptSlots:
         return kept_slots
 
     def move_out(self, plan: Plan) -> None:
-        """A gang starts anew with this plan: it leaves those of its old slots that the plan does not use."""
+        """Release the kept slots that the plan of a gang does not use."""
         for uid, node in plan.nodes.items():
             vacancy = self._store.vacancies.of_replacement(uid)
             if vacancy is not None and vacancy.pod.node != node:
@@ -148,7 +154,7 @@ class KeptSlots:
 
 
 class KeptSlotPlanner:
-    """Plans for members of which some may be replacements; ``plan`` finds nodes for those that are not."""
+    """Plans members of which some may be replacements; ``plan`` finds nodes for those that are not."""
 
     def __init__(self, store: Store, plan: Planner) -> None:
         self._store = store
@@ -156,20 +162,20 @@ class KeptSlotPlanner:
         self._plan = plan
 
     def plan(self, ask: PlanRequest) -> Plan | Verdict:
-        """The answer to ``ask``: replacements get their own slots as far as these take them, the rest is planned."""
+        """Return the plan for ``ask``, or why there is none. Replacements get their own slots if they fit."""
         kept = self._kept_slots.list_kept(ask.members)
         if not kept and not ask.own_slots:
             return self._plan(ask)
         kept_slots = self._kept_slots.find(ask, self._store.snapshots.take(ask.yielding_priority, ask.members).used)
         if ask.own_slots:
-            return self._take_seats(ask, kept_slots)
+            return self._plan_kept_slots(ask, kept_slots)
         found = self._plan_beside(kept_slots, ask) if kept_slots else None
         if found is not None:
             return found
-        # A gang that starts anew, and that its old slots do not help: their room is better than their places.
+        # A gang that starts anew and does not fit around its old slots: their room counts as free.
         return self._plan(ask, kept if ask.need else ())
 
-    def _take_seats(self, ask: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:
+    def _plan_kept_slots(self, ask: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:
         if not kept_slots:
             return Verdict(Reason.NO_CAPACITY, need=len(ask.members), detail="the slots kept for them are taken")
         return Plan(self._domain_of(ask, kept_slots), kept_slots)
@@ -179,7 +185,7 @@ class KeptSlotPlanner:
         return node.labels[ask.topology_key] if ask.topology_key is not None else ""
 
     def _plan_beside(self, kept_slots: dict[str, str], ask: PlanRequest) -> Plan | None:
-        """The plan in which these replacements have their own slots; None if it lacks the quorum."""
+        """Return the plan in which these replacements have their own slots; None if it lacks the quorum."""
         domain = self._domain_of(ask, kept_slots)
         rest = leave_out(ask, kept_slots, self._store.nodes)
         if not rest.members:
@@ -190,7 +196,7 @@ class KeptSlotPlanner:
         return Plan(domain, kept_slots) if ask.need <= len(kept_slots) else None
 
     def _find_outgrown(self, kept_slots: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
-        """The nodes where a replacement takes more than its slot, which alone is known to be used."""
+        """Return the nodes where a replacement requests more than its kept slot, which alone counts as used."""
         asked = {pod.uid: pod.shape.requests for pod in members}
         kept = {vacancy.replacement: vacancy.pod.shape.requests for vacancy in self._kept_slots.list_kept(members)}
         return {node for uid, node in kept_slots.items() if asked[uid] != kept[uid]}

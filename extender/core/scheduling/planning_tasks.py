@@ -1,8 +1,9 @@
-"""Plans and forecasts that would hold the loop are made in a forked child, while filter is served (decision 54).
+"""Makes plans and forecasts that would block the loop in a forked child, while filter is served (decision 54).
 
-What is short runs straight through. What is not is asked of a child, which sees the cluster as it is then, and whoever
-asked gets `Unfinished`. Its group is told when the answer is there, and asks again; a plan is taken only if it still
-holds. One child works at a time, the others are stopped. Those that take little go first, namespace after namespace.
+`PlanningTasks.plan` runs short plans at once. For a long one it queues a task and raises `Unfinished`. A child process
+works on the cluster as it was at the fork. When the answer is there the group is requeued and asks again; a plan is
+used only if it still fits. One child works at a time while the others are stopped. Tasks that have taken little work go
+first, and namespaces take turns.
 """
 
 import asyncio
@@ -34,14 +35,14 @@ from serried.plan.revalidate import revalidate
 from serried.plan.tree import plan_group
 
 GO_SECONDS = 0.05
-"""Work that every task gets at once. One that takes more comes after those that take less."""
+"""The seconds of work that every task gets first. A task that takes more comes after tasks that take less."""
 
 Make = Callable[[Snapshot, Capacity], Any]
-"""Works out an answer on a snapshot. Raises TooLong if the snapshot's limit does not let it."""
+"""Computes an answer from a snapshot. Raises TooLong when the snapshot's limit is reached."""
 
 
 class TaskKind(Enum):
-    """What is asked for."""
+    """The kind of answer of a task."""
 
     PLAN = "plan"
     FORECAST = "forecast"
@@ -50,52 +51,52 @@ class TaskKind(Enum):
 
 @dataclass(slots=True, eq=False)
 class PlanningTask:
-    """One question, and how far its answer is."""
+    """One question of a group, with the work on it and its answer. Kept until the group uses the answer."""
 
     group: GroupKey
     kind: TaskKind
     request: PlanRequest
 
     leaving: tuple[Vacancy, ...]
-    """Slots that count as free for it."""
+    """The kept slots that count as free for the plan."""
 
     make: Make
 
     limit: float = 0.0
-    """Seconds of work after which it is given up."""
+    """The seconds of work after which the task is given up."""
 
     turn: int = 0
-    """Its number among all tasks, in the order in which they were asked for."""
+    """The number of the task, in the order of creation."""
 
     tried: bool = False
-    """Whether it was tried straight before."""
+    """True if the plan was tried in this process first."""
 
     child: Child | None = None
-    """Who works on it; None before and after."""
+    """The child that works on the task; None before and after."""
 
     spent: float = 0.0
-    """Seconds of work so far."""
+    """The seconds of work so far."""
 
     riders: list["PlanningTask"] = field(default_factory=list)
-    """The tasks that its child works on, too, if there is time."""
+    """The tasks that its child works on afterwards, if there is time."""
 
     rides: bool = False
-    """Whether the child of another one works on it."""
+    """True while the child of another task is to work on it."""
 
     pause: float = 0.0
-    """For how many seconds more its group rests, as nobody could work on it."""
+    """The seconds for which its group backs off, because no child could work on it."""
 
     done: bool = False
-    """Whether the answer is there."""
+    """True once the answer, or the failure, is there."""
 
     told: bool = False
-    """Whether the answer was given to somebody."""
+    """True once the answer was returned to the group; its work is then counted."""
 
     found: Any = None
-    """The answer."""
+    """The plan, verdict, forecast or victims; None without an answer."""
 
     failure: Exception | None = None
-    """What was raised in its place."""
+    """The exception that the work has raised instead."""
 
     restarts: int = 0
 
@@ -103,59 +104,59 @@ class PlanningTask:
     """The nodes as they were when the work began."""
 
     names: Sequence[str] = ()
-    """Their names, in an order that the child knows, too."""
+    """The names of these nodes, in the order that the child uses."""
 
     version: int = 0
-    """The version of the capacity then."""
+    """The version of the capacity when the work began."""
 
     room: tuple[int, int] = (0, 0)
-    """How often room had become free by then (`Snapshots.count_freed`)."""
+    """How often room had become free when the work began (`Snapshots.count_freed`)."""
 
     @property
     def place(self) -> tuple[int, int]:
-        """Who took little comes before who took much, each time twice as much; of equals the first one."""
+        """The sort key: the work so far, in powers of two, then the order of creation."""
         return int(math.log2(max(1.0, self.spent / GO_SECONDS)) + (self.spent >= GO_SECONDS)), self.turn
 
     def begin_anew(self) -> None:
-        """Its answer does not hold any more."""
+        """Make the task again, because its answer does not fit any more."""
         self.restarts += 1
         self.done = False
         self.found = None
 
     def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
-        """Whether it answers this question."""
+        """Return whether the task answers this question."""
         same = len(leaving) == len(self.leaving) and all(map(operator.is_, leaving, self.leaving))
         return same and self.request.is_equivalent(request)
 
 
 _MAX_BEGUN = 2
-"""How many tasks of one namespace are under way at a time: each has a child, and takes its turns."""
+"""The number of tasks per namespace with a child."""
 
 _MAX_CHILDREN = 6
-"""The same of all namespaces: each child has some MiB of memory of its own."""
+"""The number of tasks in all with a child: each child has some MiB of memory of its own."""
 
 _MAX_RIDERS = 16
-"""How many plans a child makes after the one that it was started for."""
+"""The number of further plans that a child makes after the one that it was started for."""
 
 _BATCH_SECONDS = 0.1
-"""How much work all of them together may be: a fork costs the loop some milliseconds, and one may wait for the rest."""
+"""The seconds of work of all plans of one child: a fork blocks the loop for milliseconds, so short plans share one."""
 
 _RIDE_SECONDS = 0.5
-"""How long these plans wait for its answer, and for no other child."""
+"""The seconds for which those further plans wait for this child before they get another one."""
 
 _MAX_SEARCHES_BEGUN = 1
-"""The same for searches for victims: two that see the same cluster find the same victims, and only one gets them."""
+"""The number of searches for victims at a time: two searches in the same cluster would find the same victims."""
 
 _LONG_SECONDS = 0.5
-"""A search that has taken so much work keeps no other waiting, as long as there are not too many of them."""
+"""The seconds of work after which a search does not keep the next one waiting any more."""
 
 
 class _Lane(NamedTuple):
-    """Tasks that begin one after the other."""
+    """A queue of tasks of one namespace, either searches for victims or other tasks."""
 
     namespace: str
     searches: bool
-    """Whether victims are looked for."""
+    """True for searches for victims."""
 
 
 def _lane_of(task: PlanningTask) -> _Lane:
@@ -163,39 +164,39 @@ def _lane_of(task: PlanningTask) -> _Lane:
 
 
 class TaskTurns:
-    """The tasks that are not done. ``tasks`` is live: one that is not in it any more has no turn."""
+    """Chooses the next task to work on. ``planning_tasks`` is live: a task that is removed from it gets no turn."""
 
     def __init__(self, planning_tasks: Mapping[GroupKey, Sequence[PlanningTask]]) -> None:
         self._tasks = planning_tasks
 
         self._fresh: dict[_Lane, deque[PlanningTask]] = {}
-        """Those that have not begun, in the order in which they were asked for."""
+        """The tasks without a child, in the order of creation."""
 
         self._begun: list[PlanningTask] = []
-        """Those that have: each has a child."""
+        """The tasks that have begun: each has a child, or is to be made again."""
 
         self._served: dict[str, int] = {}
-        """When a task of each namespace was begun last, as a number of ``_count``."""
+        """The value of ``_count`` when a task of each namespace was last begun."""
 
         self._count = 0
-        """How many tasks have begun."""
+        """The number of tasks that have begun."""
 
     def add(self, task: PlanningTask) -> None:
-        """Something new is asked for."""
+        """Add a new task."""
         self._fresh.setdefault(_lane_of(task), deque()).append(task)
 
     def add_again(self, task: PlanningTask) -> None:
-        """A task is to be made once more."""
+        """Add a task that is to be made again."""
         self._begun.append(task)
 
     def clear(self) -> None:
-        """Nobody waits for anything."""
+        """Drop all tasks."""
         self._fresh.clear()
         self._begun.clear()
         self._served.clear()
 
     def choose(self) -> PlanningTask | None:
-        """The next one; None if nothing is to be done."""
+        """Return the task to work on next; None if there is none."""
         self._begun = [each for each in self._begun if self._is_open(each)]
         room = len(self._begun) < _MAX_CHILDREN
         waiting = [task for lane in self._list_free() if (task := self._find_first(lane)) is not None] if room else []
@@ -207,19 +208,19 @@ class TaskTurns:
         return chosen
 
     def _list_free(self) -> list[_Lane]:
-        """The lanes in which another task may begin."""
+        """Return the lanes in which another task may begin."""
         begun = Counter(_lane_of(each) for each in self._begun)
         short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
         free = [lane for lane in self._fresh if begun[lane] < _MAX_BEGUN]
         return [lane for lane in free if not lane.searches or short[lane] < _MAX_SEARCHES_BEGUN]
 
     def _rank(self, task: PlanningTask) -> tuple[int, int, int]:
-        """As their places are; of equals that of the namespace of which one was begun the longest ago."""
+        """Return the sort key of a task: its work so far, then the namespace served the longest ago."""
         level, turn = task.place
         return level, self._served.get(task.group.namespace, 0), turn
 
     def _find_first(self, lane: _Lane) -> PlanningTask | None:
-        """The first task of a lane that has not begun and that somebody still waits for."""
+        """Return the first open task of a lane; None if there is none, or the child of another task works on it."""
         fresh = self._fresh[lane]
         while fresh:
             if self._is_open(fresh[0]):
@@ -231,7 +232,7 @@ class TaskTurns:
         return None
 
     def list_riders(self) -> list[PlanningTask]:
-        """The plans that a child may make after another one: the next ones of each namespace."""
+        """Return the plans that a child may make after its own: the next ones of each namespace."""
         lanes = (fresh for lane, fresh in self._fresh.items() if not lane.searches)
         open_plans = ((each for each in fresh if each.kind is TaskKind.PLAN and self._is_open(each)) for fresh in lanes)
         found = [task for plans in open_plans for task in islice(plans, _MAX_RIDERS) if not task.rides]
@@ -248,113 +249,113 @@ def _is_long_search(task: PlanningTask) -> bool:
 log = logging.getLogger(__name__)
 
 STRAIGHT_SECONDS = 0.005
-"""How long a plan may run straight through: filter waits as long."""
+"""The seconds for which a plan may run in this process: filter waits as long."""
 
 URGENT_SECONDS = 0.02
-"""The same for a plan that a cycle cannot do without: one member needs another node."""
+"""The same for a plan that an open cycle needs, because a member needs another node."""
 
 _TURN_SECONDS = 0.01
-"""How long a child works before it is looked whether another one comes first."""
+"""The seconds of a turn of a child, after which another task may come first."""
 
 _MAX_TURN_SECONDS = 0.1
-"""How much of a turn counts at the most."""
+"""The seconds of a turn that count at most."""
 
 _HANG_FACTOR = 4.0
-"""A child that has not answered after this many times the work that it may do, and some seconds, is ended."""
+"""A child is ended after this many times the work that it may do, plus `_HANG_SECONDS`."""
 
 _HANG_SECONDS = 5.0
-"""These seconds."""
+"""The seconds added to that limit."""
 
 _FAILURE_PAUSES = (0.5, 30.0)
-"""For how long a group rests for which no child could be started, or one died: each time in a row twice as long."""
+"""The first and longest backoff of a group whose child could not be started or died; doubled each time in a row."""
 
 _PLAN_SECONDS = 2.0
-"""How much work a plan may take."""
+"""The seconds of work for a plan."""
 
 _FORECAST_SECONDS = 5.0
-"""How much work a forecast may take."""
+"""The seconds of work for a forecast."""
 
 _PREEMPTION_SECONDS = 5.0
-"""How much work the search for victims may take."""
+"""The seconds of work for a search for victims."""
 
 _MAX_PREEMPTION_SECONDS = 80.0
-"""How much work a search may take that was given up again and again: each time twice as much, up to this."""
+"""The most seconds of work for a search that was given up repeatedly: doubled each time, up to this."""
 
 _CONTENT_FRACTION = 0.5
-"""After which part of the work that it may take a search for victims is to be content with what it has."""
+"""The fraction of its limit after which a search for victims takes the best result so far."""
 
 _MAX_PLAN_SECONDS = 32.0
-"""How much work a plan may take that was given up again and again: each time twice as much, up to this."""
+"""The most seconds of work for a plan that was given up repeatedly: doubled each time, up to this."""
 
 _PAUSE_FACTOR = 10.0
-"""A plan in vain is tried again after this many times the work that it took: it may take a tenth of the loop."""
+"""The backoff after a plan in vain, in times of its work: a tenth of the loop's time goes to such plans."""
 
 _MAX_NODES_COUNTED_AT_ONCE = 2_000
-"""A plan that has to count more nodes for classes that are not counted yet is not tried straight."""
+"""The number of nodes to count for new classes up to which a plan is tried in this process."""
 
 _MAX_WEIGHT_READ_AT_ONCE = 200
-"""Nor a plan for classes that weigh more in all (`fit.weigh`): to look them up alone may take too long."""
+"""The weight of all classes (`fit.weigh`) up to which a plan is tried here: looking them up takes time."""
 
 _MAX_RESTARTS = 3
-"""How often a plan is made anew because the cluster has changed meanwhile."""
+"""The number of times a plan is made again because the cluster has changed meanwhile."""
 
 _MAX_ANSWERS = 4
-"""How many answers of a group wait to be asked for."""
+"""The number of unused answers that are kept per group."""
 
 
 class Report(NamedTuple):
-    """What a child says of one task."""
+    """The result of one task, sent by the child."""
 
     finished: bool
-    """Whether it has an answer; False if that took too long."""
+    """True if there is an answer; False if the limit was reached."""
 
     found: Any
-    """The answer."""
+    """The answer; None without one."""
 
     seconds: float
-    """The work that it was."""
+    """The seconds of work."""
 
 
 class Said(NamedTuple):
-    """What a child says."""
+    """The message that a child sends at its end."""
 
     reports: list[Report]
-    """Of the task that it was started for, then of those that it came to beside."""
+    """The results: of the task that the child was started for, then of the riders that it reached."""
 
     packed: Packed
-    """What it has counted on its way."""
+    """The slots that the child has counted, for the parent's capacity."""
 
 
 class Unfinished(Exception):
-    """The answer is not there yet; the group is told when it is."""
+    """Raised while the answer is being made; the group is requeued when it is there."""
 
 
 class Answer(NamedTuple):
-    """What a task has found."""
+    """The answer of a task."""
 
     found: Any
 
     seconds: float | None
-    """The work that it took; None if that was told before."""
+    """The seconds of work; None if they were returned before."""
 
 
 class PlanBackoff(NamedTuple):
-    """What is due for plans in vain."""
+    """The backoff after plans in vain."""
 
     pause: float
-    """Seconds for which the group rests."""
+    """The seconds for which the group backs off."""
 
     stale: bool
-    """Whether room was freed while the plans were made."""
+    """True if room was freed while the plans were made."""
 
 
 @dataclass(slots=True, eq=False)
 class PlanningTasks:
-    """The plans and forecasts that are being made, by group. Every method but ``work`` is synchronous.
+    """The plans, forecasts and searches for victims that are being made, by group. One instance per core.
 
-    Groups are told of an answer that is there; the outbox asks for ``work`` when it has something to do.
-    ``stopwatch`` measures the work of a thread, in seconds. ``fork`` starts a child; None lets everything run straight
-    through, however long it takes.
+    The outbox has `work` run when there is something to do; it is the only method that is not synchronous.
+    ``stopwatch`` measures the work of a thread, in seconds. ``fork`` starts a child; with None everything runs in this
+    process, however long it takes.
     """
 
     _context: Context
@@ -366,25 +367,25 @@ class PlanningTasks:
     _turns: TaskTurns = field(init=False)
 
     _slow: dict[GroupKey, float] = field(default_factory=dict, init=False)
-    """Groups whose last answer took long, and how many seconds of work their next plan may take."""
+    """The groups whose last answer took long, with the seconds of work for their next plan."""
 
     _patience: dict[GroupKey, float] = field(default_factory=dict, init=False)
-    """Groups whose last search for victims was given up, and how many seconds of work their next one may take."""
+    """The groups whose last search for victims was given up, with the seconds of work for the next one."""
 
     _backoffs: dict[GroupKey, PlanBackoff] = field(default_factory=dict, init=False)
-    """What is due for answers that were given."""
+    """The backoffs for answers that were returned, until the group takes them."""
 
     _turn: int = field(default=0, init=False)
-    """How many tasks there were."""
+    """The number of tasks so far."""
 
     _working: bool = field(default=False, init=False)
-    """Whether somebody works, or was asked to."""
+    """True while `work` runs or is in the outbox."""
 
     _shift: int = field(default=0, init=False)
-    """A number that changes when all work ends: who began before then stops."""
+    """A number that changes when all work is dropped: a `work` that began before then stops."""
 
     _failure_pause: float = field(default=0.0, init=False)
-    """For how long the last group has to rest whose child has failed; 0 if one has answered since."""
+    """The backoff of the last group whose child has failed; 0 once a child has answered."""
 
     def __post_init__(self) -> None:
         self._turns = TaskTurns(self._tasks)
@@ -392,14 +393,14 @@ class PlanningTasks:
     def __len__(self) -> int:
         return sum(not task.done for planning_tasks in self._tasks.values() for task in planning_tasks)
 
-    # --- asking ------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------
 
     def plan(
         self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
     ) -> Answer:
-        """The plan for a request, or the verdict. Raises Unfinished; what holds now is what is answered.
+        """Return the plan or verdict for a request, which holds now. Raise Unfinished while it is being made.
 
-        It may run straight through for ``straight_seconds``.
+        The plan may run in this process for ``straight_seconds``.
         """
         group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
         make: Make = lambda snapshot, capacity: plan_group(snapshot, request, capacity)  # noqa: E731
@@ -407,17 +408,17 @@ class PlanningTasks:
         return self._answer(PlanningTask(key, TaskKind.PLAN, request, tuple(leaving), make), straight_seconds)
 
     def find_forecast(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
-        """A group's forecast. Raises Unfinished; the answer is given once."""
+        """Return the forecast of a group. Raise Unfinished while it is being made. The answer is returned once."""
         found: Forecast | None = self._answer(PlanningTask(group, TaskKind.FORECAST, request, (), make)).found
         self._drop(group, TaskKind.FORECAST)
         return found
 
     def seek_victims(self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make) -> Answer:
-        """Who has to end so that a group fits; None if that took too long. Raises Unfinished; answered once.
+        """Return the victims that have to end so that a group fits; None if the search took too long.
 
-        When half of the time is over, the search is to be content with the best that it has. One that
-        takes too long all the same gets twice the time the next time. The cluster may have changed since the search
-        began: whether the answer holds, the caller sees to.
+        Raise Unfinished during the search. The answer is returned once. After half of its time the search takes the
+        best result so far. A search that was given up gets twice the time the next time. The caller has to check that
+        the answer still holds, because the cluster may have changed since the search began.
         """
         answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(leaving), make))
         self._drop(group, TaskKind.PREEMPTION)
@@ -435,7 +436,7 @@ class PlanningTasks:
             self._open(asked)
             raise Unfinished
         if not task.done:
-            self._set_to_work()  # the end of a term ends all work
+            self._request_work()  # work may have ended with the last term
             raise Unfinished
         if task.failure is not None:
             self._drop(group, kind)
@@ -460,7 +461,7 @@ class PlanningTasks:
     def _is_long(self, group: GroupKey, request: PlanRequest) -> bool:
         if group in self._slow:
             return True
-        # Shapes are shared, and slow to hash by the thousand, or where one asks a node for a thousand things.
+        # Shapes are shared objects. Hashing thousands of them, or one with a thousand requests, is slow.
         shapes = {id(member.shape): member.shape for member in request.members}.values()
         if any(weight > _MAX_WEIGHT_READ_AT_ONCE for weight in accumulate(map(weigh, shapes))):
             return True
@@ -479,10 +480,10 @@ class PlanningTasks:
         return revalidate(task.found, request, task.nodes, now)
 
     def _renew(self, task: PlanningTask, request: PlanRequest) -> Answer:
-        """The ground has changed: once more, straight if by now that will do.
+        """Make a plan again that does not fit the changed cluster: in this process if that is short enough.
 
-        What took long is looked for straight in the domain that was found, which is much less work. For this there is
-        more time in the end: gangs with shorter plans may not take the room of one with a long plan for ever.
+        A plan that took long is tried only in the domain that was found, which is much less work. After the last
+        restart it gets more time, because gangs with shorter plans must not take the room of this one again and again.
         """
         last = task.restarts >= _MAX_RESTARTS
         again = request
@@ -496,7 +497,7 @@ class PlanningTasks:
         if not last:
             task.begin_anew()
             self._turns.add_again(task)
-            self._set_to_work()
+            self._request_work()
             raise Unfinished
         changed = "the cluster changed each time before a plan was there"
         members = len(task.request.members)
@@ -515,7 +516,7 @@ class PlanningTasks:
         return Answer(task.found, seconds)
 
     def collect(self, request: PlanRequest) -> PlanBackoff:
-        """As ``settle``, but what is still being made goes on."""
+        """Return as ``settle`` does, but keep tasks that are still being made."""
         group = self._context.store.members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._tasks:
             kept = [each for each in self._tasks[group] if each.kind is not TaskKind.PLAN or not each.told]
@@ -523,7 +524,7 @@ class PlanningTasks:
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def is_stale(self, group: GroupKey) -> bool:
-        """Whether room was freed while one of the plans was made that a group was given since it was settled last."""
+        """Return whether room was freed while a returned plan was made, since the group was settled last."""
         backoff = self._backoffs.get(group)
         return backoff is not None and backoff.stale
 
@@ -534,19 +535,19 @@ class PlanningTasks:
     # --- groups ------------------------------------------------------------------------------------------------
 
     def settle(self, group: GroupKey) -> PlanBackoff:
-        """The answers of a group's plans have been used: what is due for them if they were in vain."""
+        """Drop the plans of a group, whose answers were used. Return the backoff if they were in vain."""
         self._drop(group, TaskKind.PLAN)
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def forget(self, group: GroupKey) -> None:
-        """Nobody waits for the answers of a group any more."""
+        """Drop all tasks of a group, and its limits."""
         _end(self._tasks.pop(group, ()))
         self._slow.pop(group, None)
         self._patience.pop(group, None)
         self._backoffs.pop(group, None)
 
     def clear(self) -> None:
-        """Nobody waits for anything; who works on it stops, whether or not it is told so itself."""
+        """Drop all tasks of all groups, and end their children."""
         self._working = False
         self._shift += 1
         for tasks in self._tasks.values():
@@ -564,7 +565,7 @@ class PlanningTasks:
         self._keep(group, [task for task in self._tasks.get(group, ()) if task.kind is not kind])
 
     def _keep(self, group: GroupKey, kept: list[PlanningTask]) -> None:
-        """Keep these of the tasks of a group."""
+        """Drop the tasks of a group but for these."""
         _end(task for task in self._tasks.get(group, ()) if task not in kept)
         if kept:
             self._tasks[group] = kept
@@ -575,21 +576,21 @@ class PlanningTasks:
         task.limit = self._find_limit(task.group, task.kind)
         task.turn = self._turn
         self._turn += 1
-        # A question that is asked in another way now is asked no more; two may belong to one answer.
+        # A new question replaces an open one of its kind. Answers stay: one try may ask several questions.
         kept = [each for each in self._tasks.get(task.group, ()) if each.done or each.kind is not task.kind]
         self._keep(task.group, [*kept[-_MAX_ANSWERS:], task])
         self._turns.add(task)
-        self._set_to_work()
+        self._request_work()
 
     # --- work --------------------------------------------------------------------------------------------------
 
-    def _set_to_work(self) -> None:
+    def _request_work(self) -> None:
         if not self._working:
             self._working = True
             self._context.outbox.put(WorkOnTasks())
 
     def work(self) -> Coroutine[Any, Any, None]:
-        """Have all answers made that are asked for, by one child after the other."""
+        """Return the coroutine that makes all answers, one child at a time."""
         return self._work(self._shift)
 
     async def _work(self, shift: int) -> None:
@@ -608,7 +609,7 @@ class PlanningTasks:
 
     async def _advance(self, task: PlanningTask) -> None:
         if task.child is None and not task.tried and not self._is_long(task.group, task.request):
-            # Somebody else has counted meanwhile what it needs: a burst of gangs of one new shape counts it once.
+            # Another task has counted its classes meanwhile: a burst of gangs of one new shape counts it once.
             self._tasks[task.group].remove(task)
             self._context.groups.note_task(task.group)
             return
@@ -618,14 +619,14 @@ class PlanningTasks:
             clock = asyncio.get_running_loop().time
             begun = clock()
             await asyncio.wait((child.answer,), timeout=_TURN_SECONDS)
-            # If all of us stood still, so did the child.
+            # While the machine stood still, the child stood still, too.
             task.spent += min(clock() - begun, _MAX_TURN_SECONDS)
             if task.child is not child:
-                return  # nobody waits for it any more
+                return  # the task was dropped meanwhile
             if task.spent > _RIDE_SECONDS:
-                _set_down(task)
+                _return_riders(task)
             if child.answer.done():
-                self._hear(task, child)
+                self._receive(task, child)
             elif task.spent > _HANG_SECONDS + _HANG_FACTOR * task.limit:
                 self._fail(task, f"the process that worked on it has not answered after {task.spent:.0f} s")
         if task.done:
@@ -633,7 +634,7 @@ class PlanningTasks:
             self._settle_task(task)
 
     def _begin(self, task: PlanningTask) -> Child | None:
-        """Start a child for a task; None if there is none to be had, and the task is given up."""
+        """Start a child for a task. Return None, and give the task up, if no process can be started."""
         assert self._fork is not None  # noqa: S101 - without it nothing is a task
         if task.kind is TaskKind.PLAN:
             task.riders = [each for each in self._turns.list_riders() if each.tried or self._is_long_task(each)]
@@ -643,7 +644,7 @@ class PlanningTasks:
             each.nodes, each.room = nodes, room
         task.names, task.version, task.spent = tuple(nodes), store.capacity.version, 0.0
         try:
-            task.child = self._fork(partial(self._work_out, task), 2 * task.limit + 1)
+            task.child = self._fork(partial(self._make_in_child, task), 2 * task.limit + 1)
         except OSError as error:
             task.riders = []
             self._fail(task, f"no process could be started for it: {error.strerror}")
@@ -655,8 +656,8 @@ class PlanningTasks:
     def _is_long_task(self, task: PlanningTask) -> bool:
         return self._is_long(task.group, task.request)
 
-    def _work_out(self, task: PlanningTask) -> Said:
-        """Work out the answer, and those of riders as far as there is time. In the child."""
+    def _make_in_child(self, task: PlanningTask) -> Said:
+        """Make the answer, then those of riders while there is time. Runs in the child."""
         capacity = self._context.store.capacity
         made, reports = capacity.made, [self._answer_for(task, task.limit)]
         for each in task.riders:
@@ -676,7 +677,7 @@ class PlanningTasks:
             finished = False
         return Report(finished, found, self._stopwatch() - begun)
 
-    def _hear(self, task: PlanningTask, child: Child) -> None:
+    def _receive(self, task: PlanningTask, child: Child) -> None:
         try:
             said: Said = child.answer.result()
         except ChildError as error:
@@ -701,19 +702,19 @@ class PlanningTasks:
                 self._settle_task(each)
 
     def _settle_task(self, task: PlanningTask) -> None:
-        """A task is done: its group is told."""
+        """Requeue the group of a task that is done."""
         self._note_cost(task)
         self._context.groups.note_task(task.group)
 
     def _fail(self, task: PlanningTask, why: str) -> None:
-        """The machine has not let a child work, a phrase says ``why``: nobody asks again at once."""
+        """Give a task up because its child could not be started or died, with a backoff; ``why`` is a phrase."""
         log.warning("a plan was not made: %s", why, extra=name_group(task.group))
         least, most = _FAILURE_PAUSES
         task.pause = self._failure_pause = min(most, max(least, 2 * self._failure_pause))
         self._give_up(task, why)
 
     def _give_up(self, task: PlanningTask, why: str = "") -> None:
-        """A task has no answer: it has taken too long, or the phrase says ``why``."""
+        """Give a task up, because it has taken too long or for the phrase ``why``."""
         task.done = True
         if task.kind is TaskKind.PLAN:
             need = len(task.request.members)
@@ -728,16 +729,16 @@ class PlanningTasks:
 
 
 def _end(tasks: Iterable[PlanningTask]) -> None:
-    """Nobody works on these any more."""
+    """End the work on these tasks."""
     for task in tasks:
-        _set_down(task)
+        _return_riders(task)
         if task.child is not None:
             task.child.kill()
             task.child = None
 
 
-def _set_down(task: PlanningTask) -> None:
-    """Its child has no time for others."""
+def _return_riders(task: PlanningTask) -> None:
+    """Return the riders of a task to the queue."""
     for each in task.riders:
         each.rides = False
     task.riders = []

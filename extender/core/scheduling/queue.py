@@ -1,17 +1,18 @@
-"""The queue of gangs: their order, and what wakes those that did not fit.
+"""The queue of gangs: their order, and the changes that requeue gangs that did not fit.
 
-As kube-scheduler's queue it has three parts:
+`GroupScheduler` takes gangs from it, `SchedulingCycle` plans them through `Queue.plan`. Like kube-scheduler's queue it
+has three parts:
 
     dirty, woken, due -------> active -- planned --> binding cycle
          ^        ^              |                        |
          |        |              +-- refused --+          +-- given up --+
          |        |                            v                         v
-         |        +-- what could help -- unschedulable <-- over -- backoff (`QueueEntry.back_off`)
-         |            it has changed      (`UnschedulableGroups`)
+         |        +-- freed room that -- unschedulable <-- over -- backoff (`QueueEntry.back_off`)
+         |            may help it        (`UnschedulableGroups`)
          +-- its time (`QueueEntry.retry_by`) --+
 
-A gang is active for one look: then it has a plan, or it is unschedulable, and a hint says what room could help it. A
-gang that is changed itself (its members, their shapes) is active at once.
+A gang is active for one try. Then it has a plan, or is unschedulable with a queueing hint that says which room could
+help it. A gang whose members or shapes change is active at once.
 """
 
 import math
@@ -29,11 +30,11 @@ from serried.api.verdict import Verdict
 from serried.plan.request import Ageing, Plan, PlanRequest, Turn, Waiting, order_groups
 
 _REVIEW_SECONDS = 30.0
-"""How often it is looked which priorities there are: waiting raises a gang from one of them to the next."""
+"""The period in which the list of priorities is refreshed: ageing raises a gang from one priority to the next."""
 
 
 class QueueOrder:
-    """Says which of two groups is before the other by now."""
+    """Compares two groups by their present place in the queue."""
 
     def __init__(self, context: Context) -> None:
         self._priorities = context.store.priorities
@@ -43,8 +44,8 @@ class QueueOrder:
         self._ageing = Ageing(context.options.ageing_seconds)
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
-        """A group as the queue sees it; ``state`` is what is remembered of it."""
-        # A member that has just ended counts at once: whoever was looked at first would get the room.
+        """Return what decides about a group's place in the queue. ``state`` is None for a group not considered yet."""
+        # A member that has just ended counts at once, or the gang that is considered first would get the room.
         broken = group in self._vacancies or (state is not None and bool(state.memory) and self._is_urgent(state))
         since = state.quorum_since if state is not None else None
         rejected = state is not None and state.refusals.rejection is not None
@@ -54,29 +55,29 @@ class QueueOrder:
         return any(feature.is_urgent(state) for feature in self._features[Feature.is_urgent])
 
     def sort(self, waiting: Iterable[Waiting]) -> list[Waiting]:
-        """The first one first."""
+        """Return the groups in queue order."""
         return order_groups(waiting, self._ageing, self._clock())
 
     def precedes(self, first: Waiting, second: Waiting) -> bool:
-        """Whether one group is before another."""
+        """Return whether the first group goes before the second."""
         now = self._clock()
         return self._ageing.place(first, now) < self._ageing.place(second, now)
 
     def turn_of(self, waiting: Waiting) -> Turn:
-        """Where a group stands by now."""
+        """Return the present place of a group."""
         return self._ageing.place(waiting, self._clock())
 
     def raised_priority(self, waiting: Waiting) -> int:
-        """The priority with which a group counts by now."""
+        """Return the priority of a group, raised by ageing."""
         return self._ageing.raise_priority(waiting, self._clock())
 
     def note_levels(self) -> None:
-        """Look which priorities there are: waiting raises a gang from one of these to the next."""
+        """Refresh the list of priorities: ageing raises a gang from one of them to the next."""
         self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))
 
 
 class Queue:
-    """Gangs that wait for room. Synchronous, so that nothing changes between a plan and what it leads to.
+    """The gangs that wait for room. Synchronous, so that nothing changes between a plan and its reservation.
 
     ``clock`` gives loop seconds.
     """
@@ -93,31 +94,31 @@ class Queue:
         self._clock = context.clock
 
         self._woken: set[GroupKey] = set()
-        """Gangs that are to be planned again, until somebody takes them."""
+        """The gangs to plan again, until `take_woken` returns them."""
 
         self._reviewed = -math.inf
-        """When the priorities were looked at last, in loop seconds."""
+        """The loop time at which the priorities were last refreshed."""
 
     def __contains__(self, group: GroupKey) -> bool:
-        """Whether a gang waits for room."""
+        """Return whether a gang waits for room."""
         return group in self.unschedulable
 
     # --- order -------------------------------------------------------------------------------------------------
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
-        """A group as the queue sees it; ``state`` is what is remembered of it."""
+        """Return what decides about a group's place in the queue. ``state`` is None for a group not considered yet."""
         return self.order.describe(group, state)
 
     def turn_of(self, waiting: Waiting) -> Turn:
-        """Where a group stands by now: of two, the one with the smaller turn goes first."""
+        """Return the present place of a group: the smaller one goes first."""
         return self.order.turn_of(waiting)
 
     def counts_as(self, waiting: Waiting) -> int:
-        """The priority with which a group counts by now."""
+        """Return the priority of a group, raised by ageing."""
         return self.order.raised_priority(waiting)
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that a gang must not use by now, as they are kept for others and do not hold both."""
+        """Return the nodes that the plan of a gang must not use now: kept nodes without room for both gangs."""
         closed = frozenset[str]()
         for feature in self._features[Feature.closed_to]:
             if feature.busy:
@@ -125,7 +126,7 @@ class Queue:
         return closed
 
     def list_kept(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that members of a gang must not use unless its plan has placed them there."""
+        """Return the nodes kept for other gangs: late members of a gang must not use them."""
         kept = frozenset[str]()
         for feature in self._features[Feature.kept_from]:
             if feature.busy:
@@ -135,9 +136,9 @@ class Queue:
     # --- plans -------------------------------------------------------------------------------------------------
 
     def plan(self, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
-        """The plan of a gang whose turn it is, which takes nothing that is kept for others; else why not.
+        """Plan a gang. Return a plan without nodes kept for other gangs, or why there is none.
 
-        Raises Unfinished if the planner does; the gang is out of the unschedulable groups then.
+        Raise Unfinished while the plan is being made; the gang is then not among the unschedulable ones.
         """
         self.unschedulable.leave(waiting.group)
         answer = self._planner.plan(request)
@@ -147,7 +148,7 @@ class Queue:
             if feature.busy and isinstance(answer, Plan):
                 answer = feature.filter(waiting, request, answer)
         if isinstance(answer, Plan):
-            self._tell_left(waiting.group, placed=True)
+            self._notify_left(waiting.group, placed=True)
         return answer
 
     def _refuse(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
@@ -157,53 +158,53 @@ class Queue:
         return refusal
 
     def put_back(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """A gang was refused: it waits for the room that the request asks for."""
+        """Put a refused gang back among the unschedulable ones."""
         put = self.unschedulable.put_late if self._planning_tasks.is_stale(group) else self.unschedulable.put
         put(group, request, refusal)
 
     def plan_beside(self, request: PlanRequest) -> Plan | Verdict:
-        """A plan for a gang that has one already, of which some nodes are closed to it. Raises Unfinished."""
+        """Plan a gang again with more closed nodes. Raise Unfinished while the plan is being made."""
         return self._planner.plan(request)
 
     def note_preempting(self, group: GroupKey) -> None:
-        """A gang gets room that others leave: none is kept for it any more."""
-        self._tell_left(group, placed=True)
+        """Note that a gang gets the room of victims, so that no other room is kept for it."""
+        self._notify_left(group, placed=True)
 
     def note_begun(self, group: GroupKey) -> None:
-        """A gang has got its cycle: nothing that is freed has to wake it."""
+        """Note that a gang has a binding cycle, so that freed room does not requeue it."""
         self.unschedulable.leave(group)
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
-        """A gang has just given back what it held: only what others free from now on is news to it."""
+        """Put a gang that has just released its slots among the unschedulable ones. Their room does not requeue it."""
         self._woken |= self._take_freed()
         self.leave(group)
         self.unschedulable.put_aside(group, request)
 
     def leave(self, group: GroupKey) -> None:
-        """A gang does not wait for room any more: it has lost its quorum, needs nothing, or is gone."""
+        """Remove a gang that does not wait for room any more: its quorum is lost, placed, or gone."""
         self.unschedulable.leave(group)
         self._planning_tasks.forget(group)
-        self._tell_left(group, placed=False)
+        self._notify_left(group, placed=False)
 
-    def _tell_left(self, group: GroupKey, *, placed: bool) -> None:
+    def _notify_left(self, group: GroupKey, *, placed: bool) -> None:
         for feature in self._features[Feature.left]:
             if feature.busy:
                 feature.left(group, placed=placed)
 
     def end_term(self) -> None:
-        """Another instance may lead from now on: nobody waits for a plan any more."""
+        """Drop all planning tasks, because another instance may lead from now on."""
         self._planning_tasks.clear()
 
     # --- wake-ups ----------------------------------------------------------------------------------------------
 
     def take_woken(self) -> set[GroupKey]:
-        """The gangs that what has been freed could help, and those that are roused."""
+        """Return the gangs that freed room could help, and those requeued by `rouse`."""
         woken = self._woken | self._take_freed()
         self._woken = set()
         return woken
 
     def review(self) -> None:
-        """Look which priorities there are by now. Called about twice a second."""
+        """Refresh the list of priorities from time to time. Called about twice a second."""
         now = self._clock()
         if now - self._reviewed >= _REVIEW_SECONDS:
             self._reviewed = now
@@ -215,6 +216,6 @@ class Queue:
         return self.unschedulable.wake(freed, withdrawn, reached)
 
     def rouse(self, group: GroupKey) -> None:
-        """Have a gang planned again that waits for room."""
+        """Requeue a gang that waits for room."""
         self.unschedulable.leave(group)
         self._woken.add(group)

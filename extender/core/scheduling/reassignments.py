@@ -1,4 +1,7 @@
-"""Slots that change while a cycle goes on: members leave, join, lose their node, or come late. Nothing here awaits."""
+"""Changes the slots of an open cycle when members leave, join, come late or lose their node. Nothing here awaits.
+
+`CycleUpdates`, the cycle's task and the bind call of a late member call `Reassignments`.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -20,7 +23,7 @@ from serried.plan.request import Plan
 
 
 class Reassignments:
-    """Changes the slots of cycles."""
+    """Changes the slots of open cycles, in cycle and ledger together."""
 
     def __init__(self, context: Context, planning: Planning, seating: Seating) -> None:
         self._store = context.store
@@ -32,20 +35,20 @@ class Reassignments:
         self._features = context.features
         self._planning = planning
         self._planner = KeptSlotPlanner(context.store, planning.plan_at_once)
-        """For late members, of which some may be replacements."""
+        """The planner for late members, of which some may be replacements."""
 
         self._outbox = context.outbox
         self._clock = context.clock
 
     def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
-        """Take a member out of a cycle: its call fails, its slot is free."""
+        """Take a member out of a cycle: fail its bind call, release its slot."""
         cycle.close_call(uid, f"serried: {error}")
         self._ledger.drop(uid)
         cycle.note_news(uid)
         self._outbox.put(Release(frozenset({uid})))
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
-        """Take out whoever is not committed, not on its way, and has no slot that is kept for it."""
+        """Drop the members that are neither committed, bound nor being sent, and have no slot kept for them."""
         for uid in list(self._iterate_surplus(cycle)):
             self.drop(cycle, uid, error)
 
@@ -56,8 +59,8 @@ class Reassignments:
                 yield uid
 
     def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
-        """Give members a slot that came after the plan, or in the place of one that died: in the same domain."""
-        repair = self._settle(gang, cycle, group)
+        """Plan slots for late members and replacements in the cycle's domain, unless nothing has changed since then."""
+        repair = self._find_repair(gang, cycle, group)
         room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
         tried = (room, cycle.standing, cycle.late_version)
         if not cycle.late or tried == cycle.refill_tried:
@@ -82,9 +85,9 @@ class Reassignments:
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
-        """Give the slots of members that were deleted while victims end to those that have come in their place.
+        """Give the slots of members that were deleted during the preemption to their replacements.
 
-        Nothing is planned for them: the victims still use the room. One that does not fit there gets no slot.
+        No plan is made: the victims still use the room. A replacement that does not fit the slot gets none.
         """
         filled: list[str] = []
         for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
@@ -101,13 +104,16 @@ class Reassignments:
             self._outbox.put(Nominate(cycle, tuple(filled)))
 
     def _list_late(self, cycle: BindingCycle, group: PodGroup) -> tuple[Pod, ...]:
-        # Some PodGroups may have been left out since.
+        # PodGroups may have been left out since the members were noted as late.
         leaf_of, parts = self._store.members.leaf_of, cycle.reservation.parts
         late = [self._store.pods[uid] for uid in cycle.late if leaf_of(uid) in parts]
         return self._store.members.in_order(group.key, late)
 
-    def _settle(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
-        """What of the gang is being repaired. As long as it stands as before and lacks nobody, that is nothing."""
+    def _find_repair(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
+        """Return the repair of the gang.
+
+        Features are asked only if its members have changed or slots are kept for it.
+        """
         standing = describe_standing(cycle.reservation, group, self._store.members)
         if standing == cycle.standing and not self._store.vacancies.has(group.key):
             return NO_REPAIR
@@ -120,7 +126,7 @@ class Reassignments:
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
     ) -> tuple[Pod, ...]:
-        """Those that the permit would let pass one by one; the others wait to be bound together."""
+        """Return the late members that may be bound one by one; the others wait for their PodGroup."""
         one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
         closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
         return tuple(
@@ -128,10 +134,10 @@ class Reassignments:
         )
 
     def admit_late(self, uid: str, node: str) -> None:
-        """Move a member's slot to the node to which kube-scheduler binds it by an earlier plan, if that is free.
+        """Move a member's slot to the node of its bind call, which follows an earlier plan, if that node is free.
 
-        A member that has no slot in its gang's cycle any more gets this one. Nothing happens where the cycle could not
-        go on with that: in another domain, on a closed node, in a tree, or while members decide about each other.
+        A late member without a slot gets a slot there. Ignored if the cycle could not continue with it: in another
+        domain, on a closed node, in a tree, or in a gang with waves.
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
@@ -150,11 +156,11 @@ class Reassignments:
                 cycle.drop_late(uid)
 
     def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
-        """Find one member another slot in the cycle's domain, of those that it was offered; whether there was one."""
+        """Move a member to another node of the cycle's domain. Return whether there is one."""
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         out = gang.find_exclusions([pod], now, self._store)
         request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).closing(out.nodes)
-        if pod.uid not in cycle.reservation.committed:  # what was offered may be a sample, and those have to go on
+        if pod.uid not in cycle.reservation.committed:  # committed members have to be placed, wherever they fit
             request = request.closing(gang.unoffered([pod], now, self._store.nodes))
         answer = self._planning.plan_at_once(request)
         if isinstance(answer, Verdict):
@@ -165,16 +171,16 @@ class Reassignments:
         return True
 
     def displace(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Find one member of the commit another slot, at the cost of a mate beyond it, if there is one.
+        """Move a committed member to another node by dropping a mate with enough room that is not committed.
 
-        The mate is one whose room would do: the commit would wait for it, and it for the commit.
+        Without this the commit would wait for the mate's room, and the mate for the commit.
         """
-        mate = next((uid for uid in self._iterate_surplus(cycle) if self._may_give_way(cycle, uid, pod)), None)
+        mate = next((uid for uid in self._iterate_surplus(cycle) if self._frees_enough_for(cycle, uid, pod)), None)
         if mate is not None:
             self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
             self.replace(cycle, pod)
 
-    def _may_give_way(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
+    def _frees_enough_for(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
         mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
         node, own = self._store.nodes.get(slot.node), cycle.reservation.slots[to.uid]
         if mate is None or node is None or slot.part != own.part or slot.node in cycle.closed:
@@ -183,7 +189,10 @@ class Reassignments:
         return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)
 
     def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:
-        """Go on without the PodGroups of which too few members are ``present`` (UIDs); whether the tree stands so."""
+        """Drop the PodGroups of which too few members are ``present`` (UIDs).
+
+        Return whether the tree stands without them.
+        """
         left = find_parts_to_leave(cycle, cycle.reservation.find_short(present), self._store)
         if left is None:
             return False
@@ -196,7 +205,7 @@ class Reassignments:
 
 
 def _match(slots: Iterable[Slot], pods: Iterable[Pod], leaf_of: Callable[[str], str]) -> list[tuple[Slot, Pod]]:
-    """Which pod gets which slot, each at most once: of its PodGroup, the one of its name, else the next one."""
+    """Return pairs of slot and pod of the same PodGroup, each at most once: first pods of the slot's name."""
     left = {pod.uid: pod for pod in pods}
     named = {(leaf_of(pod.uid), pod.name): pod for pod in left.values()}
     pairs: list[tuple[Slot, Pod]] = []

@@ -10,16 +10,16 @@ resort.
     node for a class                     are not planned there   offers the node to the class       no node is left
     BESIDE_MATES: the same while mates   the same                node changes; a new node is        the round
     have their nodes                                             offered; the rejection ends
-    AFTER_FILTER: a later plugin or      the same, and nobody    node changes; the member's         the round; for
+    AFTER_FILTER: a later plugin or      the same, and no pod    node changes; the member's         the round; for
     extender rejects the node            is evicted there        condition lacks only room          evictions 2 min
     KUBELET: the kubelet fails a bound   members of the class    node changes                       5 min
     member                               are not planned there
-    evictions after which the node is    nobody is evicted       node changes; kube-scheduler       pause and 5 min
+    evictions after which the node is    no pod is evicted       node changes; kube-scheduler       pause and 5 min
     rejected all the same                there for the class     offers the node to the class
-    pods of other schedulers that take   nobody is evicted       node changes; one of these pods    -
+    pods of other schedulers that take   no pod is evicted       node changes; one of these pods    -
     the room of victims                  there                   is gone
     rejection: no node for a member      no room is kept for     the member is gone; the gang is    2 min; after
-    while mates have theirs              the gang, nobody is     bound; the member's condition has  evictions pause
+    while mates have theirs              the gang, no pod is     bound; the member's condition has  evictions pause
                                          evicted                 lacks only room                    and 5 min
     pause: a preemption, or a search     no victims are          after a search: freed room         30 s, doubled to
     for victims, in vain                 searched for                                               32 min; 5 s
@@ -61,7 +61,7 @@ _MAX_DOUBLINGS = 6
 
 
 class Cluster(Protocol):
-    """The cluster as it is now; the Store is one."""
+    """The nodes and pods as they are now. The Store implements it."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -85,24 +85,24 @@ class Refuser(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that was learnt."""
+    """One fact that a gang has learnt, and what ends it."""
 
     until: float
-    """Loop seconds; infinite while only the end of the round, or nothing but a change, ends it."""
+    """The loop time at which the fact ends; infinite while only the end of the round or a change ends it."""
 
     node: Node | None = None
-    """The node when the fact was learnt; None if it was not known, or if the fact is about no node."""
+    """The node as it was when the fact was learnt; None if it was not known, or the fact is about no node."""
 
     by: Refuser = Refuser.SCHEDULER
 
     text: str = ""
-    """kube-scheduler's words, for people; "" where it was no condition that said it."""
+    """kube-scheduler's message, for people; "" if the fact does not come from a condition."""
 
     member: str = ""
-    """The UID of the member whose condition said it; "" where it was no condition."""
+    """The UID of the member with that condition; "" if the fact does not come from a condition."""
 
     evicted: bool = False
-    """Whether pods were evicted for the try: full nodes hide the reason then, so no condition ends the fact."""
+    """True if pods were evicted for the try. No condition ends the fact then, because full nodes hide the reason."""
 
     occupants: frozenset[str] = frozenset()
     """The UIDs of the pods that have to run for the fact to hold."""
@@ -121,10 +121,10 @@ class Exclusions(NamedTuple):
     """The nodes that a plan has to avoid."""
 
     pairs: frozenset[tuple[str, str]]
-    """The (member UID, node name) pairs that are out."""
+    """The (member UID, node name) pairs to avoid."""
 
     nodes: frozenset[str]
-    """The nodes that are out for each of the members."""
+    """The nodes to avoid for all of the members."""
 
 
 NO_EXCLUSIONS = Exclusions(frozenset(), frozenset())
@@ -140,25 +140,25 @@ class Refusals:
     """By class and node: members of the class are not planned on the node."""
 
     spared: _Facts = field(default_factory=dict)
-    """By class and node: nobody is evicted on the node for members of the class."""
+    """By class and node: no pod is evicted on the node for members of the class."""
 
     occupied: dict[str, Fact] = field(default_factory=dict)
-    """By node: nobody is evicted there, as pods of other schedulers have taken the room of the last victims."""
+    """By node: no pod is evicted there, because pods of other schedulers have taken the room of the last victims."""
 
     rejection: Fact | None = None
     """kube-scheduler had no node for a member while its mates had theirs: more room would not start the gang."""
 
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
-    """By class, the nodes that kube-scheduler has offered last, and until when that list is believed."""
+    """By class, the time until which the last complete list is believed, and the nodes in it."""
 
     no_search_before: float = 0.0
     """The end of the eviction pause, in loop seconds: before it no victims are searched for."""
 
     failed_preemptions: int = 0
-    """How many preemptions in a row have led to nothing."""
+    """The number of preemptions in vain in a row."""
 
     _offered: frozenset[str] | None = None
-    """The nodes that were offered while no member had one; None before the first. Kept from rejection to rejection."""
+    """The nodes offered while no member had one; None before the first list. Kept from rejection to rejection."""
 
     # --- learning ----------------------------------------------------------------------------------------------
 
@@ -178,16 +178,16 @@ class Refusals:
         self.spared[pod.shape, node] = replace(said, until=until, evicted=evicted)
 
     def refuse_by_kubelet(self, pod: Pod, now: float, cluster: Cluster) -> None:
-        """Close the node of a bound member that its kubelet has failed."""
+        """Close the node of a bound member that the node's kubelet has failed."""
         until = now + _KUBELET_SECONDS
         self.closed[pod.shape, pod.node] = Fact(until, cluster.nodes.get(pod.node), Refuser.KUBELET)
 
     def spare(self, shape: Shape, node: str, now: float, cluster: Cluster) -> None:
-        """Evict nobody on a node that was refused for a class after pods were evicted for it."""
+        """Exempt a node from evictions that was refused for a class after pods were evicted for it."""
         self.spared[shape, node] = Fact(now + _EVICTED_SECONDS, cluster.nodes.get(node), evicted=True)
 
     def note_occupied(self, node: str, uids: frozenset[str], cluster: Cluster) -> None:
-        """Evict nobody on a node where these pods of other schedulers have taken the room of victims."""
+        """Exempt a node from evictions where these pods of other schedulers have taken the room of victims."""
         self.occupied[node] = Fact(math.inf, cluster.nodes.get(node), occupants=uids)
 
     def reject(
@@ -213,18 +213,18 @@ class Refusals:
         self.rejection = Fact(until, by=Refuser.BESIDE_MATES, text=text, member=pod.uid, evicted=evicted)
 
     def pause_evictions(self, now: float) -> None:
-        """Begin the pause after a preemption in vain. What is refused stays so until the next searches are over."""
+        """Begin the pause after a preemption in vain. Refusals hold until the next searches for victims are over."""
         pause = _EVICTION_PAUSE_SECONDS * 2.0 ** min(self.failed_preemptions, _MAX_DOUBLINGS)
         self.failed_preemptions += 1
         self.no_search_before = now + pause
         until = self.no_search_before + _EVICTED_SECONDS
-        self.closed = {key: _last_until(fact, until) for key, fact in self.closed.items()}
-        self.spared = {key: _last_until(fact, until) for key, fact in self.spared.items()}
+        self.closed = {key: _prolong(fact, until) for key, fact in self.closed.items()}
+        self.spared = {key: _prolong(fact, until) for key, fact in self.spared.items()}
         if self.rejection is not None and self.rejection.evicted:
-            self.rejection = _last_until(self.rejection, until)
+            self.rejection = _prolong(self.rejection, until)
 
     def learn_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
-        """Note all nodes that kube-scheduler has for a class. Return whether one is new since the last such list."""
+        """Note the complete list of nodes that kube-scheduler has for a class. Return whether one is new."""
         known = self.offers.get(shape)
         for facts in (self.closed, self.spared):
             for name in names:
@@ -246,21 +246,21 @@ class Refusals:
         self._open_beside_mates()
         return True
 
-    # --- forgetting --------------------------------------------------------------------------------------------
+    # --- ending facts ------------------------------------------------------------------------------------------
 
     def end_round(self, until: float) -> None:
-        """Open all nodes again at ``until``: no node is left that kube-scheduler has not refused."""
+        """Open all nodes again at ``until``, because kube-scheduler has refused every node with room."""
         self.closed = {
             key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.closed.items()
         }
 
     def forget_evictions(self) -> None:
-        """Forget the preemptions in vain: the gang is bound."""
+        """Drop the preemptions in vain, because the gang is bound."""
         self.failed_preemptions = 0
         self.occupied.clear()
 
     def forget_rejection(self) -> None:
-        """Forget that a member has no node beside its mates, and the nodes that were refused for that."""
+        """Drop the rejection, and the nodes that were refused beside mates."""
         self.rejection = self._offered = None
         self._open_beside_mates()
 
@@ -270,9 +270,9 @@ class Refusals:
     # --- readings ----------------------------------------------------------------------------------------------
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return why the gang cannot run whatever room there is, a phrase; "" if nothing (more) is known.
+        """Return why the gang could not start even with free room, a phrase; "" if nothing says so.
 
-        ``waiting`` are the members that have no node.
+        ``waiting`` are the members that have no node. A rejection that has ended is dropped.
         """
         found = self.rejection
         if found is None:
@@ -283,22 +283,22 @@ class Refusals:
         return ""
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes that are closed to these members."""
-        self.closed = _keep(self.closed, now, cluster)
+        """Return the nodes that refusals close to these members. Drop facts that have ended."""
+        self.closed = _drop_ended(self.closed, now, cluster)
         if not self.closed:
             return NO_EXCLUSIONS
         refused: dict[Shape, set[str]] = {pod.shape: set() for pod in pods}
         for shape, node in self.closed:
             if shape in refused:
                 refused[shape].add(node)
-        everybody = frozenset.intersection(*map(frozenset, refused.values())) if refused else frozenset[str]()
-        left = {shape: found - everybody for shape, found in refused.items()}
+        for_all = frozenset.intersection(*map(frozenset, refused.values())) if refused else frozenset[str]()
+        left = {shape: found - for_all for shape, found in refused.items()}
         pairs = frozenset((pod.uid, node) for pod in pods for node in left[pod.shape])
-        return Exclusions(pairs, everybody)
+        return Exclusions(pairs, for_all)
 
     def find_spared(self, pods: Iterable[Pod], now: float, cluster: Cluster) -> frozenset[str]:
-        """Return the nodes on which nobody is evicted for these members."""
-        self.spared = _keep(self.spared, now, cluster)
+        """Return the nodes on which no pod is evicted for these members. Drop facts that have ended."""
+        self.spared = _drop_ended(self.spared, now, cluster)
         shapes = {pod.shape for pod in pods} if self.spared else ()
         return frozenset(node for shape, node in self.spared if shape in shapes)
 
@@ -320,22 +320,22 @@ class Refusals:
     def describe_after_filter(self, pods: Iterable[Pod]) -> str:
         """Return how many nodes were refused to these members after filter, and why, a phrase; "" for none."""
         shapes = {pod.shape for pod in pods}
-        told = {
+        texts = {
             node: fact.text
             for (shape, node), fact in self.closed.items()
             if fact.by is Refuser.AFTER_FILTER and shape in shapes
         }
-        if not told:
+        if not texts:
             return ""
-        words = list(dict.fromkeys(told.values()))[-1]
-        return f"the scheduler refuses {count_things(len(told), 'node')} after filter: {words}"
+        words = list(dict.fromkeys(texts.values()))[-1]
+        return f"the scheduler refuses {count_things(len(texts), 'node')} after filter: {words}"
 
 
-def _keep(facts: _Facts, now: float, cluster: Cluster) -> _Facts:
+def _drop_ended(facts: _Facts, now: float, cluster: Cluster) -> _Facts:
     nodes, pods = cluster.nodes, cluster.pods
     return {key: fact for key, fact in facts.items() if fact.holds(now, nodes.get(key[1]), pods)}
 
 
-def _last_until(fact: Fact, until: float) -> Fact:
+def _prolong(fact: Fact, until: float) -> Fact:
     """Return the fact, to end at ``until``: later than before, or no longer with the round."""
     return replace(fact, until=until if fact.until == math.inf else max(fact.until, until))

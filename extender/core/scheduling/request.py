@@ -1,10 +1,13 @@
-"""The planner's request: who of a group is to be placed, how many at least, and where; or why there is none.
+"""Builds the planner's request for a group: its members, how many must be placed, and where; or why there is none.
 
-kube-scheduler alone can count devices that pods claim, and resources that nodes do not show: a plan takes them for
-unlimited. What the scheduler says decides. A member that it has refused on every node is not planned, and leaves the
-cycle that it is in, until the scheduler says something else of it. It tries such a pod again by itself whenever
-something changes that could help it, and at the latest after five minutes. A member that asks for what no node has and
-no DeviceClass provides is refused from the start, unless the scheduler offers it a node.
+`GroupScheduler` calls `find_shortage` first, then `SchedulingCycle` calls `build_request`; `Reassignments` calls
+`build_joining_request` for members of an open cycle.
+
+Only kube-scheduler can count devices that pods claim, and resources that no node shows: a plan treats them as
+unlimited, and kube-scheduler's refusal decides. A member that it has refused on every node is not planned and leaves
+its cycle until its condition changes. kube-scheduler tries such a pod again when something changes that could help it,
+at the latest after five minutes. A member that requests what no node has and no DeviceClass provides is refused from
+the start, unless kube-scheduler offers it a node.
 """
 
 import math
@@ -28,13 +31,13 @@ from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, open_levels
 
 AssignedNodes = Mapping[str, Sequence[str]]
-"""PodGroup in the tree to the nodes of its members."""
+"""The nodes of members by the name of their PodGroup in the tree."""
 
 
 def find_assigned_domain(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
-    """The domain of the first resident whose node is there; "" if no key is asked for.
+    """Return the domain of the first running member whose node exists; "" without a topology key.
 
-    If the nodes of all of them are gone it is what their Bindings have told them, "" for nothing.
+    If all of their nodes are deleted, return the domain that was written on the pods at their Bindings, "" for none.
     """
     key = group.topology_key
     if key is None:
@@ -45,12 +48,12 @@ def find_assigned_domain(group: PodGroup, group_members: GroupMembers, nodes: Ma
 
 
 def list_assigned_nodes(group_members: GroupMembers, nodes: Mapping[str, Node]) -> AssignedNodes:
-    """The nodes of the residents of each PodGroup."""
+    """Return the nodes of the running members of each PodGroup."""
     return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in group_members.leaves.items()}
 
 
 def assigned_nodes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[str]]:
-    """The nodes of these slots by the PodGroup of each."""
+    """Return the nodes of these slots by PodGroup."""
     assigned_nodes: dict[str, list[str]] = {}
     for uid in uids:
         slot = reservation.slots[uid]
@@ -59,14 +62,14 @@ def assigned_nodes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str
 
 
 _MAX_LETTERS = 200
-"""How much of the scheduler's reason is told."""
+"""The number of characters of kube-scheduler's message that are shown."""
 
 
 _MAX_GATES_NAMED = 3
 
 
 def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
-    """The verdict of a group that waits for the scheduling gates of some members; they are named."""
+    """Return the verdict of a group that waits for the scheduling gates of some members; the gates are named."""
     gates = sorted({gate for pod in group_members.gated for gate in pod.foreign_gates})
     more = len(gates) - _MAX_GATES_NAMED
     named = ", ".join(gates[:_MAX_GATES_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -76,9 +79,9 @@ def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
 def describe_refused(
     group_members: GroupMembers, need: int, dropped: Collection[Pod] = (), beside: str = ""
 ) -> Verdict:
-    """The verdict of a gang that would have ``need`` members if the scheduler did not refuse some of them.
+    """Return the verdict of a gang that would have ``need`` members if kube-scheduler did not refuse some of them.
 
-    ``dropped`` are members that it has refused though they may be tried again, ``beside`` a phrase that says when.
+    ``dropped`` are refused members that may be tried again; ``beside`` is a phrase that says when they were refused.
     """
     unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
@@ -92,13 +95,13 @@ def describe_refused(
         return Verdict(Reason.PLANNING, have=have, need=need, detail=pod.awaits)
     if pod.obstacle:
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=f"{pod.name} can run nowhere: {pod.obstacle}")
-    # The same before and after the scheduler has said it, too: nobody is told twice.
+    # The same text before and after kube-scheduler says the same, so that no second event is written.
     nowhere = [name for name in pod.missing if not pod.objection or f"Insufficient {name}" in pod.objection]
     if nowhere:
         names = " and ".join(nowhere)
         detail = f"{pod.name} asks for {names}, which no node has and no DeviceClass provides"
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
-    missing, provided = _sort_uncounted([pod])
+    missing, provided = _split_uncounted([pod])
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
     if counted and pod.counted_elsewhere:
@@ -110,8 +113,8 @@ def describe_refused(
 
 
 def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
-    """What a plan for these members takes for unlimited, a phrase for each kind."""
-    missing, provided = _sort_uncounted(members)
+    """Return what a plan for these members treats as unlimited, a phrase for each kind."""
+    missing, provided = _split_uncounted(members)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
     if claiming := [pod for pod in members if pod.device_claims and pod.counted_elsewhere]:
@@ -125,19 +128,18 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
 
 
 def _explain(pods: Iterable[Pod]) -> str:
-    """Why only the scheduler can count what these ask for, in brackets; "" if nothing more is known."""
+    """Return why only kube-scheduler can count what these pods request, in brackets; "" if unknown."""
     why = next((pod.uncountable for pod in pods if pod.uncountable), "")
     return f" ({why})" if why else ""
 
 
 def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
-    """The PodGroup of a member."""
     group = members.group_of(pod.uid)
     return group.leaf(members.leaf_of(pod.uid)) if group is not None else None
 
 
-def _sort_uncounted(pods: Iterable[Pod]) -> tuple[list[str], list[str]]:
-    """The resources that no node has and no DeviceClass provides, and those that one provides."""
+def _split_uncounted(pods: Iterable[Pod]) -> tuple[list[str], list[str]]:
+    """Return the requested resources that no node has: those without a DeviceClass, and those that one provides."""
     uncounted = [pod for pod in pods if pod.counted_elsewhere]
     names = {name for pod in uncounted for name in pod.uncounted}
     provided = {name for pod in uncounted for name in pod.provided}
@@ -149,7 +151,7 @@ def _count(pods: Iterable[Pod], name: str) -> int:
 
 
 def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:
-    """How a gang stands whose victims are to end."""
+    """Return the verdict of a gang whose victims are to end."""
     victims = reservation.victims
     ended = len(victims) - pending_victims.count_left(reservation.group)
     return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
@@ -158,18 +160,18 @@ def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> 
 def find_shortage(
     group: PodGroup, group_members: GroupMembers, store: Store, repair: Repair = NO_REPAIR
 ) -> Verdict | None:
-    """Why there is nobody to plan for yet; None if the quorum exists, or a replacement can be placed without one."""
+    """Return why no member can be planned yet; None if the quorum exists, or a replacement needs none."""
     if store.priorities.lacks_class(group):
         return _describe_class(group, store)
-    if repair.replacements or not _has_task(group, group_members):
+    if repair.replacements or not _needs_members(group, group_members):
         return None
     leaves = group_members.leaves
     able = {leaf.name for leaf in list_leaves(group.tree) if is_able(leaf, leaves[leaf.name])}
     waiting = {name: len(each.waiting) for name, each in leaves.items()}
-    if any(waiting[name] for name in able) and _would_stand(group, leaves, _only(able, waiting)):
+    if any(waiting[name] for name in able) and _would_stand(group, leaves, _select(able, waiting)):
         return None
     min_count = group.policy.min_count or 1
-    # Nobody knows how many more come with a member that is gated: its PodGroup waits for the gate first of all.
+    # It is unknown how many more members will come once a gate is removed, so the gate is reported first.
     gated = {leaf.name: leaf.need for leaf in list_leaves(group.tree) if leaves[leaf.name].gated}
     if gated and _would_stand(group, leaves, {**waiting, **gated}):
         return describe_gated(group_members, min_count)
@@ -185,8 +187,8 @@ def _describe_class(group: PodGroup, store: Store) -> Verdict:
     return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class, detail=detail)
 
 
-def _has_task(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Whether the quorum does not stand, or a PodGroup beyond it has a member that would be the first of its own."""
+def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
+    """Return whether the quorum is not bound, or a further PodGroup has members that wait for their first start."""
     if count_missing(group.tree, group_members.placed_by_leaf):
         return True
     below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
@@ -194,7 +196,10 @@ def _has_task(group: PodGroup, group_members: GroupMembers) -> bool:
 
 
 def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Mapping[str, int]) -> Verdict:
-    """What a group lacks with those that are ``coming`` to each PodGroup."""
+    """Return the verdict that says how many members a group lacks.
+
+    ``coming`` are the members of each PodGroup that will be placed as well.
+    """
     groups, branches = list(list_leaves(tree)), list(list_branches(tree))
     have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + coming[leaf.name]) for leaf in groups}
     few = [
@@ -205,7 +210,7 @@ def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Ma
     short = [leaf for leaf in groups if leaves[leaf.name].need(leaf.need) > coming[leaf.name]]
     said = [f"{leaf.name} has {have[leaf.name]} of {leaf.need}" for leaf in short if leaf.name]
     more = [f"{len(said) - _SHOWN} more"] if len(said) > _SHOWN else []
-    # Of a group that is missing nothing is known but that it has a member.
+    # A missing group counts as one member; nothing else is known of it.
     absent = sum(max(0, branch.need - len(branch.below)) for branch in branches)
     need = sum(leaf.need for leaf in groups) + absent
     detail = ", ".join([*few, *said[:_SHOWN], *more])
@@ -219,9 +224,9 @@ def is_suspended(group: PodGroup, store: Store) -> bool:
 
 
 def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> bool:
-    """Whether a group is another scheduler's, and so are its reasons.
+    """Return whether a group belongs to another scheduler, which reports on it itself.
 
-    One of scheduler-plugins is nobody's before it has pods.
+    A group of scheduler-plugins without pods counts as foreign.
     """
     if not members:
         return group is not None and group.key.kind is GroupKind.COMPATIBLE
@@ -229,9 +234,9 @@ def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> 
 
 
 def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> Verdict | None:
-    """How the bound members contradict the constraints of the group's tree, None if they do not.
+    """Return how the bound members contradict the constraints of the group's tree; None if they do not.
 
-    Only somebody else can have brought that about: another scheduler, or whoever changed a node's label.
+    Serried itself never binds so: another scheduler has bound a member, or a node label was changed.
     """
     split = find_split(list_groups(group.tree), list_assigned_nodes(group_members, nodes), nodes)
     if split is None:
@@ -242,7 +247,7 @@ def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[s
 
 
 def describe_claims(members: Collection[Pod], store: Store) -> str:
-    """What a plan cannot promise: volumes that are not bound yet, what only the scheduler counts; "" for nothing."""
+    """Return what a plan cannot guarantee: unbound volumes, and what only kube-scheduler counts; "" for nothing."""
     waits = store.list_caveats(members) if any(pod.claims for pod in members) else []
     return ", ".join([*waits, *describe_uncounted(members, store)])
 
@@ -251,35 +256,35 @@ _SHOWN = 5
 
 
 def is_able(leaf: Leaf, group_members: GroupMembers) -> bool:
-    """Whether a PodGroup stands, or can with those that wait; one with a gated member waits for that one."""
+    """Return whether a PodGroup has its quorum, or has it with its waiting members. A gated member makes it wait."""
     need = group_members.need(leaf.need)
     return need == 0 or (need <= len(group_members.waiting) and not group_members.gated)
 
 
-def _only(names: Collection[str], counts: Mapping[str, int]) -> dict[str, int]:
+def _select(names: Collection[str], counts: Mapping[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if name in names}
 
 
 def _would_stand(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, int]) -> bool:
-    """Whether the quorum stands when so many more members of each PodGroup are placed."""
+    """Return whether the quorum stands once ``more`` members of each PodGroup are placed."""
     return count_missing(group.tree, {name: each.placed + more.get(name, 0) for name, each in leaves.items()}) == 0
 
 
 class Split(NamedTuple):
-    """A group of a tree whose members are not in one domain."""
+    """A group of a tree whose members do not run in one domain."""
 
     name: str
     key: str
 
     domains: tuple[str, ...]
-    """The values of the topology key that their nodes have, sorted."""
+    """The values of the topology key on the members' nodes, sorted."""
 
     stray: str
-    """A node of theirs that has no such label, "" if there is none."""
+    """A node of a member without that label; "" if there is none."""
 
 
 def find_split(trees: Iterable[Tree], assigned_nodes: AssignedNodes, nodes: Mapping[str, Node]) -> Split | None:
-    """The first of these groups whose members are in more than one domain, or in none; None if there is no such."""
+    """Return the first of these groups whose members are in several domains or in none; None if there is none."""
     for tree in trees:
         key = tree.topology_key
         if key is None:
@@ -294,32 +299,32 @@ def find_split(trees: Iterable[Tree], assigned_nodes: AssignedNodes, nodes: Mapp
 
 
 _Members: TypeAlias = Mapping[str, Sequence[Pod]]
-"""Members by the name of their PodGroup in the tree."""
+"""The members by the name of their PodGroup in the tree."""
 
 _Need: TypeAlias = Mapping[str, int]
-"""How many of them must be placed, by that name."""
+"""The number of members that must be placed, by the name of their PodGroup."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """Who of each PodGroup waits, and how many of them must be placed; a PodGroup without entry takes no part."""
+class _TreeInput:
+    """The input for the requests of all groups of a tree. A PodGroup without entry takes no part."""
 
     members: _Members
     need: _Need
 
     residents: AssignedNodes
-    """The members whose nodes say in which domain each group is."""
+    """The nodes of members that decide in which domain each group is."""
 
     assigned_nodes: AssignedNodes
-    """The members beside whom the others are wanted."""
+    """The nodes of members near which the other members are wanted."""
 
     nodes: Mapping[str, Node]
 
     waited: float
-    """How many seconds they have waited for a domain of a preferred level."""
+    """The seconds for which the members have waited for a domain of a preferred level."""
 
     common: PlanRequest
-    """What the requests of all groups have in common."""
+    """The part that is equal in the requests of all groups."""
 
 
 def build_request(
@@ -331,10 +336,11 @@ def build_request(
     repair: Repair = NO_REPAIR,
     assigned_domain: str = "",
 ) -> PlanRequest | Verdict:
-    """The planner's request for every PodGroup that has its quorum, or for replacements alone if there are any.
+    """Return the planner's request for all PodGroups with their quorum, or only for the replacements of ``repair``.
 
-    A Verdict where the group's bound members contradict its constraints. ``waited`` is for how many seconds its quorum
-    stands. ``assigned_domain`` is that of members whose nodes are gone: as long as they count, nobody goes elsewhere.
+    Return a Verdict if bound members contradict the constraints. ``waited`` is for how many seconds the quorum exists.
+    ``assigned_domain`` is the domain of bound members whose nodes may be deleted: while they count, members must join
+    them.
     """
     conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:
@@ -345,29 +351,31 @@ def build_request(
     )
     common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(repair.replacements))
     assigned_nodes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
-    wish = _Wish(members, need, list_assigned_nodes(group_members, nodes), assigned_nodes, nodes, waited, common)
-    request = _build_root(group, wish)
+    tree_input = _TreeInput(
+        members, need, list_assigned_nodes(group_members, nodes), assigned_nodes, nodes, waited, common
+    )
+    request = _build_root(group, tree_input)
     if group.topology_key is not None and group_members.bound and assigned_domain and not request.pinned:
         return replace(request, pinned=frozenset({assigned_domain}))
     return request
 
 
 def _list_able(tree: Tree, leaves: Mapping[str, GroupMembers]) -> tuple[_Members, _Need]:
-    """The PodGroups that stand, or can with those that wait."""
+    """Return the waiting members and the need of the PodGroups that have their quorum, or have it with these."""
     able = [leaf for leaf in list_leaves(tree) if is_able(leaf, leaves[leaf.name])]
     need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
     return {name: leaves[name].waiting for name in need}, need
 
 
 def _list_replacements(leaves: Mapping[str, GroupMembers], replacements: Iterable[Pod]) -> tuple[_Members, _Need]:
-    """Replacements by PodGroup, none of which any quorum needs."""
+    """Return the replacements by PodGroup; no quorum needs them."""
     uids = {pod.uid for pod in replacements}
     members = {name: [pod for pod in each.waiting if pod.uid in uids] for name, each in leaves.items()}
     return members, dict.fromkeys(leaves, 0)
 
 
 def find_next_opening(group: PodGroup, waited: float) -> float:
-    """In how many seconds more levels are open to one of the PodGroups of a tree; infinite if all are."""
+    """Return in how many seconds a PodGroup of a tree may use more levels; infinite if all are open."""
     openings = (open_levels(leaf.preference.levels, waited) for leaf in list_leaves(group.tree))
     return min((each.next_in for each in openings), default=math.inf)
 
@@ -375,13 +383,13 @@ def find_next_opening(group: PodGroup, waited: float) -> float:
 def build_joining_request(
     cycle: BindingCycle, members: Sequence[Pod], need: int, excluded: frozenset[tuple[str, str]], store: Store
 ) -> PlanRequest:
-    """The planner's request for members that join a cycle, or move in it: each to where its PodGroup is."""
+    """Return the planner's request for members that join a cycle or move in it, near their PodGroups."""
     group, leaf_of = cycle.group, store.members.leaf_of
     assigned_nodes = assigned_nodes_of(cycle.reservation, cycle.reservation.slots)
     for uid in cycle.bound:
         if uid in store.pods and store.pods[uid].node:
             assigned_nodes.setdefault(leaf_of(uid), []).append(store.pods[uid].node)
-    # The root is in the cycle's domain; only what is below it has to be looked for.
+    # The root's domain is the cycle's; running members matter only for the domains of groups below it.
     residents = (
         list_assigned_nodes(store.members.classify(group.key), store.nodes) if isinstance(group.tree, Branch) else {}
     )
@@ -390,27 +398,27 @@ def build_joining_request(
         joining.setdefault(leaf_of(pod.uid), []).append(pod)
     around = {name: [*assigned_nodes.get(name, ()), *residents.get(name, ())] for name in joining}
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
-    wish = _Wish(joining, dict.fromkeys(joining, 0), around, around, store.nodes, math.inf, common)
+    tree_input = _TreeInput(joining, dict.fromkeys(joining, 0), around, around, store.nodes, math.inf, common)
     priority = store.priorities.find_own(group.key)
-    return replace(_build_root(group, wish), need=need, pinned=cycle.pinned, group_priority=priority)
+    return replace(_build_root(group, tree_input), need=need, pinned=cycle.pinned, group_priority=priority)
 
 
-def _build_root(group: PodGroup, wish: _Wish) -> PlanRequest:
-    return _build_below(group.tree, wish) or replace(wish.common, topology_key=group.topology_key)
+def _build_root(group: PodGroup, tree_input: _TreeInput) -> PlanRequest:
+    return _build_below(group.tree, tree_input) or replace(tree_input.common, topology_key=group.topology_key)
 
 
-def _build_below(tree: Tree, wish: _Wish) -> PlanRequest | None:
-    """The request for one group of the tree; None if it cannot have its quorum."""
+def _build_below(tree: Tree, tree_input: _TreeInput) -> PlanRequest | None:
+    """Return the request for one group of the tree; None if it cannot have its quorum."""
     names = [leaf.name for leaf in list_leaves(tree)]
-    assigned_nodes = frozenset(node for name in names for node in wish.assigned_nodes.get(name, ()))
-    residents = {node for name in names for node in wish.residents.get(name, ())}
+    assigned_nodes = frozenset(node for name in names for node in tree_input.assigned_nodes.get(name, ()))
+    residents = {node for name in names for node in tree_input.residents.get(name, ())}
     key = tree.topology_key
-    labels = (wish.nodes[node].labels for node in residents if node in wish.nodes)
+    labels = (tree_input.nodes[node].labels for node in residents if node in tree_input.nodes)
     pinned = frozenset(each[key] for each in labels if key in each) if key is not None else frozenset[str]()
-    base = replace(wish.common, topology_key=key, pinned=pinned, assigned_nodes=assigned_nodes)
+    base = replace(tree_input.common, topology_key=key, pinned=pinned, assigned_nodes=assigned_nodes)
     if isinstance(tree, Leaf):
-        return _build_leaf(tree, base, wish) if tree.name in wish.need else None
-    parts = tuple(part for each in tree.below if (part := _build_below(each, wish)) is not None)
+        return _build_leaf(tree, base, tree_input) if tree.name in tree_input.need else None
+    parts = tuple(part for each in tree.below if (part := _build_below(each, tree_input)) is not None)
     wanted = tree.need - sum(part.need == 0 for part in parts)
     open_ = sorted(part.need for part in parts if part.need)
     if wanted > len(open_):
@@ -421,13 +429,13 @@ def _build_below(tree: Tree, wish: _Wish) -> PlanRequest | None:
     return replace(base, name=name, members=members, need=sum(open_[:wanted]), parts=parts, wanted=wanted)
 
 
-def _build_leaf(leaf: Leaf, base: PlanRequest, wish: _Wish) -> PlanRequest:
-    opening = open_levels(leaf.preference.levels, wish.waited)
+def _build_leaf(leaf: Leaf, base: PlanRequest, tree_input: _TreeInput) -> PlanRequest:
+    opening = open_levels(leaf.preference.levels, tree_input.waited)
     return replace(
         base,
         name=leaf.name,
-        members=tuple(wish.members[leaf.name]),
-        need=wish.need[leaf.name],
+        members=tuple(tree_input.members[leaf.name]),
+        need=tree_input.need[leaf.name],
         levels=opening.keys,
         spills=opening.spills,
         style=leaf.preference.style,
@@ -435,7 +443,7 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, wish: _Wish) -> PlanRequest:
 
 
 def leave_out(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
-    """The request for the others when these members have their nodes (UID to node): they join them there."""
+    """Return the request for the remaining members once these members have their nodes (UID to node)."""
     assigned_nodes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
     key, pinned = request.topology_key, request.pinned
     if key is not None and assigned_nodes:

@@ -1,8 +1,8 @@
-"""One try at a group: the request, the plan, and the reservation with which its binding cycle begins; and how it ends.
+"""One try to place a group: request, plan, and the reservation with which its binding cycle begins; and its end.
 
-From the request to the reservation nothing awaits, so what the plan has seen still holds when it is reserved. A cycle
-ends in one of three ways: it is given up before anything was sent, all its members are bound, or it is the next
-leader's.
+`GroupScheduler.consider` calls `SchedulingCycle.run`. Nothing awaits between request and reservation, so the state that
+the plan was made from still holds when its slots are reserved. `CycleEndings` ends a cycle in one of three ways: it is
+aborted before any Binding was sent, finished when all its members are bound, or left to the next leader.
 """
 
 import math
@@ -40,33 +40,33 @@ _RETRY_SECONDS = 60.0
 _FREE_ATTEMPTS = 3
 
 _REFUSED_SECONDS = 30.0
-"""The longest pause after evictions were refused: so long that the next search still knows of them."""
+"""The longest pause after refused evictions: short enough that the next search still avoids the same victims."""
 
 _REJECTED = Backoff(first=10.0, cap=60.0)
-"""The pauses after the scheduler had no node for a member beside its mates: each try holds their room for a moment."""
+"""The pauses after kube-scheduler had no node for a member beside its mates: each try takes room for a moment."""
 
-_TELLING_SECONDS = 5.0
-"""How long a gang stays with what it hears of victims that have not ended: it fits no better than before."""
+_VICTIMS_REMAIN_SECONDS = 5.0
+"""The pause after victims have not ended in time: until they end the gang fits no better than before."""
 
 
 def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
-    """For how many seconds a gang of this size backs off after a cycle that has ended for this reason."""
+    """Return for how many seconds a gang of ``size`` members backs off after a cycle that has ended for this reason."""
     attempts = gang.entry.attempts
     if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
         return _REJECTED.delay(attempts)
     if Mark.BACKS_OFF in reason.marks:
         return backoff(attempts, size)
     if reason is Reason.VICTIMS_REMAIN:
-        return _TELLING_SECONDS
+        return _VICTIMS_REMAIN_SECONDS
     if attempts <= _FREE_ATTEMPTS:
-        return 0.0  # once is bad luck and is planned anew at once; again and again is something that we do not see
+        return 0.0  # the first attempts may fail by bad luck; more of them have a cause that the Store does not show
     if reason is Reason.EVICTION_REFUSED:
         return min(backoff(attempts - _FREE_ATTEMPTS, size), _REFUSED_SECONDS)
     return backoff(attempts - _FREE_ATTEMPTS, size) if reason is Reason.PLAN_OUTDATED else 0.0
 
 
 class CycleEndings:
-    """Ends cycles. Every method is synchronous."""
+    """Ends binding cycles and returns their room to the ledger. Every method is synchronous."""
 
     def __init__(self, context: Context, queue: Queue) -> None:
         self._store = context.store
@@ -79,7 +79,7 @@ class CycleEndings:
         self._clock = context.clock
 
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle that has not committed: all its waiting calls fail together, everything is given back."""
+        """End a cycle that has not committed: fail its bind calls, release its slots, back off and report why."""
         size = len(cycle.reservation.slots)
         refused = self._activity.find_refused(cycle)
         unattended = not refused and not any(member.reached for _, member in cycle.list_members())
@@ -94,17 +94,17 @@ class CycleEndings:
             gang.entry.back_off(now + pause)
         if Mark.RETRIED in verdict.reason.marks:
             gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
-        self._tell_end(gang, cycle, refused, verdict)
+        self._notify_features(gang, cycle, refused, verdict)
         self._groups.say(cycle.reservation.group, verdict)
         self._groups.look_again(cycle.reservation.group)
 
     def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle that may have committed, but of which no Binding was sent: it is as if it had not."""
+        """End a cycle that may have committed, but of which no Binding was sent, like one that has not committed."""
         self._ledger.withdraw(cycle.reservation)
         self.abort(cycle, verdict)
 
     def finish(self, cycle: BindingCycle) -> None:
-        """End a cycle whose members are bound, as far as they still exist; beyond the quorum, as far as they came."""
+        """End a cycle whose remaining members are bound. Members beyond the quorum may still wait."""
         gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_refused(cycle)
         self._close(cycle, "serried: the binding cycle is over")
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
@@ -112,10 +112,10 @@ class CycleEndings:
             gang.started = True
             gang.refusals.forget_rejection()
             gang.refusals.forget_evictions()
-        self._tell_end(gang, cycle, refused, None)
+        self._notify_features(gang, cycle, refused, None)
         self._groups.look_again(cycle.reservation.group)
 
-    def _tell_end(
+    def _notify_features(
         self, gang: GroupState, cycle: BindingCycle, refused: frozenset[str], verdict: Verdict | None
     ) -> None:
         if gang.memory or cycle.preempted:
@@ -123,14 +123,14 @@ class CycleEndings:
                 feature.ended(gang, cycle, refused, verdict)
 
     def leave(self, cycle: BindingCycle) -> None:
-        """End a cycle without a word and without a write: it is the next leader's."""
+        """End a cycle without report or write: the next leader continues with it."""
         uids = cycle.reservation.slots.keys() | _list_nominated(cycle)
         cycle.end("serried: this instance does not lead any more")
         self._detach(cycle)
         self._outbox.put(Release(frozenset(uids)))
 
     def leave_all(self) -> None:
-        """End every cycle like that."""
+        """End all cycles without report or write."""
         for gang in self._groups.states.values():
             if gang.cycle is not None:
                 self.leave(gang.cycle)
@@ -142,42 +142,42 @@ class CycleEndings:
         self._queue.put_aside(cycle.reservation.group, ask)
 
     def _close(self, cycle: BindingCycle, error: str) -> None:
-        nominated = _list_nominated(cycle) | self._list_sent(cycle)
+        nominated = _list_nominated(cycle) | self._list_nominated_to_slots(cycle)
         uids = frozenset(cycle.reservation.slots.keys() | nominated)
         cycle.end(error)
         self._detach(cycle)
         pods = (self._store.pods.get(uid) for uid in nominated - cycle.bound)
         self._outbox.put(Release(uids, tuple(pod for pod in pods if pod is not None and pod.pending)))
 
-    def _list_sent(self, cycle: BindingCycle) -> set[str]:
-        """The members that are nominated to their slots, whoever has written it: maybe an earlier term; UIDs."""
+    def _list_nominated_to_slots(self, cycle: BindingCycle) -> set[str]:
+        """Return the UIDs of members that are nominated to their slots, maybe by an earlier term."""
         pods, slots = self._store.pods, cycle.reservation.slots
         return {uid for uid, slot in slots.items() if uid in pods and pods[uid].nominated == slot.node}
 
     def _detach(self, cycle: BindingCycle) -> None:
         key = cycle.reservation.group
-        if self._ledger.of_group(key) is cycle.reservation:  # else the next cycle of the group has begun
+        if self._ledger.of_group(key) is cycle.reservation:  # else the group has a newer reservation
             self._ledger.unreserve(key)
         gang = self._groups.states.setdefault(key, GroupState(self._clock()))
         if gang.cycle is cycle:
             gang.cycle = None
-            gang.entry.end_backoff()  # a pause of members that wanted to join it says nothing of the gang
+            gang.entry.end_backoff()  # the pause was for members that were to join this cycle, not for the gang
 
 
 def _list_nominated(cycle: BindingCycle) -> set[str]:
-    """The members that may still carry a nomination of ours; UIDs."""
+    """Return the UIDs of members that this cycle has nominated."""
     return {uid for uid, member in cycle.list_members() if member.nominated}
 
 
 _ROUND = Backoff(first=30.0, cap=120.0)
-"""The pauses before a group is tried again everywhere that was refused on all nodes with room, or kept from them."""
+"""The pauses before a group that was refused on all nodes with room, or kept from them, may use all nodes again."""
 
 _CONFLICT_SECONDS = 30.0
-"""The pause before a group is tried again whose members contradict its constraint."""
+"""The pause before a group is tried again whose running members contradict its constraint."""
 
 
 class SchedulingCycle:
-    """Plans groups, and begins their binding cycles. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Plans groups and begins their binding cycles. Every method is synchronous. ``clock`` gives loop seconds."""
 
     def __init__(
         self,
@@ -202,14 +202,14 @@ class SchedulingCycle:
     def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> Verdict | None:
         """Try to place a group that has its quorum, unless nothing has changed since the last try.
 
-        What is to be said of the group then; None if that is what was said last.
+        Return the verdict to report; None if the last one still holds.
         """
         if state.entry.backs_off(self._clock()) or not self._asks_anew(state, group, group_members, repair):
             return self._go_on(state, group)
         request = self._build_request(state, group, group_members, repair)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
-            state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)  # a label that changes wakes nobody
+            state.entry.retry_by(self._clock() + _CONFLICT_SECONDS)  # a changed node label does not requeue a group
             return request
         place = self._queue.describe(group.key, state)
         for feature in self._features[Feature.pre_filter]:
@@ -219,7 +219,7 @@ class SchedulingCycle:
         try:
             answer = self._queue.plan(place, request)
         except Unfinished:
-            return self._planning.describe_wait(state, request)  # and again when it is there
+            return self._planning.describe_wait(state, request)  # the finished task requeues the group
         if isinstance(answer, Verdict):
             opens_in = find_next_opening(group, self._find_wait(state))
             return self._refuse(Refused(state, group, place, request, opens_in), answer)
@@ -229,7 +229,7 @@ class SchedulingCycle:
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
 
     def _asks_anew(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> bool:
-        """Whether a group asks for something else than last time, or has a reason to ask for the same again."""
+        """Return whether the group's request has changed since the last try, or is due for a retry."""
         question = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
@@ -251,11 +251,11 @@ class SchedulingCycle:
         return replace(request, group_priority=self._store.priorities.find_own(group.key)).closing(out.nodes)
 
     def _find_wait(self, state: GroupState) -> float:
-        """For how many seconds the quorum of a group is there."""
+        """Return for how many seconds the quorum of a group has existed."""
         return 0.0 if state.quorum_since is None else self._clock() - state.quorum_since
 
     def _refuse(self, refused: Refused, refusal: Verdict) -> Verdict | None:
-        """There is no room for a group: others may have to go for it."""
+        """Handle a group without room: set its next retry, and let features look for victims."""
         state, request, now = refused.gang, refused.request, self._clock()
         forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
         state.entry.retry_by(now + min(refused.opens_in, forgotten))
@@ -264,7 +264,7 @@ class SchedulingCycle:
         if refusals.closed:
             refusals.end_round(now + forgotten)
         if refusals.rejection is not None:
-            state.entry.retry_by(refusals.rejection.until)  # from then on pods may be evicted for it
+            state.entry.retry_by(refusals.rejection.until)  # until then no pod is evicted for the gang
             refusal = replace(refusal, detail=refusals.rejection.text)
         elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
             refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
@@ -278,9 +278,10 @@ class SchedulingCycle:
         return refusal
 
     def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
-        """The request on the nodes alone that the scheduler has offered, if it can be met there.
+        """Return the request limited to the nodes that kube-scheduler has offered, if it can be planned there.
 
-        Members that it alone can count for have no others. The others have them once something was refused.
+        Members whose devices only kube-scheduler can count are always limited. Other members get the full request if
+        the limited one finds no plan.
         """
         unoffered = state.unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)
@@ -289,13 +290,13 @@ class SchedulingCycle:
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
     def forget(self, group: GroupKey) -> None:
-        """A group does not wait for room any more."""
+        """Remove a group that does not wait for room any more from the queue."""
         self._queue.leave(group)
         if group in self._groups.states:
             self._groups.states[group].memory.end_wait()
 
     def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
-        """Nothing has changed for a group that waits; a forecast or victims may have been found for it meanwhile."""
+        """Ask features what they have found meanwhile for a waiting group. Return the verdict to report."""
         place, said = self._queue.describe(group.key, state), None
         for feature in self._features[Feature.go_on]:
             found = feature.go_on(state, group, place, said)
@@ -305,17 +306,17 @@ class SchedulingCycle:
         return said
 
     def _preempt(self, state: GroupState, group: PodGroup, found: Decision, waited: Verdict | None) -> Verdict | None:
-        """Begin what was decided; return what is said then: ``waited`` if the decision does not hold."""
+        """Begin a cycle that preempts. Return the verdict to report; ``waited`` if the decision is outdated."""
         request, plan = found.request, found.plan
-        # The head may be another one than when the search began, and so are the nodes that are kept. And another gang
-        # may have come into the domain while victims were looked for.
+        # While victims were searched for, another gang may have become the head, so that other nodes are kept, or
+        # another gang may have been planned in the domain.
         closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
-        if not (self._may_hold(group, found) and closed.isdisjoint(plan.nodes.values())):
+        if not (self._is_valid(group, found) and closed.isdisjoint(plan.nodes.values())):
             state.entry.retry_by(self._clock())
             return waited
         for unit in found.victims:
             if unit.planned:
-                self._give_way(unit, group)
+                self._abort_victim(unit, group)
         ending = [unit for unit in found.victims if not unit.planned]
         self._queue.note_preempting(group.key)
         closed |= request.closed - frozenset(plan.nodes.values())
@@ -324,13 +325,13 @@ class SchedulingCycle:
             return describe_wait(reservation, self._store.pending_victims)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
 
-    def _may_hold(self, group: PodGroup, found: Decision) -> bool:
+    def _is_valid(self, group: PodGroup, found: Decision) -> bool:
         gone = frozenset(pod.uid for unit in found.victims for pod in unit.pods)
         concerned = (feature for feature in self._features[Feature.allow] if feature.concerns(group))
         return all(feature.allow(group, found.plan, gone) for feature in concerned)
 
-    def _give_way(self, unit: Unit, to: PodGroup) -> None:
-        """A gang that is planned gives all of its slots back."""
+    def _abort_victim(self, unit: Unit, to: PodGroup) -> None:
+        """Abort the cycle of a planned gang that is a victim of the group ``to``."""
         gang = self._groups.states[unit.gang] if unit.gang is not None else None
         if gang is not None and gang.cycle is not None:
             detail = f"it gives way to {to.key.kind} {to.key} of higher priority"
@@ -351,7 +352,7 @@ class SchedulingCycle:
         self._ledger.reserve(reservation, pods)
         if request.need:
             self._kept_slots.move_out(plan)
-        any_node = not victims and self._may_go_anywhere(group, plan)
+        any_node = not victims and self._needs_no_nomination(group, plan)
         waves = arrange(plan.waves, pods, self._store.members.leaf_of)
         cycle = BindingCycle(
             *(group, reservation),
@@ -366,7 +367,7 @@ class SchedulingCycle:
         return reservation
 
     def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
-        """A cycle begins with these: those that wait beside them have come too late for its plan."""
+        """Initialize the members of a cycle, and note the members that wait without a slot."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.put_aside(uid, pod.said)
@@ -375,16 +376,16 @@ class SchedulingCycle:
         late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
         cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
 
-    def _may_go_anywhere(self, group: PodGroup, plan: Plan) -> bool:
-        """Whether the members of a plan may go without: as much room again is left if others take theirs."""
+    def _needs_no_nomination(self, group: PodGroup, plan: Plan) -> bool:
+        """Return whether the members of a plan need no nomination: the domain has as much room again as it uses."""
         if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
-            return False  # every member of a tree has a domain of its own, which an offered node may not be in
+            return False  # each PodGroup of a tree has its own domain, and an offered node may be outside of it
         if self._nomination is NominationPolicy.AUTO:
             return plan.spare >= len(plan.nodes)
         return self._nomination is NominationPolicy.NEVER
 
     def start(self, state: GroupState, cycle: BindingCycle) -> None:
-        """Begin a cycle whose reservation is held."""
+        """Start a cycle whose reservation is in the ledger."""
         state.cycle = cycle
         if state.memory:
             state.memory.end_wait()
@@ -398,7 +399,7 @@ class SchedulingCycle:
 def make_reservation(
     group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
 ) -> Reservation:
-    """The slots of a plan, with the PodGroup of each, and the pods that have to end before they hold."""
+    """Return the reservation for a plan: the slot and PodGroup of each member, and the pods that have to end first."""
     names = {pod.uid: pod.name for pod in request.members}
     planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
     parts = _find_parts(request, plan.nodes)
@@ -414,7 +415,7 @@ def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
 
 
 def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
-    """The PodGroups that a plan places members of, and how many of each must be bound together."""
+    """Return the PodGroups of the placed members, and how many members of each must be bound together."""
     if not request.parts:
         found = any(member.uid in placed for member in request.members)
         return {request.name: request.need} if found else {}

@@ -1,17 +1,18 @@
-"""The seats of one plan: which may be taken now, and in which order. State only, no I/O.
+"""The seats of one plan: the slots that members may take now, and their order. State only, no I/O.
 
-A seat is a slot of the cycle's reservation. Until kube-scheduler has come to its member it belongs to the class of the
-member more than to the member: alike members may change seats (`extender.core.scheduling.seating`). Here the UID of the
-member that has a seat now stands for it.
+A seat is a slot of the cycle's reservation before kube-scheduler has reached its member. Until then members of the same
+class may exchange seats (`extender.core.scheduling.seating` decides that). A seat is named by the UID of the member
+that has it now. Each binding cycle owns one `Seats`.
 
     CLOSED -- every seat of the waves before it is taken --> OPEN -- filter answers its node --> TAKEN
                                                                ^                                   |
-                                                               +--- the slot moves, its member ----+
-                                                                    fails, or hangs up
+                                                               +--- the slot moves, the bind call -+
+                                                                    fails, or kube-scheduler hangs up
 
-Seats are closed only where members decide about each other (`serried.plan.coupled`): those of later waves, as a member
-there may leave the members before it no node. Alike members whose waves follow each other share one wave: whichever
-comes takes a seat of the wave that it is offered. Of members that share a claim without a volume one goes first.
+Seats are closed only in gangs with rules between members (`serried.plan.coupled`): a member of a later wave, placed too
+early, could leave the members before it no feasible node. Waves of the same class that follow each other are merged: a
+member then takes any open seat of the merged wave that kube-scheduler offers. Of members that share a claim without a
+volume, one is alone in the first wave.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,39 +25,39 @@ from serried.api.reservation import Slot
 
 @dataclass(slots=True)
 class Wave:
-    """Seats that are open at the same time, in the order in which the plan fills them."""
+    """The seats that are open at the same time, in the order in which the plan fills them."""
 
     uids: list[str]
 
     in_turn: bool = False
-    """Whether its members are woken together, and each takes any open seat of the wave that it is offered."""
+    """True if any member takes any open seat of the wave: its members are of one class and activated together."""
 
 
 @dataclass(slots=True)
 class Seats:
-    """Owned by one binding cycle, and changed by its verbs and by `Seating`."""
+    """The seats of one binding cycle, changed by the cycle's methods and by `Seating`."""
 
     waves: list[Wave] = field(default_factory=list)
-    """What is not taken yet, the wave that is open first; empty where every seat is open from the beginning."""
+    """The open wave, then the closed ones; empty if all seats are open from the beginning."""
 
     spare_keys: tuple[str, ...] | None = None
-    """Where room is left over: the label keys in which a node must equal a planned one to do as well.
+    """The label keys in which another node must equal the planned one to do as well, if room is left over.
 
-    () if every node of the domain does. None where room is scarce: then only planned nodes do.
+    () if every node of the domain does. None if room is scarce: then only planned nodes do.
     """
 
     called: str = ""
-    """The member in turn (UID) that is nominated, as no node with an open seat was offered to it; "" for none."""
+    """The member of an ``in_turn`` wave (UID) that is nominated because no open seat was offered to it; "" for none."""
 
     missed: dict[str, None] = field(default_factory=dict)
-    """The members in turn (UIDs) to which no node with an open seat was offered, in the order of their nomination.
+    """The members of an ``in_turn`` wave (UIDs) to which no open seat was offered, in the order of nomination.
 
-    One at a time is nominated: kube-scheduler counts a nominated pod as one that is there, so together they would keep
-    each other off.
+    They are nominated one at a time: kube-scheduler treats a nominated pod as present, so several nominated members
+    would keep each other off by their rules.
     """
 
     refused_calls: int = 0
-    """On how many nodes kube-scheduler has refused the called member; 0 after each call and each seat that is taken."""
+    """The number of nodes refused for the ``called`` member; 0 after each call and each taken seat."""
 
     _closed: set[str] = field(init=False)
     _in_turn: frozenset[str] = field(init=False)
@@ -71,45 +72,45 @@ class Seats:
 
     @property
     def any_node(self) -> bool:
-        """Whether members need no nomination: they take any node of the domain that is offered."""
+        """True if members need no nomination, because they take any node of the domain that is offered."""
         return self.spare_keys is not None and not self._coupled
 
     @property
     def in_order(self) -> bool:
-        """Whether members decide about each other, and some of their seats are not taken yet."""
+        """True while the gang has waves that are not all taken."""
         return bool(self.waves)
 
     @property
     def open_wave(self) -> Sequence[str]:
-        """The members (UIDs) of the wave that is open, those that are not taken first and in the plan's order."""
+        """The UIDs of the open wave: members without a taken seat first, in the plan's order."""
         return self.waves[0].uids if self.waves else ()
 
     @property
     def next_wave(self) -> Sequence[str]:
-        """The members (UIDs) whose seats open next."""
+        """The UIDs of the wave that opens next."""
         return self.waves[1].uids if len(self.waves) > 1 else ()
 
     def is_closed(self, uid: str) -> bool:
-        """Whether a member's seat is in a later wave."""
+        """Return whether a member's seat is in a later wave."""
         return uid in self._closed
 
     def is_in_turn(self, uid: str) -> bool:
-        """Whether a member takes the first open seat of its wave that it is offered."""
+        """Return whether a member takes the first open seat of its wave that it is offered."""
         return uid in self._in_turn
 
     def waits(self, uid: str) -> bool:
-        """Whether kube-scheduler may refuse a member until it has come to others: nothing is learnt from that."""
+        """Return whether kube-scheduler may refuse a member only because earlier members are not placed yet."""
         return uid in self._closed or (uid in self.missed and uid != self.called)
 
     def comes_first(self, uid: str, slots: Mapping[str, Slot]) -> bool:
-        """Whether no member of an earlier seat is planned on a member's node."""
+        """Return whether no member before this one is planned on the same node."""
         before = takewhile(lambda mate: mate != uid, chain.from_iterable(wave.uids for wave in self.waves))
         return not any(mate in slots and slots[mate].node == slots[uid].node for mate in before)
 
     # --- changes -----------------------------------------------------------------------------------------------
 
     def keep_to_slots(self) -> None:
-        """Note that room is scarce after all: only planned nodes do."""
+        """Accept only planned nodes from now on, because room is scarce after all."""
         self.spare_keys = None
 
     def note_taken(self, uid: str) -> None:
@@ -118,23 +119,23 @@ class Seats:
         self.refused_calls = 0
         if self.is_in_turn(uid):
             self.waves[0].uids.remove(uid)
-            self.waves[0].uids.append(uid)  # so that one that is not taken is found at once
+            self.waves[0].uids.append(uid)  # keeps members without a taken seat first
 
     def exchange(self, uid: str, mate: str) -> None:
-        """Note that two members have changed seats: each comes when the other one would have."""
+        """Exchange two members in the order of the open wave."""
         wave = self.open_wave
         if uid in wave and mate in wave:
             here, there = wave.index(uid), wave.index(mate)
             self.waves[0].uids[here], self.waves[0].uids[there] = mate, uid
 
     def miss(self, uid: str) -> None:
-        """Note that a member in turn was offered no node with an open seat."""
+        """Note that a member of the open wave was offered no node with an open seat."""
         self.missed[uid] = None
 
     def call(self, slots: Collection[str]) -> str:
-        """Return the member in turn (UID) that is to be nominated now; "" for none, or while the last one is to come.
+        """Choose the next missed member to nominate. Return its UID; "" for none, or while the last one is not placed.
 
-        ``slots`` are the members (UIDs) that have one.
+        ``slots`` are the UIDs of members that have a slot.
         """
         if self.called in self.missed and self.called in slots:
             return ""
@@ -143,7 +144,10 @@ class Seats:
         return self.called
 
     def open_next(self, is_taken: Callable[[str], bool]) -> Sequence[str]:
-        """Open the next wave if every seat of the first one ``is_taken``, or gone. Return its members (UIDs)."""
+        """Open the next wave if every seat of the open one ``is_taken`` or dropped.
+
+        Return the UIDs of the next wave.
+        """
         if not self.waves or not all(map(is_taken, self.waves[0].uids)):
             return ()
         del self.waves[0]
@@ -156,9 +160,9 @@ class Seats:
 
 
 def arrange(waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], leaf_of: Callable[[str], str]) -> list[Wave]:
-    """Return the waves of a plan, where alike members of waves that follow each other share one.
+    """Return the waves of a plan, with waves of the same class that follow each other merged.
 
-    ``waves`` are the plan's, of the UIDs of ``pods``; ``leaf_of`` gives a member's PodGroup.
+    ``waves`` are the plan's, as UIDs of ``pods``; ``leaf_of`` returns the PodGroup of a member.
     """
 
     def describe(uid: str) -> object:

@@ -1,8 +1,9 @@
-"""The groups that did not fit, and which freed room could help which of them.
+"""The groups that did not fit, and which of them freed room could help.
 
-Groups that want the same kind of room share one queueing hint. It knows an upper bound of the slots in each domain:
-what the last refusal counted, and what has been freed since. Freed room wakes the groups that the bound would hold, so
-its cost is that of freed nodes and hints, not of the cluster, nor of planning each group anew.
+The queue puts refused groups in, and `UnschedulableGroups.wake` returns those to plan again. Groups that want the same
+kind of room share one queueing hint. The hint has an upper bound of the slots in each domain: those that the last
+refusal counted, and those freed since. Freed room wakes the groups that the bound would hold. So the cost depends on
+the freed nodes and the hints, and neither on the size of the cluster nor on the number of groups.
 """
 
 import math
@@ -23,63 +24,63 @@ from serried.plan.request import PlanRequest
 
 
 def find_most(share_percent: int, count: int) -> int:
-    """How many of so many nodes or domains one namespace may have: its share, rounded down, and never none."""
+    """Return how many of ``count`` nodes or domains one namespace may have: its share, rounded down, at least 1."""
     return max(1, count * share_percent // 100)
 
 
 _MAX_DOUBTS = 100
-"""How many nodes that kube-scheduler offers have a gang planned once more, until it is planned for another reason."""
+"""The number of nodes in `QueueEntry.doubts` up to which a new one requeues a gang."""
 
 
 @dataclass(slots=True)
 class QueueEntry:
-    """When a group is planned again. Times are loop seconds.
+    """The queueing state of one group: when it is planned again. Times are loop seconds.
 
-        unschedulable -- woken, changed, or its time has come (``retry_by``) --> active: it is planned
-        backoff       -- its end has come (``back_off``) ----------------------> active
+            unschedulable -- woken, changed, or its time has come (``retry_by``) --> active: it is planned
+            backoff       -- its end has come (``back_off``) ----------------------> active
 
-    What wakes it is the queue's (`extender.core.scheduling.unschedulable`).
+    `UnschedulableGroups` knows which room wakes it.
     """
 
     question: tuple[object, ...] = ()
-    """What it was planned with last: a group that waits for room is not planned with the same again."""
+    """The input of the last try, which is not repeated while the group waits for room; () to plan anyway."""
 
     backoff_until: float = 0.0
-    """Until then nothing is planned for it, whatever changes."""
+    """The end of the backoff; before it the group is not planned, whatever changes. 0 for none."""
 
     retry_at: float = math.inf
-    """When it is planned again though nothing has changed."""
+    """The time at which the group is planned again even if nothing has changed."""
 
     attempts: int = 0
-    """How many of its cycles have failed in a row."""
+    """The number of its cycles that have failed in a row."""
 
     unattended: bool = False
-    """Whether its last cycle has ended because the scheduler, away, came to none of its members."""
+    """True if its last cycle timed out because kube-scheduler, being away, tried none of its members."""
 
     doubts: frozenset[str] = frozenset()
-    """The nodes that kube-scheduler has offered to its members since a plan had found none: each is tried once."""
+    """The nodes that kube-scheduler offers though the last plan had none. Each of them requeues the group once."""
 
     in_doubt: bool = False
-    """Whether `doubts` alone are why the group is to be planned again."""
+    """True if the group is to be planned again because of `doubts` alone."""
 
     def backs_off(self, now: float) -> bool:
-        """Whether it is not to be planned yet."""
+        """Return whether the group may not be planned yet."""
         return now < self.backoff_until
 
     def back_off(self, until: float) -> None:
-        """It is not planned before this time. A group that backs off already does so until then instead."""
+        """Do not plan the group before this time. It replaces an earlier backoff."""
         self.backoff_until = until
 
     def end_backoff(self) -> None:
-        """It may be planned at once."""
+        """End the backoff."""
         self.backoff_until = 0.0
 
     def retry_by(self, at: float) -> None:
-        """It is planned again at this time at the latest."""
+        """Plan the group again at this time at the latest."""
         self.retry_at = min(self.retry_at, at)
 
     def ask_again(self) -> None:
-        """It is planned again though nothing of it has changed."""
+        """Plan the group again even if its request has not changed."""
         self.question = ()
 
     def doubt(self, names: frozenset[str]) -> bool:
@@ -94,14 +95,14 @@ class QueueEntry:
         return True
 
     def note_refusal(self) -> None:
-        """Note that the group was planned in vain. Forget `doubts`, unless they alone were why it was planned."""
+        """Note that the group was planned in vain. Clear `doubts`, unless they alone were why it was planned."""
         self.doubts = self.doubts if self.in_doubt else frozenset()
         self.in_doubt = False
 
     def take(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
-        """Its turn has come, and it is to be planned with this; whether there is anything to be planned.
+        """Begin a try with this request. Return whether there is anything new to plan.
 
-        ``waits`` is whether it waits for room: only then its last answer still holds.
+        ``waits`` is whether the group waits for room: only then its last refusal still holds.
         """
         self.backoff_until = 0.0
         if waits and question == self.question and now < self.retry_at:
@@ -110,21 +111,21 @@ class QueueEntry:
         return True
 
     def pop_backoff(self, now: float) -> bool:
-        """Whether a backoff is over now; once."""
+        """Return whether a backoff is over now. True once per backoff."""
         over = 0 < self.backoff_until <= now
         if over:
             self.backoff_until = 0.0
         return over
 
     def pop_retry(self, now: float) -> bool:
-        """Whether the time has come at which it is planned again; once."""
+        """Return whether the retry time has come. True once per time."""
         due = self.retry_at <= now
         if due:
             self.question, self.retry_at = (), math.inf
         return due
 
     def pop_unattended(self) -> bool:
-        """The scheduler is back: whether the group has waited for that; once."""
+        """Return whether the group has waited for kube-scheduler to come back. True once."""
         was, self.unattended = self.unattended, False
         if was:
             self.question = ()
@@ -132,69 +133,69 @@ class QueueEntry:
 
 
 _MAX_SHAPES_COUNTED = 8
-"""Up to how many shapes of members are counted on a freed node; with more the planner is asked at once."""
+"""The number of member shapes up to which slots are counted on a freed node; with more, the group is planned."""
 
 
 _MAX_HINTS = 64
-"""How many hints a namespace may have. What is freed is counted for each, so thousands would hold up everybody."""
+"""The number of hints per namespace. Freed room is counted for each hint, so thousands of hints would cost too much."""
 
 _OF_NAMESPACE_AT_ONCE = 4
-"""How many groups that share the hint of their namespace are woken at a time."""
+"""The number of groups sharing the hint of their namespace that are woken at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """A kind of room: what decides which nodes could help, and how many slots a plan would count on them."""
+    """A kind of room: it decides which nodes could help a group, and how many slots a plan would count on them."""
 
     shapes: frozenset[Shape]
-    """Those of the members."""
+    """The shapes of the members."""
 
     topology_key: str | None
 
     pinned: frozenset[str]
-    """The domains that count, if there are any."""
+    """The only domains that count; empty if all do."""
 
     closed: frozenset[str]
-    """Nodes that do not count."""
+    """The nodes that do not count."""
 
     priority: int
-    """It decides which nominations count as used."""
+    """The priority; it decides which nominations count as used."""
 
     counted: bool
-    """Whether the refusal says how many slots there are; else any slot that is freed could be the missing one."""
+    """True if the refusal says how many slots there are. Else any freed slot could be the missing one."""
 
     namespace: str = ""
-    """The namespace whose groups share it as that has too many hints; "" for a hint that says what is wanted."""
+    """The namespace whose groups share this hint, because it has too many hints; "" for a hint of its own."""
 
     concerns: frozenset[str] = frozenset()
-    """Which pods could help by where they are (`serried.api.interpod.list_concerns`)."""
+    """The pods that could help by where they run (`serried.api.interpod.list_concerns`)."""
 
 
 @dataclass(slots=True)
 class _Waiters:
-    """The groups with one hint."""
+    """The groups with one hint, and the slots that they may find."""
 
     room: dict[str, int] = field(default_factory=dict)
-    """An upper bound of the slots by domain."""
+    """The upper bound of the slots by domain."""
 
     elsewhere: int = 0
-    """The bound for each domain that the refusal did not name."""
+    """The upper bound for each domain that the refusal did not name."""
 
     needs: dict[GroupKey, int] = field(default_factory=dict)
-    """How many slots each group needs."""
+    """The slots that each group needs."""
 
     put_aside: set[GroupKey] = field(default_factory=set)
-    """The groups that have given their room up themselves: withdrawn nominations do not wake them."""
+    """The groups that have released their room themselves: withdrawn nominations do not wake them."""
 
     untried: dict[GroupKey, None] = field(default_factory=dict)
-    """Where a namespace shares one: those not woken since room was freed last, the longest wait first."""
+    """For a shared hint: the groups not woken since room was last freed, the longest wait first."""
 
     namespace: str = ""
-    """The namespace for which it counts: that of its first group."""
+    """The namespace that the hint counts for: that of its first group."""
 
 
 class UnschedulableGroups:
-    """Groups that need no planning before room is freed that could help them. ``nodes`` and ``used`` are live."""
+    """The groups that need no plan before room is freed that could help them. ``nodes`` and ``used`` are live."""
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes = nodes
@@ -202,9 +203,9 @@ class UnschedulableGroups:
         self._by_hint: dict[QueueingHint, _Waiters] = {}
         self._hints: dict[GroupKey, QueueingHint] = {}
         self._counts: Counter[str] = Counter()
-        """How many hints count for each namespace."""
+        """The number of hints by namespace."""
         self._waiting: Counter[str] = Counter()
-        """How many groups of each namespace wait."""
+        """The number of groups by namespace."""
 
     def __contains__(self, group: GroupKey) -> bool:
         return group in self._hints
@@ -216,26 +217,26 @@ class UnschedulableGroups:
         return len(self._hints)
 
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """A group was refused just now."""
+        """Add a group that was refused just now, and take over the slots that the refusal has counted."""
         hint, waiters = self._enlist_refused(group, request, refusal)
-        self._limit(hint, waiters, refusal)
+        self._set_bound(hint, waiters, refusal)
 
     def put_late(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """As `put`, for a refusal that has counted before room was freed. The group has to be planned again soon.
+        """Add a group as `put` does, after a refusal older than the last freed room. The caller plans it again soon.
 
-        What is known for others that wait stays as it is: it counts the room of which this refusal may lack some.
+        The bound for other groups with the hint is kept, because it counts room that this refusal has not seen.
         """
         hint, waiters = self._enlist_refused(group, request, refusal)
         if len(waiters.needs) == 1:
-            self._limit(hint, waiters, refusal)
+            self._set_bound(hint, waiters, refusal)
 
     def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
-        """A group has given its room and its nominations up: that they are free is no news to it."""
-        hint = self._choose(group, _hint(request, counted=False))
+        """Add a group that has released its slots: their room and nominations do not wake it."""
+        hint = self._choose_hint(group, _hint(request, counted=False))
         self._enlist(group, hint, 1).put_aside.add(group)
 
     def leave(self, group: GroupKey) -> None:
-        """A group waits for room no more, or is to be planned whatever is free."""
+        """Remove a group. Ignored if it is not here."""
         hint = self._hints.pop(group, None)
         if hint is None:
             return
@@ -251,30 +252,30 @@ class UnschedulableGroups:
             self._counts[waiters.namespace] -= 1
 
     def holds_others(self, namespace: str) -> bool:
-        """Whether any group of another namespace waits for room."""
+        """Return whether any group of another namespace waits for room."""
         return len(self._hints) > self._waiting[namespace]
 
     def wake(self, freed: Freed | None, withdrawn: Freed | None, reached: Collection[str] = ()) -> set[GroupKey]:
-        """The groups that room on these nodes could help; they leave. None is room anywhere.
+        """Remove and return the groups that room on these nodes could help; None stands for room on any node.
 
-        ``withdrawn`` are nodes that pods were nominated to. ``reached`` says whom pods concern that came or left
-        (`serried.api.interpod.find_reached`): for these there may be room anywhere.
+        ``withdrawn`` are nodes that nominations were removed from. ``reached`` says which rules are touched by pods
+        that came or ended (`serried.api.interpod.find_reached`): groups with these rules may have room on any node.
         """
         woken: set[GroupKey] = set()
         for hint, waiters in self._by_hint.items():
             if hint.namespace:
-                woken |= self._help_namespace(hint, waiters, None if reached else freed, withdrawn)
+                woken |= self._list_helped_in_namespace(hint, waiters, None if reached else freed, withdrawn)
             elif not hint.concerns.isdisjoint(reached):
-                woken |= self._help(hint, waiters, None)
+                woken |= self._list_helped(hint, waiters, None)
             else:
-                woken |= self._help(hint, waiters, withdrawn) - waiters.put_aside
-                woken |= self._help(hint, waiters, freed)
+                woken |= self._list_helped(hint, waiters, withdrawn) - waiters.put_aside
+                woken |= self._list_helped(hint, waiters, freed)
         for group in woken:
             self.leave(group)
         return woken
 
-    def _choose(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
-        """The hint under which a group waits: its own, or that of its namespace if that has too many."""
+    def _choose_hint(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
+        """Return the hint for a group: its own, or that of its namespace if the namespace has too many."""
         self.leave(group)
         if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
             return hint
@@ -294,52 +295,52 @@ class UnschedulableGroups:
 
     def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[QueueingHint, _Waiters]:
         counted = Mark.SHAPE in refusal.reason.marks and _is_plain(request)
-        hint = self._choose(group, _hint(request, counted=counted))
+        hint = self._choose_hint(group, _hint(request, counted=counted))
         return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 
-    def _limit(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
-        """The slots that a refusal has counted are all that there are."""
+    def _set_bound(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
+        """Set the upper bound to the slots that a refusal has counted."""
         if not hint.counted:
             return
         named = {"": refusal.have} if hint.topology_key is None else {d.domain: d.slots for d in refusal.domains}
         waiters.room = named
         waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
-    def _help_namespace(
+    def _list_helped_in_namespace(
         self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
     ) -> set[GroupKey]:
-        """A few groups of a namespace after the other, until each was woken since room was freed last."""
+        """Return the next few groups of a shared hint, until each was woken once since room was last freed."""
         if _is_open(hint, freed):
             waiters.untried.update(dict.fromkeys(waiters.needs))
         elif _is_open(hint, withdrawn):
             waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.put_aside))
         return set(islice(waiters.untried, _OF_NAMESPACE_AT_ONCE))
 
-    def _help(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
-        """The groups of a hint that room on these nodes could help."""
+    def _list_helped(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
+        """Return the groups of a hint that room on these nodes could help."""
         if freed is None:
             return set(waiters.needs)
-        grown = {self._add(hint, waiters, name, before) for name, before in freed.items()} - {None}
+        grown = {self._add_freed(hint, waiters, name, before) for name, before in freed.items()} - {None}
         most = max((waiters.room[domain] for domain in grown if domain is not None), default=0)
         return {group for group, need in waiters.needs.items() if need <= most}
 
-    def _add(self, hint: QueueingHint, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
-        """Count what was freed on a node in; its domain if it has a slot now."""
+    def _add_freed(self, hint: QueueingHint, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
+        """Add the room freed on a node to the bound of its domain. Return the domain if a slot is free there now."""
         node = self._nodes.get(name)
         domain = _domain(hint, node)
-        # A node that is another by now may be open again to those that were kept from it.
+        # A closed node that has changed (``before`` is None) may be open again.
         if node is None or domain is None or (before is not None and name in hint.closed):
             return None
         if not hint.counted:
             return domain if self._may_help(hint, waiters, node, before) else None
         free = self._count(hint, node, self._used.get(name, {}))
-        # A refusal between the two counts has seen some of it: the bound is never too low, and no group is forgotten.
+        # A refusal between the two counts has seen some of this room. The bound may be too high, but never too low.
         grown = free - (0 if before is None else self._count(hint, node, before))
         waiters.room[domain] = waiters.room.get(domain, waiters.elsewhere) + max(0, grown)
         return domain if free else None
 
     def _may_help(self, hint: QueueingHint, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
-        """Whether any slot that counts is free; where there are many shapes it costs less to ask the planner."""
+        """Return whether any slot is free on a node, or there are so many shapes that planning costs less."""
         used = self._used.get(node.name, {})
         domain = _domain(hint, node) or ""
         many = len(hint.shapes) > _MAX_SHAPES_COUNTED
@@ -354,7 +355,7 @@ class UnschedulableGroups:
 
 
 def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
-    """Whether a node holds more members of a hint than when ``before`` was used, of which ``free`` fit one by one."""
+    """Return whether a node holds more members than when ``before`` was used; members of ``free`` shapes fit alone."""
     if len(hint.shapes) == 1:
         return any(slots(shape, node, before) < slots(shape, node, used) for shape in free)
     # Two shapes may fit together where neither has a slot more than before.
@@ -363,12 +364,12 @@ def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: R
 
 
 def _is_open(hint: QueueingHint, freed: Freed | None) -> bool:
-    """Whether room is free on any node that counts."""
+    """Return whether room was freed on any node that counts."""
     return freed is None or any(name not in hint.closed for name in freed)
 
 
 def _is_plain(request: PlanRequest) -> bool:
-    """Whether the slots of each domain are all that decides: one shape, and nothing that keeps members from nodes."""
+    """Return whether the number of slots per domain alone decides: one shape, and no rule about nodes."""
     apart = (
         request.own_slots
         or request.excluded
@@ -393,7 +394,7 @@ def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
 
 
 def _domain(hint: QueueingHint, node: Node | None) -> str | None:
-    """The domain in which a node could help; None for none."""
+    """Return the domain in which a node could help; None for none."""
     if node is None:
         return None
     if hint.topology_key is None:

@@ -206,13 +206,13 @@ class TestTheWorkerOfTasks:
     async def test_that_is_cancelled_before_it_began_is_followed_by_another(self, world: Harness) -> None:
         planning_tasks = world.core.planning_tasks
         tasks = world.core.tasks
-        planning_tasks._set_to_work()
+        planning_tasks._request_work()
         world.core.runner.carry_out()
         assert len(tasks) == 1
         world.core.end_term()
         await world.settle()
         assert len(tasks) == 0
-        planning_tasks._set_to_work()
+        planning_tasks._request_work()
         world.core.runner.carry_out()
         assert len(tasks) == 1
 

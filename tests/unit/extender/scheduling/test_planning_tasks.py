@@ -412,7 +412,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.add(*odd(12)).look()
     assert len(slow.core.planning_tasks) == 1
-    monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._work_out", _fail)
+    monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._make_in_child", _fail)
     with pytest.raises(WorkError, match="of all"):
         await until(slow, lambda: False)
     await slow.close()
