@@ -1,1 +1,1 @@
-"""Carries out what was decided: Reservations, nominations, Bindings, evictions, and what a restart finds of them."""
+"""Carries out decisions: writes Reservations, nominations and Bindings, and continues earlier terms after a restart."""

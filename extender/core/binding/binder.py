@@ -1,4 +1,7 @@
-"""Sending Bindings: one at a time for plain pods, a whole gang at once after its commit."""
+"""Sends Bindings: one at a time for plain pods, those of a whole gang at once after its commit.
+
+`ExtenderService` (plain pods) and `CycleRunner` (members) call `Binder.bind`.
+"""
 
 import asyncio
 from collections import deque
@@ -18,11 +21,11 @@ from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Too
 from serried.kube.wire import PODS
 
 RANK = "scheduling.serried.dev/rank"
-"""Annotation of a gang's bound pod: its number, from 0, in its Job, or its parent or the replica of that."""
+"""The annotation with the rank of a gang's bound pod: its number, from 0, in its Job, parent or replica."""
 
 
 class BindOutcome(StrEnum):
-    """What became of one Binding."""
+    """The result of one Binding."""
 
     BOUND = "Bound"
 
@@ -30,29 +33,29 @@ class BindOutcome(StrEnum):
     """The pod is bound to another node."""
 
     LOST = "PodGone"
-    """The pod is gone, or was made anew under its name."""
+    """The pod is deleted, or was made again under its name."""
 
     FAILED = "Failed"
-    """The API server has refused the Binding, or has not answered."""
+    """The API server has rejected the Binding, or has not answered."""
 
     REFUSED = "Refused"
-    """It was not sent, or not again: the permit was refused."""
+    """The permit was refused, so the Binding was not sent, or not again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is known of a Binding when it was sent."""
+    """The result of one Binding, with its reason."""
 
     outcome: BindOutcome
 
     error: str = ""
-    """Why it failed."""
+    """The text of the failure; "" for success."""
 
     node: str = ""
-    """Where the pod is if it is bound elsewhere."""
+    """The node of a pod that is bound to another node; else ""."""
 
     refusal: Refusal | None = None
-    """Why it was not sent, or not again."""
+    """The refusal by the permit, if there was one."""
 
 
 class _Refused(Exception):
@@ -72,24 +75,24 @@ def _check(ask: Callable[[], Refusal | None]) -> None:
 
 
 def describe_slot(rank: int | None, domain: str, gang: str = "") -> dict[str, str]:
-    """What a member's Binding tells its pod; a rank of None, a domain of "" and a gang of "" are not told."""
+    """Return the annotations that a member's Binding writes to its pod; None and "" are left out."""
     ranked = {} if rank is None else {RANK: str(rank)}
     return ranked | ({DOMAIN: domain} if domain else {}) | ({GANG: gang} if gang else {})
 
 
 def describe_label(pod: Pod | None, group: GroupKey) -> dict[str, str]:
-    """The label by which a member is found once it is bound; none if it has it already, or no label can hold the name.
+    """Return the label by which a bound member is found; none if the pod has it, or the name is no label value.
 
-    Only for PodGroups of our API level: the pods of others carry the label of these, or have none to carry.
+    Only members of `PodGroup` get it: pods of other groups have a label already, or can have none.
     """
     fits = group.kind is GroupKind.POD_GROUP and bool(group.name) and is_label_value(group.name)
     return {POD_GROUP_LABEL: group.name} if fits and pod is not None and pod.link is not Link.LABEL else {}
 
 
 def describe_gang(group: PodGroup, level: ApiLevel) -> str:
-    """The apiVersion and the name of a gang's group, by which its pods are known as a gang's at every level.
+    """Return the apiVersion and the name of a gang's group, by which its pods are recognized at every API level.
 
-    "" for other groups, and for those of scheduler-plugins and of Kueue, which no level takes away.
+    Return "" for groups without minCount, and for those of scheduler-plugins and Kueue, which do not depend on the level.
     """
     if not group.policy.is_gang or group.key.kind in {GroupKind.COMPATIBLE, GroupKind.COUNTED}:
         return ""
@@ -97,7 +100,10 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> str:
 
 
 class Window:
-    """How many Bindings may be in flight: one more after each windowful, half as many after a 429."""
+    """Limits the Bindings in flight, like a congestion window.
+
+    The limit grows by one after as many successes as it allows at once, and is halved after a 429.
+    """
 
     def __init__(self, size: int, least: int = 4) -> None:
         self._limit = float(size)
@@ -105,19 +111,19 @@ class Window:
         self._least = least
 
         self._flying = 0
-        """How many are in flight."""
+        """The number of Bindings in flight."""
 
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Those who wait for a place, in their order; one that is done is handed its place, or has gone."""
+        """The futures of waiting senders, in order; a done one has its place, or was cancelled."""
 
     @property
     def limit(self) -> int:
-        """The present bound."""
+        """The present limit."""
         return int(self._limit)
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait for a free place and keep it for the length of the block."""
+        """Wait for a free place, and keep it during the block."""
         if self._waiting or self._flying >= self.limit:
             await self._wait()
         else:
@@ -134,12 +140,12 @@ class Window:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                self._leave()  # it was handed over in the same turn
+                self._leave()  # the place was assigned before the cancellation arrived
             raise
 
     def _leave(self) -> None:
         self._flying -= 1
-        # To as many as there are places: the limit may have grown since the last of them began to wait.
+        # More than one waiter may get a place: the limit may have grown.
         while self._waiting and self._flying < self.limit:
             place = self._waiting.popleft()
             if not place.done():
@@ -147,23 +153,23 @@ class Window:
                 place.set_result(None)
 
     def widen(self) -> None:
-        """A Binding went through."""
+        """Grow the limit after a success."""
         self._limit = min(self._most, self._limit + 1 / self._limit)
 
     def narrow(self) -> None:
-        """The API server asked for less."""
+        """Halve the limit after a 429."""
         self._limit = max(self._least, self._limit / 2)
 
 
 class Binder:
-    """Sends Bindings with the pod's UID as precondition, so that a pod made anew under the name is never hit."""
+    """Sends Bindings, with the pod's UID as a precondition so that a pod made again under the name is never bound."""
 
     def __init__(self, client: ApiClient, window: Window) -> None:
         self._client = client
         self._window = window
 
     async def fetch(self, key: Key, uid: str) -> Pod | None:
-        """A pod that the watch has not shown yet; None if none has this name and UID. Raises ApiError."""
+        """Read a pod that the watch has not shown yet. Return None if no pod has this name and UID. Raise ApiError."""
         try:
             found = await self._client.get(PODS, key.namespace, key.name)
         except NotFound:
@@ -180,10 +186,10 @@ class Binder:
         ask: Callable[[], Refusal | None] = _let_pass,
         labels: Mapping[str, str] | None = None,
     ) -> Sent:
-        """Bind one pod. Never raises ApiError: each answer of the API server is an outcome.
+        """Bind one pod. Return the outcome; never raises ApiError.
 
         The API server merges ``annotations`` and ``labels`` into the pod's own in the same write. ``ask`` is called
-        right before each attempt, after every wait; a Refusal ends it.
+        right before each attempt, after every wait; if it returns a refusal, the Binding is not sent.
         """
         async with self._window.slot():
             try:
@@ -205,8 +211,8 @@ class Binder:
         return Sent(BindOutcome.FAILED, str(error))
 
     async def _settle_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> Sent:
-        # 409 has three meanings: bound already (also by our own Binding whose answer was lost), another pod of that
-        # name, or a write that raced ours. Only the pod itself can tell them apart.
+        # 409 has three meanings: the pod is bound already (maybe by an earlier attempt whose answer was lost), another
+        # pod has the name, or another write came in between. Only the pod itself tells them apart.
         try:
             found = await self._client.get(PODS, pod.namespace, pod.name)
         except NotFound:

@@ -1,13 +1,10 @@
-"""Members of committed records as no watch has shown them yet: the API server is asked for them.
+"""Asks the API server which members of committed records exist and are bound, where the watch may be late.
 
-A record is read from the API server, its members are looked up in the cache of a watch, which may be behind. Who is
-not there is gone, or not shown yet. Who is shown pending may be bound. If the one were taken for the other, half a gang
-would be bound, and its record deleted.
+`Recovery` calls `EarlierBindings.wait` after it has read the records. A member that the cache does not show is deleted
+or not shown yet. If Serried took one for the other, half a gang would be bound and its record deleted.
 
-How far an earlier term came with a commit: who of it is bound, and where.
-
-The cache may be behind the last burst of that term, and show members pending that are bound. So no commit of an earlier
-term is withdrawn before the API server has said that nobody of it is bound.
+`CycleRunner` calls `EarlierBindings.ask` before it withdraws a commit of an earlier term. The cache may show members
+pending that this term has bound in its last moments, so the API server has to say that none of them is bound.
 """
 
 import logging
@@ -30,18 +27,18 @@ log = logging.getLogger(__name__)
 _LOOK_PAUSE = Backoff(first=0.05, cap=1.0)
 
 _MAX_LOOKS = 12
-"""How often the cache is looked at for a member that exists. That takes nine seconds; a watch is late by less."""
+"""The number of checks of the cache for an existing member. They take nine seconds; a watch is less late than that."""
 
 
 class UnjudgedError(Exception):
-    """What becomes of a committed record cannot be told yet; the message says why."""
+    """Raised while it cannot be decided what to do with a committed record; the message says why."""
 
 
 _ASK_PAUSE = Backoff(first=0.2, cap=5.0)
 
 
 class EarlierBindings:
-    """Waits until the watch shows members of committed records, and tells cycles of what an earlier term has bound."""
+    """Waits until the watch shows members of committed records, and notes in cycles what earlier terms have bound."""
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
@@ -51,10 +48,11 @@ class EarlierBindings:
         self._term = context.term
 
     async def wait(self, records: Iterable[Reservation]) -> None:
-        """Return once the cache shows all members of committed records that are to be judged, or the term is over.
+        """Return once the cache shows all existing members of committed records, or the term is over.
 
-        Nothing but the watch puts a pod into the cache: so no older state of it can come after a newer one. Raises
-        UnjudgedError if the API server does not say whether a member exists, or the watch does not show one that does.
+        The pods are not put into the cache from here, because an older state could then replace a newer one. Raise
+        UnjudgedError if the API server does not say whether a member exists, or the watch does not show an existing
+        one.
         """
         unseen = {
             slot.uid: Key(record.group.namespace, slot.name)
@@ -77,22 +75,22 @@ class EarlierBindings:
                 )
 
     async def _list_existing(self, unseen: Mapping[str, Key]) -> dict[str, Key]:
-        """Those that exist, and that the cache does not show by now."""
+        """Return those of these pods that exist and that the cache still does not show."""
         existing = await do_each(unseen.items(), lambda member: self._exists(*member))
         found = zip(unseen.items(), existing, strict=True)
         return {uid: pod for (uid, pod), exists in found if exists and uid not in self._pods}
 
     async def _exists(self, uid: str, pod: Key) -> bool:
-        """Whether a member has a node, or may still get one: else its record does without it, as without one gone."""
+        """Return whether a member has a node or may still get one. Else the record continues without it."""
         if uid in self._pods:
-            return True  # the watch has shown it while others were asked for
+            return True  # the watch has shown it meanwhile
         found = await self._get(uid, pod)
         return found is not None and (found.pending or found.bound)
 
     async def _list_known_bound(self, members: Mapping[str, Key]) -> list[Pod]:
-        """Those of these members (by UID) that the API server knows to be bound, whatever the cache shows.
+        """Return those of these members (by UID) that are bound according to the API server, whatever the cache shows.
 
-        Raises UnjudgedError if it does not say so of each.
+        Raise UnjudgedError if it does not answer for each of them.
         """
         found = await do_each(members.items(), lambda member: self._get(*member))
         return [pod for pod in found if pod is not None and pod.bound]
@@ -109,7 +107,7 @@ class EarlierBindings:
         return found if found.uid == uid else None
 
     def note(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
-        """These members of the commit are bound: the cycle, which goes on, learns how far it is and where it runs."""
+        """Note in a cycle that these members of its commit are bound, and in which domain they run."""
         cycle.restore_bound(pod.uid for pod in bound)
         if any(not pod.deleting for pod in bound):
             cycle.note_binding_sent()
@@ -119,11 +117,11 @@ class EarlierBindings:
         nodes = [self._store.nodes[pod.node] for pod in bound if pod.node in self._store.nodes]
         domains = {node.labels.get(key, "") for node in nodes}
         if len(domains) == 1:
-            # Its nodes may have got another label meanwhile: the others follow those that run.
+            # The nodes' label may have changed since the plan: the other members follow those that run.
             self._ledger.rename_domain(cycle.reservation, domains.pop())
 
     async def ask(self, cycle: BindingCycle) -> None:
-        """Ask until the API server has said which members of the commit are bound, or cycle or term are over."""
+        """Ask the API server which committed members are bound, with retries until the cycle or the term is over."""
         async for _ in Attempts(_ASK_PAUSE):
             if cycle.over or not self._term.leads():
                 return
@@ -132,7 +130,7 @@ class EarlierBindings:
             except UnjudgedError as error:
                 log.warning("a commit cannot be judged yet", extra=name_group(cycle.group.key) | {"err": str(error)})
                 continue
-            if not cycle.over:  # else its slots may be those of the next cycle by now
+            if not cycle.over:  # else its slots may belong to the next cycle by now
                 self.note(cycle, bound)
             return
 
@@ -141,5 +139,5 @@ class EarlierBindings:
         namespace = reservation.group.namespace
         members = {uid: Key(namespace, slot.name) for uid, slot in reservation.slots.items()}
         found = await self._list_known_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
-        # While others were asked for, the watch may have shown that one of them has gone since.
+        # The watch may have shown meanwhile that one of them is deleted.
         return [pod for pod in found if pod.uid in reservation.slots and pod.uid in self._pods]

@@ -1,11 +1,10 @@
-"""Carries out single effects of decisions: nominations, activations, evictions, and work in the background.
+"""Carries out single effects of decisions: nominations, activations, owner lookups and background work.
 
-Whether the Job or parent of held pods exists is asked of the API server, not of a watch.
+`CycleRunner.carry_out` calls `Effects.carry_out` for all effects but `StartCycle`.
 
-It is a list of one name, as the right to list is the one that there is: this answers the newest state, too, and an
-empty list is the word of an API server, which no page of a proxy is.
-
-Work in the background: cycles, surplus Bindings, evictions, planning tasks.
+`OwnerLookup` asks the API server, not a watch, whether the Job or parent of held pods exists. It sends a list request
+for one name: Serried has the right to list, a list shows the newest state, and an empty list comes from the API server
+itself, while a 404 may come from a proxy.
 """
 
 import asyncio
@@ -41,11 +40,11 @@ from serried.ops.log import name_group
 log = logging.getLogger(__name__)
 
 _QUESTIONS = 8
-"""How many are asked at the same time."""
+"""The number of lookups at the same time."""
 
 
 class OwnerLookup:
-    """Tells the groups what the API server has. ``clock`` gives loop seconds."""
+    """Looks owners up, and notes the answers in the groups' states. ``clock`` gives loop seconds."""
 
     def __init__(self, client: ApiClient, groups: Groups, clock: Callable[[], float]) -> None:
         self._client = client
@@ -54,7 +53,7 @@ class OwnerLookup:
         self._few = asyncio.Semaphore(_QUESTIONS)
 
     async def look_up(self, key: GroupKey, waiters: Set[Waiter]) -> None:
-        """Find out whether the owner for which this group's pods wait exists, and have the group looked at again."""
+        """Ask whether the owner for which this group's pods wait exists, note the answer, and requeue the group."""
         owner_key = owner_of_provisional(key)
         if owner_key is None:
             return
@@ -65,7 +64,7 @@ class OwnerLookup:
             log.warning("cannot tell whether an owner exists", extra={**name_group(key), "err": str(error)})
             self._note_unknown(key, str(error))
         except Exception as error:
-            self._note_unknown(key, repr(error))  # else nobody would ask again
+            self._note_unknown(key, repr(error))  # else the API server would not be asked again
             raise
         else:
             self._note_found(key, waiters, found)
@@ -89,7 +88,7 @@ class OwnerLookup:
 
 
 class Tasks:
-    """The tasks of one term, kept from the garbage collector until they are done."""
+    """The background tasks of one term; the references keep them from Python's garbage collector."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,7 +97,7 @@ class Tasks:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work in the background. If it fails, that is logged."""
+        """Start a task. Its failure is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._note_end)
@@ -109,23 +108,26 @@ class Tasks:
             log.error("work in the background failed", exc_info=error)
 
     def cancel(self) -> None:
-        """End every task where it stands."""
+        """Cancel every task."""
         for task in self._tasks:
             task.cancel()
 
     async def close(self) -> None:
-        """End every task where it stands, as a killed process would: the records say what follows."""
+        """Cancel every task and wait for its end. The records say how to continue, as after a crash."""
         tasks = list(self._tasks)
         self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 Work: TypeAlias = Coroutine[Any, Any, None]
-"""What is done in the background."""
+"""A coroutine that runs in the background."""
 
 
 class Effects:
-    """Everything but the run of a cycle itself. Nothing here waits: writes are queued, or done in the background."""
+    """Carries out all effects but the start of cycles.
+
+    Nothing here waits: writes are queued or run in the background.
+    """
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class Effects:
         self._tasks = tasks
 
     def carry_out(self, effect: Effect) -> None:
-        """Begin with one effect. Raises TypeError for the start of a cycle, which is its runner's."""
+        """Begin one effect. Raise TypeError for `StartCycle`, which `CycleRunner` handles."""
         match effect:
             case Nominate(cycle, uids):
                 self._nominator.nominate(cycle, uids)
@@ -169,17 +171,17 @@ class Effects:
                 assert_never(effect)
 
     def nominate(self, cycle: BindingCycle) -> None:
-        """Send all members of a cycle to their slots."""
+        """Nominate all members of a cycle to the nodes of their slots."""
         self._nominator.nominate_all(cycle)
 
     def spawn(self, work: Work) -> None:
-        """Run work in the background, until the end of the term."""
+        """Start a task that is cancelled at the end of the term."""
         self._tasks.spawn(work)
 
     def end_term(self) -> frozenset[str]:
-        """Another instance may lead from now on: nothing more is written, every task ends where it stands.
+        """Cancel all writes and tasks, because another instance may lead from now on.
 
-        The UIDs of the pods that are not activated any more.
+        Return the UIDs of pods whose activation was dropped.
         """
         asleep = self._nominator.end_term()
         self._tasks.cancel()

@@ -1,8 +1,8 @@
-"""Sending members to their nodes: nominations, lifted gates, and activations of members that are not tried.
+"""Makes kube-scheduler try members on their planned nodes: nominates pods, lifts gates, activates idle pods.
 
-A nomination (`status.nominatedNodeName`) is a hint, not a record. It makes kube-scheduler try one node instead of all
-and keeps other pods of the same scheduler off that node; the scheduler may erase it at any time, and the ledger then
-still answers filter with the planned node.
+A nomination (`status.nominatedNodeName`) is a hint, not a record. It makes kube-scheduler try one node instead of all,
+and keep other pods off that node. kube-scheduler may clear it at any time; filter then still answers the planned node
+from the ledger. `Effects` puts nominations into the queue of the `Nominator`, whose `run` writes them.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 ACTIVATION_ANNOTATION = "scheduling.serried.dev/kick"
 _ACTIVATE_SECONDS = 2.0
-"""A member of which nothing is heard for so long is activated, if the scheduler is silent."""
+"""The time after which a member that was not tried is activated, if kube-scheduler is silent."""
 
 _ACTIVATE_BUSY_SECONDS = 20.0
-"""The same while the scheduler is busy."""
+"""The same while kube-scheduler is busy."""
 
 _WRITERS = 16
-"""How many pods may be on their way."""
+"""The number of concurrent writes, of nominations and of other work each."""
 
 _RETRY = Backoff(first=1.0, cap=30.0)
 
@@ -40,16 +40,16 @@ Write = Callable[[Pod], Coroutine[Any, Any, None]]
 
 
 class Nominator:
-    """Writes nominations with a bounded number of pods on their way, in the order in which their cycles began.
+    """Writes nominations in the order in which their cycles began. One instance per core.
 
-    The window is how many nominated members may be without a filter call: what the scheduler drains in about two
-    seconds, so that no nomination is older than that when its turn comes.
+    The window limits how many nominated members may wait for their filter call: as many as kube-scheduler handles in
+    about two seconds, so that no nomination is older than that when its pod is tried.
     """
 
     _terms = 0
 
     _resting = 0
-    """How many of those in the background wait before they try again."""
+    """The number of background writes that wait for a retry."""
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
@@ -62,21 +62,21 @@ class Nominator:
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
         self._early: set[str] = set()
-        """The UIDs of members that are nominated to nodes which are not free yet."""
+        """The UIDs of members that are nominated to nodes that are not free yet."""
 
         self._few = asyncio.Semaphore(_WRITERS)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._waking: dict[asyncio.Task[None], str] = {}
-        """Those of them that activate a pod, with its UID."""
+        """The background tasks that activate a pod, with its UID."""
 
         self._writing: list[asyncio.Task[None]] = []
-        """The writers of nominations."""
+        """The tasks that write nominations."""
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write nominations until cancelled."""
         try:
-            while True:  # once, and again after each `close`
+            while True:  # `close` cancels the writers, then new ones begin
                 self._writing = [asyncio.create_task(self._write_nominations()) for _ in range(_WRITERS)]
                 ended, _ = await asyncio.wait(self._writing, return_when=asyncio.FIRST_EXCEPTION)
                 for writer in ended:
@@ -86,7 +86,7 @@ class Nominator:
             await self.close()
 
     async def close(self) -> None:
-        """End every write where it stands, and return once none is on its way. What is queued comes after that."""
+        """Cancel every write and wait for its end. `run` continues with the queue afterwards."""
         tasks = [*self._writing, *self._background]
         for task in tasks:
             task.cancel()
@@ -94,21 +94,21 @@ class Nominator:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def nominate(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
-        """Send these members of a cycle to their slots."""
+        """Queue these members of a cycle for nomination to the nodes of their slots."""
         self._queue.extend((cycle, uid) for uid in uids)
         self._wake.set()
 
     def nominate_all(self, cycle: BindingCycle) -> None:
-        """Send all members of a cycle to their slots."""
+        """Queue all members of a cycle for nomination."""
         self.nominate(cycle, list(cycle.reservation.slots))
 
     def arrived(self, uid: str) -> None:
-        """A steered member has come to filter: its place in the window is free."""
+        """Free the place of a member in the window, because it has come to filter."""
         if self._open.pop(uid, None) is not None:
             self._wake.set()
 
     def release(self, uids: Iterable[str], pods: Iterable[Pod]) -> None:
-        """A cycle ended: forget these members, and take our nominations off those pods that still carry one."""
+        """Drop these members, whose cycle has ended, and clear the nominations of ``pods`` that still have one."""
         for uid in uids:
             self.arrived(uid)
             self._sent.pop(uid, None)
@@ -117,9 +117,9 @@ class Nominator:
             self._spawn(pod, self._clear)
 
     def end_term(self) -> frozenset[str]:
-        """Another instance may lead from now on: nothing more is written.
+        """Cancel all writes, because another instance may lead from now on.
 
-        The UIDs of the pods that are not activated any more, as far as this is known here.
+        Return the UIDs of pods whose activation was dropped.
         """
         self._terms += 1
         asleep = frozenset(self._waking.values())
@@ -133,25 +133,25 @@ class Nominator:
         return asleep
 
     def activate(self, pod: Pod) -> None:
-        """Make the scheduler try a pod: lift our gate, or touch it if it was held by filter."""
+        """Make kube-scheduler try a pod: lift Serried's gate, or write an annotation if filter has held it."""
         task = self._spawn(pod, self._activate)
         self._waking[task] = pod.uid
         task.add_done_callback(self._waking.pop)
 
     def requeue(self, pod: Pod, node: str) -> None:
-        """Make the scheduler try a pod that its own plugins have rejected, by a nomination to the node and its end.
+        """Make kube-scheduler try a pod that its own plugins have rejected, by a nomination that is cleared at once.
 
-        A touch does not do it: of the pod's own updates NodeResourcesFit waits for less requests only. The end of a
-        nomination counts as that of a pod on the node (upstream's pkg/scheduler/eventhandlers.go:
+        An annotation is not enough: of the pod's own updates NodeResourcesFit reacts only to smaller requests. A
+        cleared nomination counts as the end of a pod on the node (upstream's pkg/scheduler/eventhandlers.go:
         updatePodInSchedulingQueue), for all pods of no higher priority.
         """
         self._spawn(pod, partial(self._nominate_shortly, node=node))
 
     def activate_idle(self, cycle: BindingCycle) -> None:
-        """Touch the members of a cycle for which a wake-up seems lost.
+        """Activate the members of a cycle for which an earlier activation seems lost.
 
-        A scheduler that calls filter is working through its queue, and a touch would only cost it a write; one that is
-        silent for a second while a member waits for two has not heard of that member.
+        While kube-scheduler calls filter it is working through its queue, and an activation would only cost a write. If
+        it is silent for a second while a member waits for two, it does not know that the member is to be tried.
         """
         now = self._clock()
         patience = _ACTIVATE_SECONDS if self._activity.is_silent() else _ACTIVATE_BUSY_SECONDS
@@ -165,9 +165,9 @@ class Nominator:
             if len(self._background) - self._resting >= _WRITERS:
                 return
             self._sent[uid] = (now, activations + 1)
-            self.arrived(uid)  # whatever keeps it away, it must not keep others out of the window
+            self.arrived(uid)  # a member that does not come must not fill the window
             if pod.held_by_gate and not cycle.seats.any_node and not member.nominated:
-                self.nominate(cycle, [uid])  # writing it failed, and the gate goes after it only
+                self.nominate(cycle, [uid])  # the nomination has failed; the gate is lifted only after it
             else:
                 self.activate(pod)
 
@@ -180,11 +180,11 @@ class Nominator:
             try:
                 await self._send(cycle, uid)
             except ApiError as error:
-                # The ledger still answers filter with the planned node; activate_idle tries again.
+                # filter still answers the planned node from the ledger; activate_idle tries again.
                 self.arrived(uid)
                 log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
             except Exception:
-                # One odd member must not stop the nominations of all others.
+                # One faulty member must not stop the nominations of all others.
                 self.arrived(uid)
                 log.exception("could not steer a member", extra={"uid": uid})
 
@@ -193,37 +193,37 @@ class Nominator:
         member = cycle.member(uid)
         if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
-        # A nomination counts for kube-scheduler as a pod on the node, which may keep off mates that come before.
+        # kube-scheduler treats a nominated pod as present on the node, which may keep off mates of earlier waves.
         in_turn = cycle.seats.is_in_turn(uid) and uid != cycle.seats.called
         if cycle.preempts:
             if not in_turn and cycle.seats.comes_first(uid, cycle.reservation.slots):
-                await self._keep_off(cycle, pod, slot.node)
-                self._follow(cycle, uid, slot.node)
+                await self._nominate_early(cycle, pod, slot.node)
+                self._renominate_if_moved(cycle, uid, slot.node)
             return
         if cycle.seats.waits(uid):
-            return  # it is sent when they have theirs
+            return  # it is nominated when its wave opens
         known = uid in self._sent
         self._sent.setdefault(uid, (self._clock(), 0))
         if in_turn:
-            # One whose slot was moved after filter had answered has left the scheduler's queue once more.
+            # A member whose slot was moved after its filter call is unschedulable again, and has to be activated again.
             tried = known and member.filtered_at is None and pod.unschedulable
             if (not known or tried) and (member.stage is MemberStage.UNSCHEDULABLE or pod.held_by_gate):
                 await self._activate(pod)
             return
-        # A member that filter has answered already is on its way without any write, and so is one that is tried by
-        # itself if any node will do.
+        # A member that filter has answered needs no write, nor does a member that kube-scheduler will try anyway if
+        # any node does.
         aside = member.stage is MemberStage.UNSCHEDULABLE
         if member.filtered_at is None and (aside or not cycle.seats.any_node):
             never = self._policy is NominationPolicy.NEVER
             await (self._annotate(pod) if never else self._nominate(cycle, pod, slot.node))
             if not never and lacks_matching_pods(pod.objection):
-                await self._annotate(pod)  # it was refused for want of a mate: a nomination does not wake it
+                await self._annotate(pod)  # rejected by affinity to a mate: a nomination does not requeue it
         if pod.held_by_gate and not cycle.over:
-            # After the answer: the scheduler's watch is in order, so it sees the nomination before the gate goes.
+            # Only after the response: kube-scheduler's watch is ordered, so it sees the nomination first.
             await self._lift_gate(pod)
 
-    async def _keep_off(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
-        """Have the scheduler keep others off a node that is not free yet; nobody waits for the member to come."""
+    async def _nominate_early(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
+        """Nominate a member to a node that is not free yet, so that kube-scheduler keeps other pods off it."""
         if self._policy is NominationPolicy.NEVER:
             return
         self._early.add(pod.uid)
@@ -237,8 +237,8 @@ class Nominator:
         if cycle.over:
             await self._clear(pod)
 
-    def _follow(self, cycle: BindingCycle, uid: str, node: str) -> None:
-        """Nominate a member again whose seat was changed while its nomination to this node was written."""
+    def _renominate_if_moved(self, cycle: BindingCycle, uid: str, node: str) -> None:
+        """Nominate a member again whose slot was moved while this nomination was written."""
         slot = cycle.reservation.slots.get(uid)
         if slot is not None and slot.node != node and not cycle.over and not cycle.member(uid).reached:
             self.nominate(cycle, [uid])
@@ -253,21 +253,22 @@ class Nominator:
     async def _write_nomination(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
         self._open[pod.uid], term = self._clock(), self._terms
         if pod.nominated and pod.nominated != node:
-            # Two steps: a nomination that jumps from node to node is not what the scheduler's nominator expects.
+            # In two steps, because kube-scheduler's nominator does not expect a nomination to change its node.
             await self._patch_nomination(pod, None)
             if self._terms != term:
                 return
         if pod.nominated != node:
             await self._patch_nomination(pod, node)
         elif not pod.held_by_gate:
-            # It carries this nomination already, so the scheduler would not hear of it. If it has just erased it,
-            # filter steers all the same. (By `serried-extender-pod-status` no write of the status may do both.)
+            # The pod has this nomination already, so kube-scheduler would get no update. If kube-scheduler has just
+            # cleared it, filter still answers the node. (The policy `serried-extender-pod-status` allows no write of
+            # the status that does both.)
             await self._annotate(pod)
         if self._terms != term:
-            return  # what the pod carries by now may be the next leader's
+            return  # the nomination may be the next leader's by now
         cycle.mark_nominated(pod.uid)
         if cycle.over:
-            # The cycle ended under our write, after release() had looked for nominations.
+            # The cycle ended during the write, after release() had checked the nominations.
             await self._clear(pod)
 
     async def _clear(self, pod: Pod) -> None:
@@ -278,12 +279,12 @@ class Nominator:
         await (self._lift_gate(pod) if pod.held_by_gate else self._annotate(pod))
 
     async def _nominate_shortly(self, pod: Pod, node: str) -> None:
-        # It may have waited for its turn, or for the API server, and kube-scheduler tries the pod of its own accord.
-        # Without the pod in the store only kube-scheduler has seen it yet.
+        # This write may have waited, and kube-scheduler may have tried the pod meanwhile. The store may not have the
+        # pod if only kube-scheduler's watch has shown it yet.
         current = self._store.pods.get(pod.uid, pod)
         if not current.pending or current.nominated not in {"", node}:
             return
-        # If we die in between, the scheduler ends it with its next try, which fills the node or finds no room there.
+        # If this process dies in between, kube-scheduler's next try ends the nomination.
         await self._patch_nomination(pod, node)
         await self._patch_nomination(pod, None)
 
@@ -297,23 +298,24 @@ class Nominator:
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     async def _annotate(self, pod: Pod) -> None:
-        # Any update of the pod itself wakes it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go); the value
-        # only has to be new.
+        # Any update of the pod requeues it (upstream's pkg/scheduler/backend/queue/scheduling_queue.go). The value only
+        # has to be new.
         note = {ACTIVATION_ANNOTATION: f"{self._clock():.3f}"}
         body: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": note}}
         if lacks_matching_pods(pod.objection):
-            # Of its updates that of a label alone wakes a pod that InterPodAffinity has rejected (EventsToRegister).
+            # A pod rejected by InterPodAffinity is requeued only by a change of its labels (EventsToRegister).
             body["metadata"]["labels"] = note
         await self._client.patch_merge(PODS, pod.namespace, pod.name, body)
 
     def _spawn(self, pod: Pod, write: Write) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._bounded(pod, write))
+        task = asyncio.ensure_future(self._run_with_retries(pod, write))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
 
-    async def _bounded(self, pod: Pod, write: Write) -> None:
-        # Nobody asks for it again: a pod that is not woken waits for minutes, a nomination that stays keeps others out.
+    async def _run_with_retries(self, pod: Pod, write: Write) -> None:
+        # No caller repeats the write. A pod that is not activated waits for minutes, and a nomination that stays keeps
+        # other pods off the node.
         async for failures in Attempts(_RETRY):
             if failures:
                 self._resting -= 1
@@ -322,8 +324,8 @@ class Nominator:
             self._resting += 1
 
     async def _try(self, pod: Pod, write: Write) -> bool:
-        """Whether nothing is left to do: it is done, or the API server will never take it."""
-        # Bindings go over the same connections: what only tidies up must not queue before them by the hundred.
+        """Try a write once. Return True if it is done or can never succeed."""
+        # Bindings use the same connections, so hundreds of these writes must not queue before them.
         async with self._few:
             try:
                 await write(pod)
@@ -333,7 +335,7 @@ class Nominator:
             except NotFound:
                 return True
             except Conflict:
-                # It was made anew, or others have written to it each time that the API server tried: the watch knows.
+                # The pod was made again (then the old UID leaves the Store), or other clients write to it all the time.
                 return pod.uid not in self._store.pods
             except ApiError as error:
                 log.warning("could not touch a pod", extra={"err": str(error)})

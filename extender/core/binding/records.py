@@ -1,4 +1,8 @@
-"""The Reservation object: the durable side of the ledger, one object a gang, written only by whoever leads."""
+"""Reads, writes and deletes Reservation objects: the durable side of the ledger, one object per gang.
+
+`CycleRunner` writes through `Records`, `Recovery` takes all records over at the start of a term, and `FinishedRecords`
+deletes records that are not needed any more.
+"""
 
 import asyncio
 import logging
@@ -30,103 +34,103 @@ from serried.ops.log import name_group
 log = logging.getLogger(__name__)
 
 _MAX_WRITES = 16
-"""How many records are taken over at the same time."""
+"""The number of records that are taken over at the same time."""
 
 _MAX_FAILURES = 3
-"""How many failures to take one record over are outlasted; all that wait for the new leader wait for this."""
+"""The number of failures after which a record is accepted without being taken over. The new leader waits for this."""
 
 _RETRY = Backoff(first=0.5, cap=2.0)
 
 _REMOVAL = Backoff(first=0.2, cap=5.0)
 
 _MAX_LEFT = 100
-"""How many finished records may wait for an idle moment: a takeover writes each of them."""
+"""The number of finished records that may wait for an idle moment: each takeover has to write them."""
 
 _LEFT_SECONDS = 10.0
-"""How long they may wait."""
+"""The longest time for which a finished record waits."""
 
-_LOOK_SECONDS = 0.25
-"""How often it is looked whether the moment has come."""
+_CHECK_SECONDS = 0.25
+"""The period in which the end of that wait is checked."""
 
 _STOP_SECONDS = 1.0
-"""How long the end of the process may wait until they are deleted."""
+"""The longest time for which the end of the process waits for the deletions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The object as it was seen last: every write and every delete names both."""
+    """The identity of the object when it was last read or written; every write and delete has it as a precondition."""
 
     uid: str
 
     version: str
-    """Its resourceVersion."""
+    """The resourceVersion."""
 
 
 @dataclass(slots=True, eq=False)
 class Records:
-    """Writes and reads Reservation objects, each by compare-and-swap on the version it has seen last.
+    """Writes and reads Reservation objects, with compare-and-swap on the last known version. One instance per process.
 
-    Writes of one group are strictly one after the other: a cycle that ends while its record is being written must
-    not have its delete overtake the write. Every record names the term that has written it. An instance that has lost
-    its Lease writes and deletes nothing. What slips through meets another version, because the next leader writes its
-    own term first, or the commit of that leader, because there is one record a gang.
+    Writes of one group are serialized, so that the delete at the end of a cycle cannot overtake an earlier write. Every
+    record names the term that has written it. An instance that has lost its Lease writes and deletes nothing. A write
+    that is already on its way fails: the next leader has changed the version by writing its own term, and each gang has
+    one record only.
     """
 
     _client: ApiClient
     _group_version: str
 
     _instance: str
-    """What the name of the term begins with; the number of this process's turn follows."""
+    """The first part of the term's name; the number of the term in this process follows."""
 
     _leads: Callable[[], bool] = lambda: True
-    """Asked before each write."""
+    """Returns whether this instance leads; called before each write."""
 
     _composite_version: str = ""
 
     contested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when another term was seen to have committed what this one has not taken over: two are active at once."""
+    """Set when another term has committed a record that this term has not taken over: two instances are active."""
 
     _terms: int = field(default=0, init=False)
-    """How many terms this process has begun."""
+    """The number of terms that this process has begun."""
 
     _seen: dict[GroupKey, _Seen] = field(default_factory=dict, init=False)
-    """The objects that there are, as far as is known."""
+    """The existing objects, as far as is known."""
 
     _unsure: set[GroupKey] = field(default_factory=set, init=False)
-    """Groups of which a write had no answer: it may have happened or not."""
+    """The groups of which a write had no answer, so that it may have happened or not."""
 
     _latest: dict[GroupKey, Reservation] = field(default_factory=dict, init=False)
-    """What was to be written last."""
+    """The reservation that was last written, or was to be written, of each group."""
 
     _locks: WeakValueDictionary[GroupKey, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
 
     @property
     def term(self) -> str:
-        """Who writes, and since which turn."""
+        """The name of the present term, unique among all processes."""
         return f"{self._instance}/{self._terms}"
 
     async def write(self, group: PodGroup, reservation: Reservation) -> None:
-        """Create or replace the record. Raises ApiError if the API server did not take it, or did not say.
+        """Create or replace the record. Raise ApiError if the API server has rejected the write or not answered.
 
-        Conflict if somebody else's term has it by now, or if this instance does not lead. Invalid if it is
-        too large for the API server, or has come back without its members.
+        Raise Conflict if another term has the record by now, or if this instance does not lead. Raise Invalid if the
+        record is too large for the API server, or was stored without its members.
         """
         key = reservation.group
         async with self._lock(key):
             self._check_term(f"write Reservation {key}")
             self._latest[key] = reservation
             if key in self._unsure:
-                await self._look_before_write(key)
+                await self._read_before_write(key)
             body = self._body(group, reservation)
             _check_size(key, reservation, body)
-            # Until the answer is here the write may have happened or not, and our version may be outdated.
+            # Until the answer is here the write may have happened or not, and the known version may be outdated.
             self._unsure.add(key)
             written = await (self._create(key, body) if key not in self._seen else self._replace(key, body))
             self._note(key, written)
             _check_kept(key, body, written)
 
     async def may_read(self) -> bool:
-        """Whether the API server serves Reservations and lets this process read them; yes if it does not say."""
+        """Return whether the API server serves Reservations and allows to read them; True if it does not answer."""
         try:
             await self._client.page(RESERVATIONS.path(), {"limit": "1"})
         except (NotFound, Forbidden):
@@ -136,15 +140,15 @@ class Records:
         return True
 
     def check_size(self, group: PodGroup, reservation: Reservation) -> None:
-        """Raises Invalid if its record would be too large for the API server."""
+        """Raise Invalid if the record would be too large for the API server."""
         _check_size(reservation.group, reservation, self._body(group, reservation))
 
     async def _create(self, key: GroupKey, body: JSON) -> JSON:
         try:
             return await self._client.create(RESERVATIONS, key.namespace, body)
         except AlreadyExists:
-            # Of a term that led beside this one, or whose write was late: nobody may be there to delete it.
-            await self._look_before_write(key)
+            # The record is from another active term or from a late write, and that process may not delete it.
+            await self._read_before_write(key)
             if key not in self._seen:
                 raise
             return await self._replace(key, body)
@@ -158,9 +162,9 @@ class Records:
         if not self._leads():
             raise Conflict(what, Failure(409, "NotLeading", "this instance does not lead any more"))
 
-    async def _look_before_write(self, key: GroupKey) -> None:
-        found = await self._look(key)
-        self._check_term(f"write Reservation {key}")  # the look took its time
+    async def _read_before_write(self, key: GroupKey) -> None:
+        found = await self._read(key)
+        self._check_term(f"write Reservation {key}")  # the term may have ended during the read
         if found is not None and _term_of(found) != self.term and _is_committed(found):
             self.contested.set()
             raise Conflict(f"write Reservation {key}", Failure(409, "OtherTerm", f"{_term_of(found)} has committed it"))
@@ -168,12 +172,12 @@ class Records:
             self._note(key, found)
 
     async def is_committed(self, reservation: Reservation) -> bool:
-        """Whether the API server holds this very commit: of this term, the same members on the same nodes.
+        """Return whether the API server has exactly this commit: of this term, with the same members on the same nodes.
 
-        Raises ApiError.
+        Raise ApiError.
         """
         async with self._lock(reservation.group):
-            raw = await self._look(reservation.group)
+            raw = await self._read(reservation.group)
         if raw is None or _term_of(raw) != self.term:
             return False
         self._note(reservation.group, raw)
@@ -184,12 +188,15 @@ class Records:
         committed = found.committed & theirs.keys()  # the others may have changed slots meanwhile
         return all(uid in ours and theirs[uid].node == ours[uid].node for uid in committed)
 
-    async def _look(self, key: GroupKey) -> JSON | None:
-        """The record as the API server has it. Whose it is the caller has to see before it is noted as ours."""
+    async def _read(self, key: GroupKey) -> JSON | None:
+        """Return the record as the API server has it; None without one.
+
+        The caller has to check its term before `_note`.
+        """
         try:
             return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
         except NotFound:
-            self._seen.pop(key, None)  # a write without an answer may still come, so the group stays unsure
+            self._seen.pop(key, None)  # an unanswered write may still arrive, so the group stays unsure
             return None
 
     def _note(self, key: GroupKey, written: Mapping[str, Any]) -> None:
@@ -208,10 +215,10 @@ class Records:
         return lock
 
     async def remove(self, reservation: Reservation) -> None:
-        """Delete the record of this reservation; one that is gone already is fine. Raises ApiError.
+        """Delete the record of this reservation, if it still exists. Raise ApiError.
 
-        Nothing happens if the group's record says something newer by now, the next cycle's plan or another term's, or
-        if this instance does not lead: then it is the next leader's to judge.
+        Does nothing if the group has a newer record, of the next cycle or another term, or if this instance does not
+        lead: the next leader decides about the record then.
         """
         key = reservation.group
         async with self._lock(key):
@@ -219,18 +226,18 @@ class Records:
                 return
             seen = await self._find_own(key) if key in self._unsure else self._seen.get(key)
             if seen is not None and self._leads() and not await self._delete(key.namespace, name_record(key), seen):
-                seen = await self._find_own(key)  # somebody else may have put a label on it
+                seen = await self._find_own(key)  # another client may have changed it, for example its labels
                 if seen is not None and self._leads():
                     await self._delete(key.namespace, name_record(key), seen)
             self._forget(key)
             self._latest.pop(key, None)
 
     async def _find_own(self, key: GroupKey) -> _Seen | None:
-        raw = await self._look(key)
+        raw = await self._read(key)
         return _read_seen(raw) if raw is not None and _term_of(raw) == self.term else None
 
     async def _delete(self, namespace: str, name: str, seen: _Seen) -> bool:
-        """Whether it was as it has been seen; if not, it is gone, or somebody else's by now."""
+        """Delete an object in a known version. Return False if it is deleted or changed already."""
         try:
             await self._client.delete(RESERVATIONS, namespace, name, seen.uid, seen.version)
         except (NotFound, Conflict):
@@ -240,15 +247,15 @@ class Records:
     async def take_over(
         self, confine: Callable[[Reservation], Reservation] = lambda record: record
     ) -> list[Reservation]:
-        """Every record there is, at the start of a term: each is this term's from now on. Raises ApiError.
+        """Take over all records at the start of a term. Return their reservations. Raise ApiError.
 
-        ``confine`` gives what counts of a record that was read.
+        ``confine`` returns the part of a record that is accepted.
 
-        Each is written with the new term, and so with a new version, before anybody acts on it: whatever an earlier
-        leader still sends for it is refused. A record that cannot be read is deleted, but not one of a later release,
-        which may be committed: Invalid says so, and nothing is written. One that the API server lets nobody write, or
-        delete, stops no other: its reservation is taken as it is, and each later write or delete of it is another try.
-        Conflict if this instance does not lead any more: what the next leader has taken over is not taken back.
+        Each record is written with the name of the new term, so that a late write of an earlier leader fails. A record
+        that cannot be decoded is deleted. A record of a later release may be committed, so Invalid is raised before any
+        write. A record that the API server does not let this process write or delete does not stop the takeover: its
+        reservation is accepted, and later writes and deletes try again. Raise Conflict if this instance does not lead
+        any more.
         """
         self._terms += 1
         self._seen.clear()
@@ -258,20 +265,20 @@ class Records:
 
         async def take(item: JSON) -> Reservation | None:
             async with few:
-                return await self._take(item, confine)
+                return await self._take_over_one(item, confine)
 
         items = await self._client.list_all(RESERVATIONS)
         for item in items:
-            _check_format(item)  # before any is written: as long as one is there, this is asked again and again
+            _check_format(item)  # before any write, because the takeover is retried while such a record exists
         tasks = [asyncio.create_task(take(item)) for item in items]
         try:
             taken = await asyncio.gather(*tasks)
         finally:
             for task in tasks:
-                task.cancel()  # if one has failed, the others must not go on beside the next attempt
+                task.cancel()  # after a failure the others must not run beside the next attempt
         return [reservation for reservation in taken if reservation is not None]
 
-    async def _take(self, item: JSON, confine: Callable[[Reservation], Reservation]) -> Reservation | None:
+    async def _take_over_one(self, item: JSON, confine: Callable[[Reservation], Reservation]) -> Reservation | None:
         found: JSON | None = item
         attempts = Attempts(_RETRY)
         while found is not None:
@@ -283,7 +290,7 @@ class Records:
             if reservation is None or name_record(reservation.group) != meta["name"]:
                 await self._drop_unreadable(key, found)
                 return None
-            if _term_of(found) == self.term:  # our own write
+            if _term_of(found) == self.term:  # this term's own write
                 reservation = confine(reservation)
                 self._note(reservation.group, found)
                 self._latest[reservation.group] = reservation
@@ -292,11 +299,11 @@ class Records:
             try:
                 claimed = await self._claim(found)
             except ApiError as error:
-                _pass_over(key, "a Reservation cannot be written", error)
+                _log_rejection(key, "a Reservation cannot be written", error)
                 reservation = confine(reservation)
                 if isinstance(error, TooMany | Unavailable) and attempts.failures < _MAX_FAILURES:
                     await attempts.rest(error.retry_after or 0.0)
-                elif await self._hold_unclaimed(key, found, reservation):
+                elif await self._accept_unclaimed(key, found, reservation):
                     return reservation
             found = claimed or await self._read_again(key)
         return None
@@ -305,27 +312,30 @@ class Records:
         try:
             await self._delete(key.namespace, key.name, _read_seen(found))
         except ApiError as error:
-            _pass_over(key, "a Reservation that cannot be read cannot be deleted", error)
+            _log_rejection(key, "a Reservation that cannot be read cannot be deleted", error)
 
-    async def _hold_unclaimed(self, key: Key, found: JSON, reservation: Reservation) -> bool:
-        """Go by a record without our term in it; False if it has changed, or gone, since it was read."""
-        again = await self._read_again(key)  # an error of the API server does not say that nothing was written
+    async def _accept_unclaimed(self, key: Key, found: JSON, reservation: Reservation) -> bool:
+        """Accept a record that could not be written with this term.
+
+        Return False if it has changed since it was read.
+        """
+        again = await self._read_again(key)  # after an error the write may have happened all the same
         if again is None or _read_seen(again) != _read_seen(found):
             return False
         self._note(reservation.group, found)
         if not reservation.committed:
-            # Without the record of its plan no earlier leader can commit that. We can: another one is written then.
+            # Without the record no earlier leader can commit the plan. This term writes a new one when it commits.
             try:
                 if not await self._delete(key.namespace, key.name, _read_seen(found)):
                     return False
                 self._forget(reservation.group)
             except ApiError as error:
-                _pass_over(key, "a Reservation can be neither written nor deleted", error)
+                _log_rejection(key, "a Reservation can be neither written nor deleted", error)
         self._latest[reservation.group] = reservation
         return True
 
     async def _claim(self, found: JSON) -> JSON | None:
-        """The record with our term in it; None if it has changed, or gone, since it was read."""
+        """Write this term into a record. Return the new object; None if it has changed or is deleted."""
         try:
             return await self._client.replace(RESERVATIONS, {**found, "spec": {**found["spec"], "term": self.term}})
         except (Conflict, NotFound):
@@ -354,9 +364,9 @@ class Records:
 
 
 class FinishedRecords:
-    """Deletes records that nobody needs any more, at once or, so that it competes with no Binding, in idle moments.
+    """Deletes records that are not needed any more: at once, or in idle moments so that no Binding has to wait.
 
-    ``spawn`` begins a task that ends with the term; ``is_busy`` is whether a plan is held.
+    ``spawn`` starts a task that ends with the term; ``is_busy`` returns whether the ledger has any reservation.
     """
 
     def __init__(
@@ -371,31 +381,31 @@ class FinishedRecords:
         self._clock = clock
         self._is_busy = is_busy
         self._left: dict[GroupKey, tuple[Reservation, float]] = {}
-        """Those that wait, the oldest first, and by when each is deleted, in loop seconds."""
+        """The records that wait, oldest first, with the loop time by which each is deleted."""
 
         self._removing = False
-        """Whether a task sees to them."""
+        """True while a task works on them."""
 
         self._changed = asyncio.Event()
 
-    def look_again(self) -> None:
-        """A plan has ended: it may have been the last one for which they wait."""
+    def note_cycle_end(self) -> None:
+        """Note that a cycle has ended, so that the records may be deleted if it was the last one."""
         self._changed.set()
 
     def end_term(self) -> None:
-        """What waits is the next leader's."""
+        """Drop the records that wait: the next leader deletes them."""
         self._left.clear()
         self._removing = False
 
     async def remove(self, reservation: Reservation) -> None:
-        """Delete a record, or have it tried again: nobody waits for that, and the next write replaces it."""
+        """Delete a record; after an error retry in the background, because the next write replaces it anyway."""
         try:
             await self._records.remove(reservation)
         except ApiError:
-            self._spawn(self._remove_stubborn(reservation))
+            self._spawn(self._remove_with_retries(reservation))
 
     async def remove_later(self, reservation: Reservation) -> None:
-        """Delete it in an idle moment, but soon. If too many wait, the oldest is deleted now."""
+        """Delete a record in an idle moment, or after some seconds. If too many wait, delete the oldest one now."""
         if not self._removing:
             self._removing = True
             self._spawn(self._remove_left())
@@ -404,13 +414,13 @@ class FinishedRecords:
             await self.remove(self._left.pop(next(iter(self._left)))[0])
 
     async def remove_of(self, group: GroupKey) -> None:
-        """Delete what waits of a gang that comes again."""
+        """Delete the waiting record of a group now, because the group begins a new cycle."""
         left = self._left.pop(group, None)
         if left is not None:
             await self.remove(left[0])
 
     async def remove_all(self) -> None:
-        """Delete all that wait, at the end of the process; what is not done soon is the next leader's."""
+        """Delete all waiting records at the end of the process. After a second the rest is left to the next leader."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 await do_each([reservation for reservation, _ in self._left.values()], self._remove_once)
@@ -426,7 +436,7 @@ class FinishedRecords:
                 if self._is_busy() and self._clock() < due:
                     self._changed.clear()
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+                        await asyncio.wait_for(self._changed.wait(), _CHECK_SECONDS)
                     continue
                 try:
                     await self.remove(reservation)
@@ -436,12 +446,12 @@ class FinishedRecords:
         finally:
             self._removing = False
 
-    async def _remove_stubborn(self, reservation: Reservation) -> None:
+    async def _remove_with_retries(self, reservation: Reservation) -> None:
         async for _ in Attempts(_REMOVAL):
             try:
                 await self._records.remove(reservation)
             except ApiError as error:
-                # If it stays, the next write of this group replaces it, or its owner reference takes it away.
+                # If it stays, the group's next write replaces it, or the garbage collector deletes it with its owner.
                 log.warning(
                     "cannot delete a Reservation yet", extra=name_group(reservation.group) | {"err": str(error)}
                 )
@@ -449,10 +459,11 @@ class FinishedRecords:
                 return
 
 
-def _pass_over(record: Key, what: str, error: ApiError) -> None:
-    """Say what the API server refuses of one record, which stops no other.
+def _log_rejection(record: Key, what: str, error: ApiError) -> None:
+    """Log that the API server has rejected a request for one record, so that the takeover goes on.
 
-    Raises the error if nobody has answered, or this instance does not lead: that is no fault of the record.
+    Raise the error if it has no HTTP status, that is, if the API server has not answered or this instance does not
+    lead.
     """
     if not error.status:
         raise error
@@ -478,7 +489,7 @@ def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]
 
 
 def _check_kept(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-    """A CRD of an older release drops what it does not know, without a word: a restart would find no members."""
+    """Raise Invalid if the CRD is of an older release and has dropped the members: a restart would not find them."""
     if "packed" in body["spec"] and "packed" not in written["spec"]:
         said = "the CustomResourceDefinition of Reservations has no field packed; apply the CRDs of this release"
         raise Invalid(f"write Reservation {key}", Failure(422, "RecordNotKept", said))

@@ -1,19 +1,17 @@
-"""The start of a term: committed Reservations are rolled forward, planned ones taken up again or dropped.
+"""The start of a term: rolls committed Reservations forward, and takes up or drops planned ones.
 
-Runs once all caches are listed and before the first plan: a plan made earlier would not see the slots that an
-earlier term has promised. First of all each record gets this term's name (`Records.take_over`), so that no earlier
-leader can write it any more; whether its members may still be bound, the permit says
-(`extender.core.scheduling.permit`).
-A committed record is judged by all of its members that exist, also by those that the watch shows later (`unseen`).
+The loop calls `Recovery.recover` once all caches are listed and before the first plan, because a plan must see the
+slots of earlier terms. First each record gets the name of this term (`Records.take_over`), so that no earlier leader
+can write it any more. A committed record waits until the watch shows all of its existing members
+(`EarlierBindings.wait`). The permit decides whether its members may still be bound.
 
-How far a record reaches: it speaks for the pods of its own namespace, and for others as far as these say it, too.
+A record is an object of its namespace, so without the policy `serried-reservations` any client with write access there
+may have written it. So `confine` accepts only pods for which it may speak. Members are always in the namespace of
+their group. Victims may be in any namespace: Serried writes the gang on each victim before the first eviction, which a
+client without access to the victim's namespace cannot do. A victim without this mark was not evicted for the gang, and
+the gang is planned anew.
 
-A record is an object of its namespace, so whoever may do everything there may have written it, unless the policy
-`serried-reservations` is there. Members are always of the namespace of their group. Victims may be of any; Serried
-has said on each of them that it ends for this gang before the first one was evicted, and who can write only into
-another namespace cannot say that. Without it nobody was evicted for the gang: it is planned anew.
-
-Our nominations of pods that hold no slot: left by a process that died before the end of its record.
+`StrayNominations` clears the nominations of pods without a slot, left by a process that died before its cycle ended.
 """
 
 import asyncio
@@ -43,11 +41,14 @@ from serried.ops.log import name_group
 from serried.plan.coupled import restore_waves
 
 FindPod = Callable[[str], Pod | None]
-"""The pod with a UID; None if it is gone, or was never there."""
+"""Returns the pod with a UID; None if it does not exist."""
 
 
 def confine(record: Reservation, find: FindPod) -> Reservation:
-    """The record without what it cannot speak for: itself, if it says nothing else. It may be left without slots."""
+    """Return the part of a record that is accepted: without foreign members and victims; the record itself if all are.
+
+    It may be left without slots.
+    """
     slots = {uid: slot for uid, slot in record.slots.items() if _is_own(record, slot, find)}
     victims = [victim for victim in record.victims.values() if _is_confirmed(record, victim, find)]
     if len(slots) == len(record.slots) and len(victims) == len(record.victims):
@@ -65,7 +66,7 @@ def _is_own(record: Reservation, slot: Slot, find: FindPod) -> bool:
 
 def _is_confirmed(record: Reservation, victim: Victim, find: FindPod) -> bool:
     if record.committed:
-        return False  # its victims were gone before: what is named here would only look as if it ended
+        return False  # the victims had ended before the commit, so none may be named
     pod = find(victim.uid)
     if pod is None:
         return True
@@ -78,19 +79,19 @@ def _is_confirmed(record: Reservation, victim: Victim, find: FindPod) -> bool:
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "serried"
-"""The name under which we write, as ``managedFields`` have it."""
+"""Serried's name in ``managedFields``."""
 
 _MAX_READS = 16
-"""How many pods are read at the same time."""
+"""The number of pods that are read at the same time."""
 
 _MAX_FAILURES = 3
-"""How many failures to read one are outlasted; all that wait for the new leader wait for this."""
+"""The number of failed reads of one pod after which its nomination stays. The new leader waits for this."""
 
 _RETRY = Backoff(first=0.5, cap=2.0)
 
 
 class StrayNominations:
-    """Takes them off at the start of a term."""
+    """Clears stray nominations at the start of a term."""
 
     def __init__(self, client: ApiClient, context: Context, *, nominator: Nominator) -> None:
         self._client = client
@@ -101,7 +102,10 @@ class StrayNominations:
         self._term = context.term
 
     async def clear(self) -> None:
-        """Look at every nominated member without a slot. To be called once the ledger is rebuilt."""
+        """Clear Serried's nominations of all pending members without a slot.
+
+        To be called once the ledger is rebuilt.
+        """
         strays = [pod for pod in self._pods.values() if self._may_be_stray(pod)]
         reads = asyncio.Semaphore(_MAX_READS)
         async with asyncio.TaskGroup() as tasks:
@@ -120,7 +124,7 @@ class StrayNominations:
         return self._ledger.of_pod(pod.uid) is not None
 
     async def _is_ours(self, pod: Pod, reads: asyncio.Semaphore) -> bool:
-        # The scheduler nominates members too (preemption); only the field's manager tells the two apart.
+        # kube-scheduler nominates members, too, when it preempts. Only the field's manager tells the two apart.
         async for failures in Attempts(_RETRY):
             try:
                 async with reads:
@@ -138,7 +142,7 @@ class StrayNominations:
 
 
 def _has_nominated(pod: Mapping[str, Any]) -> bool:
-    """Whether its nomination is one that we wrote."""
+    """Return whether Serried has written the nomination of a pod."""
     return any(
         entry.get("manager") == FIELD_MANAGER
         and "f:nominatedNodeName" in (entry.get("fieldsV1") or {}).get("f:status", {})
@@ -147,11 +151,14 @@ def _has_nominated(pod: Mapping[str, Any]) -> bool:
 
 
 _MAX_NAMED = 3
-"""How many pods are named in a line of the log."""
+"""The number of pods that are named in a line of the log."""
 
 
 class Recovery:
-    """Rebuilds the ledger from the records of earlier terms. ``clock`` gives loop seconds."""
+    """Rebuilds the ledger from the records of earlier terms, at the start of each term.
+
+    ``clock`` gives loop seconds.
+    """
 
     def __init__(
         self,
@@ -174,14 +181,15 @@ class Recovery:
         self._features = context.features
 
     async def recover(self) -> bool:
-        """Take every record over, then take stray nominations off; whether the term has lasted until the end of it.
+        """Take over all records, then clear stray nominations. Return whether the term has lasted until then.
 
-        If not, others may have led meanwhile: what was read is outdated. Raises ApiError if the records cannot be read,
-        and UnjudgedError if one cannot be judged yet: nobody may be planned before, as its room is not held.
+        If not, another instance may have led meanwhile, and what was read is outdated. Raise ApiError if the records
+        cannot be read, and UnjudgedError if one cannot be decided yet: no gang may be planned before, because its room
+        is not held.
         """
-        self._scheduling_cycle.endings.leave_all()  # of an attempt that failed: the records are read anew
+        self._scheduling_cycle.endings.leave_all()  # cycles of a failed attempt, whose records are read again
         self._runner.carry_out()
-        self._term.recovering = True  # its cycles are driven on before anybody may plan
+        self._term.recovering = True  # cycles may write from now on, plans come later
         try:
             taken = await self._records.take_over(self._confine)
             await self._earlier.wait(taken)
@@ -189,8 +197,8 @@ class Recovery:
                 feature.recover(taken)
             if not self._term.leads():
                 return False
-            # Nothing awaits before all are held: a member whose node has gone must find no room that is promised.
-            dropped = [each for each in taken if not self._take(each)]
+            # No await until all slots are in the ledger: a member that needs another node must see all of them as used.
+            dropped = [each for each in taken if not self._take_up(each)]
             for feature in self._features[Feature.recovered]:
                 await feature.recovered(dropped)
             for reservation in dropped:
@@ -203,7 +211,7 @@ class Recovery:
             self._term.recovering = False
 
     def _confine(self, record: Reservation) -> Reservation:
-        """What counts of a record: it may name pods that it cannot speak for."""
+        """Return the accepted part of a record, and log what is left out."""
         confined = confine(record, self._find_pod)
         if confined is not record:
             kept = confined.slots.keys() | confined.victims.keys()
@@ -213,23 +221,23 @@ class Recovery:
         return confined
 
     def _find_pod(self, uid: str) -> Pod | None:
-        """A pod, or the one that has left a vacancy."""
+        """Return a pod, or the deleted pod whose slot is kept; None if there is neither."""
         pod = self._store.pods.get(uid)
         if pod is not None:
             return pod
         vacancy = self._store.vacancies.find(uid)
         return vacancy.pod if vacancy is not None else None
 
-    def _take(self, reservation: Reservation) -> bool:
-        """Hold a record's slots and drive its cycle on; whether there was anything left to drive."""
+    def _take_up(self, reservation: Reservation) -> bool:
+        """Reserve the slots of a record and start its cycle. Return whether there was anything to continue."""
         group = self._find_group(reservation)
         known = [self._store.pods[uid] for uid in reservation.slots if uid in self._store.pods]
         pods = {pod.uid: pod for pod in known if pod.pending}
-        if group is None or not pods or (self._waits(reservation) and not self._features[Feature.pre_bind]):
+        if group is None or not pods or (self._waits_for_victims(reservation) and not self._features[Feature.pre_bind]):
             return False
         bound = [pod for pod in known if pod.bound]
         cycle = self._make_cycle(group, reservation, bound, pods)
-        if not self._hold(cycle, pods):
+        if not self._reserve(cycle, pods):
             return False
         if reservation.committed:
             self._earlier.note(cycle, bound)
@@ -239,16 +247,16 @@ class Recovery:
         self._runner.carry_out()
         return True
 
-    def _waits(self, reservation: Reservation) -> bool:
-        """Whether others are to end for a record."""
+    def _waits_for_victims(self, reservation: Reservation) -> bool:
+        """Return whether victims of a record still run."""
         return not reservation.committed and self._has_victims(reservation)
 
     def _has_victims(self, reservation: Reservation) -> bool:
         pods = (self._store.pods.get(uid) for uid in reservation.victims)
         return any(pod is not None and pod.bound for pod in pods)
 
-    def _hold(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> bool:
-        """Hold the slots of these members; False for a plan that lacks some by now, or does not fit any more."""
+    def _reserve(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> bool:
+        """Reserve the slots of these members. Return False for a plan that lacks members or does not fit any more."""
         reservation = cycle.reservation
         self._ledger.reserve(reservation, pods)
         if reservation.committed:
@@ -277,7 +285,7 @@ class Recovery:
             stage=CycleStage.BINDING if reservation.committed else stage,
             seats=Seats(waves),
             preempted=bool(reservation.victims),
-            # Also of those that are gone: nobody is to end for these.
+            # Also those of deleted members: no more victims are to be evicted for these.
             cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},
             taken_up=True,
         )
@@ -286,7 +294,7 @@ class Recovery:
         return cycle
 
     def _find_waves(self, reservation: Reservation, pods: Mapping[str, Pod]) -> tuple[tuple[str, ...], ...]:
-        """When the members may be tried, as in the plan: a record does not say that."""
+        """Return the waves of the plan, computed again because a record does not have them."""
         if reservation.committed:
             return ()
         members = tuple(pods.values())
@@ -295,9 +303,10 @@ class Recovery:
         return restore_waves(self._store.snapshots.take(priority, members), members, nodes)
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
-        """The record's own PodGroup, not one made anew under its name.
+        """Return the PodGroup of a record, not one made again under its name; None if a planned record has none.
 
-        A committed record outlives it: its members are bound as was committed, in the domain of the nodes it names.
+        A committed record outlives its PodGroup: its members are bound as committed, in the domain of the nodes that it
+        names.
         """
         found = self._store.groups.get(reservation.group)
         if found is not None and found.uid == reservation.group_uid:
@@ -308,10 +317,10 @@ class Recovery:
         return PodGroup(reservation.group, reservation.group_uid, Policy(len(reservation.committed)), key)
 
     def _find_key(self, reservation: Reservation) -> str:
-        """The topology key that a record's domain belongs to; one that no node carries if it cannot be told.
+        """Return the topology key of a record's domain; "" if it cannot be found, which no node has.
 
-        The record names the domain only. The key is a label with that value on all of its nodes: of several, any keeps
-        the gang together.
+        The record has the domain only. The key is a label with that value on all of its nodes; of several such labels,
+        any one keeps the gang together.
         """
         nodes = (self._store.nodes.get(slot.node) for slot in reservation.slots.values())
         labels = [node.labels.items() for node in nodes if node is not None]

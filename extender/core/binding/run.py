@@ -1,18 +1,19 @@
-"""The task of one cycle: steer, gather the quorum at bind, commit, bind, and what follows.
+"""The task of one binding cycle: nominate, gather the quorum at bind, commit, bind.
 
+`CycleRunner.carry_out` starts `CycleRunner.drive` for each `StartCycle` effect; `drive` runs until the cycle has ended.
 Only a plan with victims is recorded before its commit (docs/decisions/0041-two-writes-a-gang.md).
 
-Each await is a place where the world can change, or where this process can die. What holds then:
+At each await the cluster may change or the process may die. Then, by the stage of the cycle:
 
-- while recording: nobody is nominated or bound; a restart finds no record, or a planned one that it may drop;
-- while preempting: the record names the victims; a restart goes on with those that are left (`preempting`);
-- while gathering: nothing is bound; a restart plans anew, or takes a recorded plan up again, or drops it;
-- while committing: the record's write is either done or not; only a read-back decides, never the error we got;
-- while binding: the record says Committed, so every restart rolls forward, whatever was sent already; one of which
-  nothing was sent, and that would leave a half gang, is withdrawn instead (of an earlier term's, the API server says
-  what was sent: `earlier`);
-- while its record is left at the end: nothing depends on it, and the next leader deletes it;
-- anywhere: the Lease may be lost. Then the cycle ends here without a write, and the next leader goes on.
+- RECORDING: no member is nominated or bound. A restart finds no record, or a planned one that it may drop.
+- PREEMPTING: the record names the victims. A restart continues with those that are left.
+- GATHERING: no member is bound. A restart plans anew, or takes up a recorded plan, or drops it.
+- COMMITTING: the write of the record is done or not. Only reading it back decides, never the error of the write.
+- BINDING: the record says Committed, so a restart rolls forward, whatever was sent. A commit of which no Binding was
+  sent, and that would leave an incomplete gang, is withdrawn instead. For a commit of an earlier term the API server
+  says what was sent (`committed`).
+- ENDED with the record still there: nothing depends on the record, and the next leader deletes it.
+- At any stage the Lease may be lost. Then the cycle ends here without a write, and the next leader continues.
 """
 
 import asyncio
@@ -45,20 +46,21 @@ log = logging.getLogger(__name__)
 _ROLL_FORWARD = Backoff(first=0.2, cap=5.0)
 
 _LONGEST_QUEUE = 1800.0
-"""Seconds: a gang to which the scheduler has not come by then was not in its queue."""
+"""The seconds after which a gang that kube-scheduler has not reached is given up: it is not in its queue."""
 
-_LOOK_SECONDS = 0.25
-"""A deadline that is put off again and again is not looked at more often."""
+_CHECK_SECONDS = 0.25
+"""The shortest time between two checks of a deadline that is postponed again and again."""
 
 _BETWEEN_BURSTS_SECONDS = 0.5
-"""Whoever waits for the end of a burst waits so much longer: the next gang may be about to come."""
+"""The seconds by which a burst of Bindings outlasts its last write: the next gang may be about to bind."""
 
 
-class _First:
-    """The last question before the first Binding of a commit leaves: whether all of them may still be sent.
+class _CommitCheck:
+    """Checks the whole commit once more right before its first Binding is sent.
 
-    The member that comes to the permit first asks it for all, in the step in which it is sent: it may have waited long
-    for its turn. The others go by that no until the next look, unless a Binding is known meanwhile: then each goes on.
+    A member may have waited long for its turn to be sent. So the first one that asks for the permit asks for all
+    members, in the same step in which it is sent. If the answer is no, it holds for the others, too, until the cycle's
+    task checks the commit again. Once a Binding was sent each member is sent on its own.
     """
 
     def __init__(self, cycle: BindingCycle, ask: Callable[[BindingCycle], Refusal | None]) -> None:
@@ -68,11 +70,11 @@ class _First:
 
     @property
     def refused(self) -> bool:
-        """Whether it has been a no, and nothing was sent."""
+        """True if the check has failed and no Binding was sent."""
         return self._refusal is not None and not self._cycle.binding_sent
 
     def refuse(self) -> Refusal | None:
-        """Why nothing may be sent; None if it may, or if something was."""
+        """Return why no Binding may be sent; None if they may, or if one was sent."""
         if not self.refused:
             self._refusal = self._ask(self._cycle)
         return self._refusal
@@ -80,10 +82,11 @@ class _First:
 
 @dataclass(slots=True, eq=False)
 class CycleRunner:
-    """Drives cycles, and carries out what decisions ask for.
+    """Runs the tasks of binding cycles, and carries out the effects of decisions. One instance per core.
 
-    A group may have shorter deadlines than the barrier's. The one in all counts from when the scheduler has come to the
-    first member, the one without progress leaves out what it spends on others (decision 20).
+    A group may have shorter deadlines than the configured ones. The total deadline counts from when kube-scheduler has
+    reached the first member. The deadline without progress leaves out time that kube-scheduler spends on other pods
+    (decision 20).
     """
 
     _context: Context
@@ -94,11 +97,11 @@ class CycleRunner:
     _binder: Binder
     _earlier: EarlierBindings
     burst: WriteBurst = field(init=False)
-    """Whether Bindings of members are on their way, or were a moment ago."""
+    """On while Bindings of members are being sent, and for a moment after."""
 
     _permit: Permit = field(init=False)
     finished: FinishedRecords = field(init=False)
-    """The records that nobody needs any more."""
+    """The records that are not needed any more and wait to be deleted."""
 
     def __post_init__(self) -> None:
         context = self._context
@@ -109,12 +112,12 @@ class CycleRunner:
         self.burst = WriteBurst(context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
 
     def carry_out(self) -> None:
-        """Carry out what decisions have asked for since the last call: to be called right after each of them."""
+        """Carry out the effects in the outbox. To be called right after each decision."""
         for effect in self._context.outbox.take():
             try:
                 self._carry_out(effect)
             except Exception:
-                # It must not take those behind it with it: a cycle that is not started would hold its room for ever.
+                # The effects behind it must still run: a cycle that is not started would hold its room for ever.
                 log.exception("an effect failed", extra={"effect": type(effect).__name__})
 
     def _carry_out(self, effect: Effect) -> None:
@@ -124,18 +127,18 @@ class CycleRunner:
             self._effects.carry_out(effect)
 
     def end_term(self) -> frozenset[str]:
-        """Another instance may lead from now on: every task ends where it stands, and nothing more is written.
+        """End all tasks without a write, because another instance may lead from now on.
 
-        The UIDs of the pods that are not activated any more.
+        Return the UIDs of pods whose activation was dropped.
         """
         self.carry_out()
         self.finished.end_term()
         return self._effects.end_term()
 
     async def end_record(self, reservation: Reservation) -> None:
-        """Delete the record of a reservation that nobody drives, however long it takes: until it is gone, or replaced.
+        """Delete the record of a reservation whose cycle has ended. Return once it is deleted or replaced.
 
-        One that a restart would only delete waits until no gang is bound. Nothing more happens at the end of the term.
+        A record that a restart would only delete waits until no gang is binding. The end of the term ends the attempts.
         """
         if self._is_finished(reservation):
             await self.finished.remove_later(reservation)
@@ -143,17 +146,17 @@ class CycleRunner:
             await self.finished.remove(reservation)
 
     def _is_finished(self, reservation: Reservation) -> bool:
-        """Whether a record is of no use: its members are bound, or gone. Who has lost its slot may still be named."""
+        """Return whether a record is not needed: it is committed and no member of the group is pending."""
         members = self._context.store.members.iterate(reservation.group)
         return bool(reservation.committed) and not any(pod.pending for pod in members)
 
     async def drive(self, cycle: BindingCycle) -> None:
-        """Run a cycle from wherever it stands to its end. Never raises but for cancellation."""
+        """Run a cycle from its present stage to its end. Never raises but for cancellation."""
         try:
             while not cycle.over:
                 await self._run_safely(cycle)
         finally:
-            self.finished.look_again()
+            self.finished.note_cycle_end()
             if cycle.over and self._context.term.leads():
                 await self.end_record(cycle.reservation)
 
@@ -162,14 +165,14 @@ class CycleRunner:
             await self._run(cycle)
         except Exception:
             log.exception("a binding cycle failed", extra=name_group(cycle.reservation.group))
-            self.carry_out()  # what was decided before it failed
+            self.carry_out()  # effects put before the failure
             if cycle.reservation.committed:
-                await asyncio.sleep(_ROLL_FORWARD.cap)  # and again: after a commit there is no way back
+                await asyncio.sleep(_ROLL_FORWARD.cap)  # `drive` tries again: a commit is only rolled forward
             elif not cycle.over:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
 
     async def _run(self, cycle: BindingCycle) -> None:
-        await self.finished.remove_of(cycle.reservation.group)  # of the members that the gang had before
+        await self.finished.remove_of(cycle.reservation.group)  # the record of the gang's former members
         if cycle.stage is CycleStage.RECORDING:
             await self._record(cycle)
         if cycle.stage is CycleStage.PREEMPTING:
@@ -185,14 +188,14 @@ class CycleRunner:
 
     async def _record(self, cycle: BindingCycle) -> None:
         if cycle.reservation.need == 0 and not cycle.preempts:
-            # The quorum stands: each member binds as it comes, there is nothing that could be left half done.
+            # The quorum is bound already: each member is bound when it comes, and needs no record.
             cycle.enter(CycleStage.BINDING)
             self._effects.nominate(cycle)
             return
         try:
             if cycle.preempts:
                 await self._records.write(cycle.group, cycle.reservation)
-            else:  # nobody ends for this plan: after a restart another one does as well
+            else:  # no victims end for this plan, so after a restart another plan does as well
                 self._records.check_size(cycle.group, cycle.reservation)
         except ApiError as error:
             self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
@@ -211,13 +214,13 @@ class CycleRunner:
             return
         self._context.ledger.forget_victims(cycle.reservation)
         cycle.note_victims_gone(self._context.clock())
-        self._mend_plan(cycle)
+        self._reassign_after_eviction(cycle)
         if not cycle.over:
             cycle.enter(CycleStage.GATHERING)
             self._cycle_updates.note_room(cycle)
 
-    def _mend_plan(self, cycle: BindingCycle) -> None:
-        """The victims have taken their time: whoever's slot does not do any more gets another one, or none."""
+    def _reassign_after_eviction(self, cycle: BindingCycle) -> None:
+        """Give each member whose slot is not valid after the evictions another slot, or drop the member."""
         for uid in list(cycle.reservation.slots):
             pod = self._context.store.pods.get(uid)
             misfit = self._permit.find_misfit(cycle, uid)
@@ -231,7 +234,10 @@ class CycleRunner:
         self.carry_out()
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle of which no Binding was sent; what another instance may see by now is left to that one."""
+        """End a cycle of which no Binding was sent.
+
+        If this instance does not lead, the next leader continues with it.
+        """
         if cycle.over:
             return
         if self._context.term.leads():
@@ -242,7 +248,7 @@ class CycleRunner:
 
     async def _gather(self, cycle: BindingCycle) -> None:
         while not cycle.over:
-            verdict = self._judge(cycle)
+            verdict = self._find_failure(cycle)
             if not self._context.term.leads():
                 self._cycle_updates.endings.leave(cycle)
             elif verdict is not None:
@@ -251,35 +257,35 @@ class CycleRunner:
             if cycle.over:
                 return
             if not cycle.quorum_at_bind():
-                await self._wait(cycle, max(self._context.clock() + _LOOK_SECONDS, self._deadline(cycle)))
+                await self._wait(cycle, max(self._context.clock() + _CHECK_SECONDS, self._deadline(cycle)))
             elif self._still_ready(cycle):
                 cycle.enter(CycleStage.COMMITTING)
                 return
 
     def _still_ready(self, cycle: BindingCycle) -> bool:
-        # The newest cache once more, without an await from here to the commit: members and group may have gone.
+        # Checks the cache again, because members or PodGroup may be deleted. No await follows before the commit.
         self._group_scheduler.consider(cycle.reservation.group)
         self.carry_out()
         return not cycle.over and cycle.quorum_at_bind()
 
-    def _judge(self, cycle: BindingCycle) -> Verdict | None:
+    def _find_failure(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
         if cycle.out_of_reach() and not self._cycle_updates.reassignments.leave_out(cycle, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         if cycle.quorum_at_bind() or self._context.clock() <= self._deadline(cycle):
             return None
-        self._context.groups.activity.count_idle(cycle)  # which puts the deadline off, by a look at every member
+        self._context.groups.activity.count_idle(cycle)  # may postpone the deadline; checks every member
         late = self._context.clock() > self._deadline(cycle)
         if late and not self._cycle_updates.reassignments.leave_out(cycle, cycle.at_bind):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
         return None
 
     def _deadline(self, cycle: BindingCycle) -> float:
-        """When the cycle will be late, if the scheduler has nothing else to do until then; loop seconds.
+        """Return the loop time at which the cycle is late if kube-scheduler stays idle until then.
 
-        Before the scheduler has come to it, a gang has its room in the ledger alone. From the first member on the
-        scheduler keeps room, too, and a bind call is open that must be answered before its time-out (15 minutes). Time
-        in which the scheduler prepares an assumed member puts the deadline off until then.
+        Before kube-scheduler reaches a gang, only the ledger holds its room. From the first assumed member on
+        kube-scheduler holds room, too, and a bind call is open that must be answered before its timeout of 15 minutes.
+        Time in which kube-scheduler prepares an assumed member postpones the deadline up to that timeout.
         """
         total, idle = (
             min(self._context.options.barrier_seconds, cycle.group.timeout),
@@ -299,7 +305,7 @@ class CycleRunner:
 
     async def _commit(self, cycle: BindingCycle) -> None:
         reservation = cycle.reservation
-        chosen = reservation.committed or frozenset(cycle.at_bind)  # the first, if writing it broke off
+        chosen = reservation.committed or frozenset(cycle.at_bind)  # committed already if an earlier write failed
         if not chosen:
             cycle.enter(CycleStage.BINDING)
             return
@@ -307,7 +313,7 @@ class CycleRunner:
         if refusal is not None:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
             return
-        # From here to the answer neither abort nor deadline may touch the cycle: the swap may be done already.
+        # Until the answer neither abort nor deadline may end the cycle: the record may be written already.
         self._context.ledger.commit(reservation, chosen)
         try:
             await self._records.write(cycle.group, reservation)
@@ -319,9 +325,9 @@ class CycleRunner:
             cycle.enter(CycleStage.BINDING)
 
     async def _was_committed(self, cycle: BindingCycle, error: ApiError) -> bool:
-        """Whether the swap happened although its answer was an error.
+        """Return whether the commit was written although the answer was an error.
 
-        Asks until the API server says; no, if the term ends before.
+        Reads the record until the API server answers. Returns False if the term ends before.
         """
         log.warning("commit answered with an error", extra=name_group(cycle.group.key) | {"err": str(error)})
         async for _ in Attempts(_ROLL_FORWARD):
@@ -338,49 +344,52 @@ class CycleRunner:
         committed = cycle.reservation.committed
         while not cycle.over and (left := self._list_left(cycle)):
             if committed and not cycle.binding_sent:
-                await self._look_again(cycle)
+                await self._recheck_commit(cycle)
                 if cycle.over:
                     return
-            first = _First(cycle, self._refuse_commit)
+            first = _CommitCheck(cycle, self._refuse_commit)
             await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in left))
         if committed and not cycle.over:
             self._context.metrics.burst(self._context.clock() - start, len(committed))
 
     def _list_left(self, cycle: BindingCycle) -> list[str]:
-        """The members of the commit that are still to be bound, but those in whose place others are."""
+        """Return the UIDs of committed members that are still to be bound, but for those that others replace."""
         left = cycle.reservation.committed & cycle.reservation.slots.keys() - cycle.bound
         return [uid for uid in left if not self._is_replaced(cycle, uid)]
 
     def _is_replaced(self, cycle: BindingCycle, uid: str) -> bool:
-        """Whether a member's Binding is refused, and the quorum is bound without it: then it is one beyond it."""
+        """Return whether a member's Binding has failed and the quorum is bound without it, so that it may be left out.
+
+        The member then counts as one beyond the quorum.
+        """
         return bool(cycle.member(uid).failure) and self._permit.stands_without(cycle, uid)
 
-    async def _look_again(self, cycle: BindingCycle) -> None:
-        """The newest cache once more before the first Binding: the commit took its time, or is an earlier term's.
+    async def _recheck_commit(self, cycle: BindingCycle) -> None:
+        """Check the whole commit again before its first Binding, and give the cycle up if it is not valid any more.
 
-        Nobody is bound yet, or the API server is asked whether somebody is. So this is the last moment at which the
-        whole gang can still be given up, and planned anew on nodes that the scheduler is asked about.
+        The commit may have taken long, or may be an earlier term's. No member is bound yet, or the API server is asked.
+        So this is the last moment at which the whole gang can be planned again on other nodes.
         """
         refusal = self._refuse_commit(cycle)
         if refusal is not None and cycle.taken_up:
-            # That term may have ended in its burst, and our cache may not show it yet.
+            # The earlier term may have ended while it sent Bindings that this cache does not show yet.
             await self._earlier.ask(cycle)
             refusal = self._refuse_commit(cycle)
         if refusal is not None:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
 
     def _refuse_commit(self, cycle: BindingCycle) -> Refusal | None:
-        """Why no Binding of the commit may be sent; None if they may, or if it is rolled forward by now."""
+        """Return why no Binding of the commit may be sent; None if they may, or once one was sent."""
         if cycle.over or cycle.binding_sent:
             return None
         reservation = cycle.reservation
         return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
 
-    async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _First) -> None:
-        """Bind one committed member, however long it takes: once one of them is sent there is no way back.
+    async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _CommitCheck) -> None:
+        """Bind one committed member, with retries until it is bound or dropped.
 
-        Before that it is left as soon as it is refused: then the whole commit is looked at again. After it, once the
-        quorum is bound without it.
+        Before the first Binding of the commit was sent, return at the first refusal: the whole commit is checked again.
+        After it, return once the quorum is bound without this member.
         """
         attempts = Attempts(_ROLL_FORWARD)
         while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not first.refused:
@@ -399,27 +408,27 @@ class CycleRunner:
             if self._is_replaced(cycle, uid):
                 cycle.close_call(uid, f"serried: {sent.error}")
                 return
-            self._mend(cycle, uid)
+            self._reassign_committed(cycle, uid)
 
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
-        """The Binding of a committed member is refused: if those beyond the commit can take its place, they do."""
+        """Send members beyond the commit if the quorum stands with them in place of a member that cannot be bound."""
         spares = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
         if spares and cycle.binding_sent and self._permit.stands_without(cycle, uid, spares):
             self._send_alone(cycle, cycle.calling & spares)
 
     def _send_alone(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
-        """Send the Bindings of members that call and need no quorum, each with a task of its own."""
+        """Start a task for each member that is at bind and needs no quorum, which sends its Binding."""
         for uid in list(uids):
             cycle.start_sending(uid)
             self._effects.spawn(self.bind_surplus(cycle, uid))
 
-    def _mend(self, cycle: BindingCycle, uid: str) -> None:
-        # The slot itself may have become impossible (its node is gone): the member keeps its domain, not its node.
+    def _reassign_committed(self, cycle: BindingCycle, uid: str) -> None:
+        """Move a committed member to another node of its domain if its slot is not valid any more."""
         pod, slot = self._context.store.pods.get(uid), cycle.reservation.slots.get(uid)
         if cycle.over or pod is None or slot is None or not pod.pending:
-            return  # its slot may be that of the next cycle by now
+            return  # the slot may belong to the next cycle by now
         if not cycle.binding_sent:
-            return  # nobody is half of a gang yet: the whole commit is asked for again, and given up if it has to be
+            return  # the whole commit is checked again, and may still be given up
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
             if not self._cycle_updates.reassignments.replace(cycle, pod):
@@ -429,7 +438,7 @@ class CycleRunner:
     async def send(
         self, cycle: BindingCycle, uid: str, refuse_commit: Callable[[], Refusal | None] = lambda: None
     ) -> Sent:
-        """Send one member's Binding, if the permit lets it, and settle what its answer means for the cycle.
+        """Send the Binding of one member if the permit allows it, and update the cycle from the answer.
 
         ``refuse_commit`` is asked before the permit is.
         """
@@ -459,7 +468,7 @@ class CycleRunner:
         self.carry_out()
 
     def _describe(self, cycle: BindingCycle, uid: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The annotations and the labels that a member's Binding writes."""
+        """Return the annotations and the labels that a member's Binding writes."""
         store, slot = self._context.store, cycle.reservation.slots[uid]
         gang = describe_gang(cycle.group, store.level)
         told = describe_slot(store.members.rank_of(uid), cycle.reservation.domain, gang)
@@ -467,14 +476,14 @@ class CycleRunner:
         return (told | {LABELLED: "true"}) if labels else told, labels
 
     async def _drain(self, cycle: BindingCycle) -> None:
-        """Wait for the members beyond the quorum: each binds as it comes, none has to."""
+        """Wait for the members beyond the quorum, and bind each when it comes. None of them has to come."""
         while not cycle.over:
             if not self._context.term.leads():
                 self._cycle_updates.endings.leave(cycle)
                 self.carry_out()
                 return
             idle = self._is_idle(cycle)
-            # A burst's news come one by one: whoever is not shown bound yet is found at once, the whole gang is not.
+            # The watch shows the bound members one by one. One unseen member is found faster than all are checked.
             if not cycle.has_unseen(self._is_pending) and (idle or cycle.is_done()):
                 self._cycle_updates.endings.finish(cycle)
                 self.carry_out()
@@ -483,7 +492,8 @@ class CycleRunner:
             await self._wait(
                 cycle,
                 max(
-                    self._context.clock() + _LOOK_SECONDS, cycle.progressed + self._context.options.barrier_idle_seconds
+                    self._context.clock() + _CHECK_SECONDS,
+                    cycle.progressed + self._context.options.barrier_idle_seconds,
                 ),
             )
 
@@ -496,13 +506,12 @@ class CycleRunner:
         return waited > LONGEST_PREBIND_SECONDS or not coming
 
     def _is_pending(self, uid: str) -> bool:
-        # Until our own watch shows a member bound, or gone, its slot must stay, however long the watch is silent: it
-        # would be planned a second time.
+        # Until the watch shows a member bound or deleted its slot must stay, or the member would be planned again.
         pod = self._context.store.pods.get(uid)
         return pod is not None and pod.pending
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
-        """Bind a member that needs no quorum and is SENDING; its call gets the answer, good or bad."""
+        """Bind a member that needs no quorum and is in stage SENDING. Its call gets the result."""
         member = cycle.member(uid)
         call = member.call
         if call is None or uid not in cycle.reservation.slots:
@@ -518,10 +527,10 @@ class CycleRunner:
         if sent.outcome in (BindOutcome.FAILED, BindOutcome.REFUSED) and member.call is call:
             cycle.close_call(uid, f"serried: {sent.error}")
         if sent.refusal is not None:
-            self._take_back(cycle, uid, sent.refusal)
+            self._reassign_refused(cycle, uid, sent.refusal)
 
-    def _take_back(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
-        """A member that needs no quorum may not be bound to its slot: it gets another one, or none."""
+    def _reassign_refused(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
+        """Give a member whose Binding was refused by the permit another slot, or drop it. It needs no quorum."""
         if refusal.obstacle is Obstacle.TERM:
             self._cycle_updates.endings.leave(cycle)
             self.carry_out()
@@ -535,8 +544,8 @@ class CycleRunner:
         self.carry_out()
 
     async def _send_assumed(self, cycle: BindingCycle, uid: str) -> Sent:
-        """As ``send``; the room counts until the answer, or else the watch, says more."""
-        # No commit keeps the cycle until then: it may end, and give the slot back, while the Binding is on its way.
+        """Send a Binding as ``send`` does, with a claim on the room until the answer or the watch replaces it."""
+        # Without a commit the cycle may end and release the slot while the Binding is being sent.
         store, stands = self._context.store, False
         if (pod := store.pods.get(uid)) is not None:
             store.occupancy.claim(uid, ClaimKind.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
