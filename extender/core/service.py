@@ -50,7 +50,7 @@ def find_domain(group: PodGroup | None, name: str, nodes: Mapping[str, Node]) ->
 
 
 _LAG_SECONDS = 5.0
-"""For how long after an eviction a node missing from kube-scheduler's list does not count as refused.
+"""The seconds after an eviction in which a node missing from kube-scheduler's list does not count as refused.
 
 kube-scheduler's watch may show the end of the victims that late.
 """

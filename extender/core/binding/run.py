@@ -97,7 +97,7 @@ class CycleRunner:
     _binder: Binder
     _earlier: EarlierBindings
     burst: WriteBurst = field(init=False)
-    """On while Bindings of members are being sent, and for a moment after."""
+    """The context around writes of Bindings; it is on while members are being bound, and for a moment after."""
 
     _permit: Permit = field(init=False)
     finished: FinishedRecords = field(init=False)

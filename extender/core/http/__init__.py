@@ -1,1 +1,1 @@
-"""The extender protocol: sockets, verbs as handlers, bytes to values and back. Knows no scheduling."""
+"""The extender protocol over HTTP: sockets, and the verbs as handlers. Nothing here knows about scheduling."""

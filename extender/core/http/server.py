@@ -1,10 +1,11 @@
-"""The scheduler's sockets: HTTP/1 on httptools, requests to handlers, replies in order.
+"""The HTTP/1 server for kube-scheduler, on httptools: requests to handlers, replies in order.
 
-kube-scheduler waits for every answer, so the way of a request is short: the parser's callbacks collect it, a prompt
-handler answers it in the same turn of the loop, and head and body leave in one write (docs/decisions/0006).
+`extender.process` opens a `Listener` with the routes of `extender.core.http.verbs`. kube-scheduler waits for every
+answer, so the path of a request is short: the parser's callbacks collect it, a prompt handler answers it in the same
+iteration of the loop, and head and body are sent in one write (docs/decisions/0006).
 
-Whoever opens many connections and says little on them takes nothing from others: the one that was of use longest ago
-gives way to the newest one.
+If a client opens too many connections, the connection that was unused for longest is closed, so that idle connections
+do not keep useful ones out.
 """
 
 import asyncio
@@ -27,21 +28,21 @@ from serried.ops.server import Bounds, Intake, Turn, listen_at, no_turn
 from serried.ops.tls import ReloadingContext
 
 _MOST = 32_768
-"""How many connections there may be: three open bind calls for each member of a gang of 10,000."""
+"""The limit of connections: three open bind calls for each member of a gang of 10,000."""
 
 _FILES_SHARE = 0.75
-"""The part of the files that this process may open which connections may take."""
+"""The fraction of this process's file descriptors that connections may use."""
 
 
 class Peers:
-    """The connections of one listener; iteration is over all of them."""
+    """The connections of one listener, with a limit; iteration is over all of them."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most or count_allowed(_MOST, _FILES_SHARE)
         self._all: set[_Connection] = set()
 
         self._resting: dict[_Connection, None] = {}
-        """Those without an open call; first the one that was of use longest ago."""
+        """The connections without an open call, the one that was unused for longest first."""
 
     def __iter__(self) -> Iterator["_Connection"]:
         return iter(tuple(self._all))
@@ -50,36 +51,36 @@ class Peers:
         return len(self._all)
 
     def add(self, peer: "_Connection") -> None:
-        """A connection is made; of too many the one that was of use longest ago ends, which may be this one."""
+        """Add a new connection. If there are too many, abort the one that was unused for longest, maybe this one."""
         self._all.add(peer)
         self._resting[peer] = None
         if len(self._all) > self._most:
             oldest = next(iter(self._resting))
-            self.remove(oldest)  # it ends later in this turn of the loop, in which more may come
+            self.remove(oldest)  # before connection_lost, as more connections may be made in this iteration
             oldest.give_way()
 
     def remove(self, peer: "_Connection") -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self._all.discard(peer)
         self._resting.pop(peer, None)
 
     def note_use(self, peer: "_Connection") -> None:
-        """A request begins."""
+        """Note that a request begins."""
         if self._resting.pop(peer, self) is None:
             self._resting[peer] = None
 
     def note_call(self, peer: "_Connection") -> None:
-        """A call is open: until its answer the connection does not give way."""
+        """Note that a call is open: until its answer the connection is not closed for a new one."""
         self._resting.pop(peer, None)
 
     def note_answer(self, peer: "_Connection") -> None:
-        """The open call is answered."""
+        """Note that the open call is answered."""
         if peer in self._all:
             self._resting[peer] = None
 
 
 def count_allowed(most: int, share: float) -> int:
-    """So many connections, or fewer where they took more than this share of the files that the process may open."""
+    """Return ``most``, or the given share of this process's file descriptors if that is less; at least 1."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if files == resource.RLIM_INFINITY else max(1, min(most, int(files * share)))
 
@@ -87,52 +88,55 @@ def count_allowed(most: int, share: float) -> int:
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 120.0
-"""How long a connection may be idle.
+"""The seconds after which an idle connection is closed.
 
-Above the 90 seconds for which Go keeps idle connections: a request on one that we just closed is lost.
+More than the 90 seconds for which Go keeps idle connections: a request on a connection that was just closed is lost.
 """
 
 _ARRIVAL_SECONDS = 20.0
-"""How long a request may take to arrive, from its first byte to its last. kube-scheduler sends it in one piece."""
+"""The seconds in which a request must have arrived, from its first byte to its last.
+
+kube-scheduler sends it in one piece.
+"""
 
 _LINGER_SECONDS = 2.0
-"""How long the rest of a refused request is read and dropped: a reset would take the answer with it."""
+"""The seconds for which the rest of a rejected request is read and dropped: a reset could destroy the answer."""
 
 _CLOSING_SECONDS = 0.5
-"""How long open calls may take when the listener closes: a Binding on its way is told, a gang is not waited for."""
+"""The seconds for open calls when the listener closes: enough for a Binding being sent, not for a gang."""
 
 _MAX_OTHER_BYTES = 1 << 20
-"""The most of a request that is not its body: head, frames of chunks, trailers."""
+"""The limit of the bytes of a request beside its body: head, frames of chunks, trailers."""
 
 _MOST_ENTERING = 16_384
-"""How many connections may be on their way through a handshake: a gang of 10,000 may call all at once."""
+"""The limit of connections in a TLS handshake: a gang of 10,000 may call all at once."""
 
 _ENTERING_FILES_SHARE = 0.125
-"""The part of the files that this process may open which those may take."""
+"""The fraction of this process's file descriptors that handshakes may use."""
 
 _SHARE_OF_ONE = 0.75
-"""The part of them that may come from one address."""
+"""The fraction of the handshakes that may come from one address."""
 
 _MAX_QUEUED = 16
-"""How many requests may wait behind an open call. kube-scheduler sends none: its client waits for each answer."""
+"""The limit of requests behind an open call. kube-scheduler sends none: its client waits for each answer."""
 
 _FOLLOW_SECONDS = 10.0
-"""How often certificates are looked at while nobody new comes: who keeps a connection goes by the new ones, too."""
+"""The period in which certificate files are read again without new connections: existing ones follow them, too."""
 
 Hangup = Callable[[], Coroutine[Any, Any, None]]
 """Returns when the client has closed the connection."""
 
 
 class Reply(NamedTuple):
-    """An answer."""
+    """The answer to one request."""
 
     body: bytes
-    """JSON."""
+    """The body, JSON."""
 
     status: int = 200
 
     close: bool = False
-    """Whether the connection must not be used again."""
+    """True to close the connection after the answer."""
 
 
 Prompt = Callable[[bytes], Reply]
@@ -144,34 +148,34 @@ Patient = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Handlers of POST by path."""
+    """The handlers of POST requests by path."""
 
     prompt: Mapping[bytes, Prompt]
     patient: Mapping[bytes, Patient]
 
     max_bytes: int
-    """The largest body.
+    """The limit of a body in bytes.
 
-    Of a larger one a handler gets the beginning, which is longer than this, too; the connection is closed after the
+    Of a larger body a handler gets the first part, which is over the limit, too; the connection is closed after the
     answer.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How callers are known: by TLS, and their certificates."""
+    """The settings by which callers are authenticated: TLS with client certificates."""
 
     context: ReloadingContext
 
     admits: Callable[[Mapping[str, Any]], bool]
-    """Whether the owner of this certificate may call; asked once a connection."""
+    """Returns whether the owner of a certificate may call; called once per connection."""
 
     wall: Callable[[], float] = time.time
-    """Seconds since 1970, by which certificates expire."""
+    """The time in seconds since 1970, to check when certificates expire."""
 
 
 class _Handshake:
-    """What a connection by TLS was made with."""
+    """The certificates with which a TLS connection was made."""
 
     __slots__ = ("_expires", "_made_with", "_security", "peer")
 
@@ -180,12 +184,12 @@ class _Handshake:
         self._made_with: ssl.SSLContext = transport.get_extra_info("ssl_object").context
 
         self.peer: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
-        """The caller's certificate; empty if it was not asked for."""
+        """The client's certificate; empty if none was requested."""
 
         self._expires = ssl.cert_time_to_seconds(self.peer["notAfter"]) if self.peer else math.inf
 
     def counts(self) -> bool:
-        """Whether the files are still those it was made with, and the caller's certificate has not expired."""
+        """Return whether the server's files are unchanged and the client's certificate has not expired."""
         return self._security.context.current is self._made_with and self._security.wall() < self._expires
 
 
@@ -195,7 +199,7 @@ def _bound_entering() -> Bounds:
 
 
 class Listener:
-    """Sockets over one set of routes; plain HTTP without ``security``. Each handshake waits for its ``turn``."""
+    """Serves one set of routes on sockets; plain HTTP without ``security``. Each handshake waits for its ``turn``."""
 
     def __init__(
         self, routes: Routes, peers: Peers | None = None, security: Security | None = None, turn: Turn = no_turn
@@ -207,10 +211,10 @@ class Listener:
         self._peers = Peers() if peers is None else peers
 
         self._following: asyncio.TimerHandle | None = None
-        """Looks at the certificates next."""
+        """The timer of the next check of the certificate files."""
 
     async def serve(self, host: str, port: int) -> None:
-        """Answer until cancelled. Raises OSError if the address is taken."""
+        """Serve until cancelled. Raise OSError if the address is taken."""
         await self.open(host, port)
         try:
             await asyncio.get_running_loop().create_future()
@@ -218,7 +222,7 @@ class Listener:
             await self.close()
 
     async def open(self, host: str, port: int) -> int:
-        """Listen from now on; returns the port, of interest if ``port`` was 0."""
+        """Listen on an address. Return the port, which the system chooses if ``port`` is 0."""
         servers: Sequence[asyncio.Server | Intake]
         sockets = listen_at(host, port)
         if self._security is None:
@@ -243,7 +247,7 @@ class Listener:
         return _Connection(self._routes, self._peers, self._security)
 
     async def close(self) -> None:
-        """Accept nothing more, close idle connections; open calls get a moment, then 503."""
+        """Stop accepting, and close idle connections. Open calls get a moment, then 503."""
         if self._following is not None:
             self._following.cancel()
             self._following = None
@@ -260,7 +264,7 @@ class Listener:
 
 
 class _Request:
-    """What has arrived of one request."""
+    """The part of one request that has arrived."""
 
     __slots__ = ("expects", "keep", "method", "parts", "size", "taken", "url", "whole")
 
@@ -269,54 +273,54 @@ class _Request:
         self.method = b""
 
         self.parts: list[bytes] = []
-        """The body."""
+        """The parts of the body."""
 
         self.size = 0
-        """Bytes of the body."""
+        """The size of the body in bytes."""
 
         self.taken = taken
-        """Whether it was handed on, or is dropped."""
+        """True once the request is answered, queued or dropped."""
 
         self.expects = False
-        """Whether the client waits for "100 Continue"."""
+        """True if the client waits for "100 Continue"."""
 
         self.keep = False
-        """Whether the connection is kept alive after it."""
+        """True if the connection is kept after the request."""
 
         self.whole = False
-        """Whether all of it is here."""
+        """True once the whole request has arrived."""
 
 
 class _Connection(asyncio.Protocol):
-    """One connection.
+    """One connection, from its handshake to its end.
 
-    While a call is open the socket is read on, for only so its end is seen; so what may wait is bounded, and whoever
-    sends more is cut off.
+    While a call is open the socket is still read, because only so the end of the connection is noticed. What a client
+    sends meanwhile is queued up to a limit; beyond it the connection is aborted.
     """
 
     call: asyncio.Task[None] | None = None
-    """The open call of a patient handler."""
+    """The task of the open call of a patient handler; None without one."""
 
     _handshake: _Handshake | None = None
-    """None for plain HTTP."""
+    """The TLS handshake; None for plain HTTP."""
 
     _queued_bytes = 0
-    """What the queue holds of bodies."""
+    """The bytes of the bodies in the queue."""
 
     _late: asyncio.TimerHandle | None = None
-    """Runs while a request has arrived in part."""
+    """The timer that runs while a request has arrived in part."""
 
     _other_bytes = 0
-    """How much of the present request has arrived that is not its body."""
+    """The bytes of the present request that have arrived beside its body."""
 
     _body_bytes = 0
-    """How much of what is being parsed now is a body."""
+    """The bytes of a body among those that are being parsed."""
 
     _ignoring = False
-    """Whether what still arrives is dropped: only the connection's end is of interest."""
+    """True while arriving data is dropped: only the end of the connection is of interest."""
 
     _retired = False
-    """Whether the connection closes when no call is open."""
+    """True if the connection is to be closed once no call is open."""
 
     def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
         self._routes = routes
@@ -326,16 +330,16 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
 
         self._request = _Request(taken=True)
-        """The request that arrives now."""
+        """The request that is arriving."""
 
         self._queue: deque[_Request] = deque()
-        """Requests behind the open call."""
+        """The requests behind the open call."""
 
         self._gone = asyncio.Event()
         """Set when the connection has ended."""
 
         self._since = self._loop.time()
-        """When the connection was of use last, in loop seconds."""
+        """The loop time at which the connection was last used."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -369,10 +373,10 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # it was answered like any other request, and is the last one
+            pass  # the request was answered like any other, and is the last one
         except httptools.HttpParserError as error:
             self._reject(400, f"this is not HTTP: {error}")
-        # For a request that began within the data this may be too much, by what one read of a socket returns.
+        # A request that began within the data is charged for all of it: too much by one read of the socket at most.
         self._other_bytes += len(data) - self._body_bytes
         if self._other_bytes > _MAX_OTHER_BYTES:
             self._reject(431, "the request's head, or what it has beside its body, is too large")
@@ -417,7 +421,7 @@ class _Connection(asyncio.Protocol):
             self._take(self._request)
 
     def _invite(self) -> None:
-        # In order: while a call is open, its answer comes first.
+        # Answers are sent in order: that of an open call comes first.
         if self._request.expects and not self._request.taken and self.call is None:
             self._request.expects = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -458,7 +462,7 @@ class _Connection(asyncio.Protocol):
         reply = _STOPPING
         try:
             reply = await handler(b"".join(request.parts), self._hangup)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler gets an answer
+        except Exception as error:  # noqa: BLE001 - kube-scheduler gets an answer to every call
             reply = _internal(error)
         finally:
             self.call = None
@@ -477,7 +481,7 @@ class _Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         keep = request.keep and request.whole and not (reply.close or self._retired)
-        # Who is not known any more has to come in anew.
+        # A client whose handshake is outdated has to connect again.
         keep = keep and (self._handshake is None or self._handshake.counts())
         body = b"" if request.method == b"HEAD" else reply.body
         end = b"\r\n" if keep else b"connection: close\r\n\r\n"
@@ -507,7 +511,7 @@ class _Connection(asyncio.Protocol):
         if self.call is None:
             self._write(_Request(taken=True), _error(status, sentence))
         else:
-            self._transport.abort()  # what is open is to be answered first, and nothing more can be read
+            self._transport.abort()  # the open call's answer would come first, and no more data can be parsed
 
     def _check_idle(self) -> None:
         now = self._loop.time()
@@ -519,12 +523,12 @@ class _Connection(asyncio.Protocol):
             self._timer = self._loop.call_later(self._since + IDLE_SECONDS - now, self._check_idle)
 
     def give_way(self) -> None:
-        """End at once: there are too many connections, and this one was of use longest ago."""
+        """Abort the connection, because there are too many and this one was unused for longest."""
         log.warning("a connection is given up", extra={"why": "there are too many"})
         self._transport.abort()
 
     def retire(self) -> None:
-        """Close as soon as no call is open; what waits behind one is not begun."""
+        """Close the connection once no call is open. Requests behind the call are not begun."""
         self._retired = True
         if self.call is None:
             self._transport.close()
@@ -533,7 +537,7 @@ class _Connection(asyncio.Protocol):
 def _attempt(handler: Prompt, body: bytes) -> Reply:
     try:
         return handler(body)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler gets an answer
+    except Exception as error:  # noqa: BLE001 - kube-scheduler gets an answer to every call
         return _internal(error)
 
 
@@ -554,7 +558,7 @@ def _head(status: int) -> bytes:
 
 
 def _turn_away(routes: Routes) -> Routes:
-    """Routes that refuse whatever these would do."""
+    """Return routes that answer 403 to all requests."""
 
     def refuse(body: bytes) -> Reply:  # noqa: ARG001 - a handler
         return _error(403, "this certificate has none of the names that may call (--client-names)")._replace(close=True)

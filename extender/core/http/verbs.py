@@ -1,7 +1,8 @@
-"""The four verbs as handlers of the listener: bytes in, a decision of the service, bytes out.
+"""The four verbs as handlers: decode the body, call `ExtenderService`, encode the answer.
 
-kube-scheduler reads no body of an answer that is not 200, so errors travel in the protocol's own ``Error`` field where
-it has one. Nothing here raises: an exception would be a traceback to us and a blank 500 to the scheduler.
+`Verbs.routes` is what the listener serves. kube-scheduler reads no body of an answer that is not 200, so errors are
+sent in the protocol's own ``Error`` field where it has one. Handlers do not raise: kube-scheduler would only see an
+empty 500.
 """
 
 import logging
@@ -28,21 +29,21 @@ log = logging.getLogger(__name__)
 
 
 class Reach(StrEnum):
-    """How the scheduler reaches this instance."""
+    """The way in which kube-scheduler reaches this instance."""
 
     BESIDE = "beside"
-    """It is beside this instance, and has no other."""
+    """kube-scheduler runs in the same Pod and calls this instance only."""
 
     BY_SERVICE = "by service"
-    """Its next connection may lead to another instance.
+    """kube-scheduler connects through a Service, and its next connection may reach another instance.
 
-    So none is left open behind a bind call: an instance that stands still, or whose node has lost its power, would
-    get later calls on it, which wait until the connection is given up. That takes minutes, and a gang waits with them.
+    So no connection is kept after a bind call. Otherwise, if this instance hangs or its node loses power, later calls
+    would use that connection until it times out, which takes minutes, and a gang would wait for it.
     """
 
 
 class Verbs:
-    """Handlers over one service. ``active`` says whether this instance may answer at all, ``clock`` gives seconds."""
+    """The handlers of one service. ``active`` returns whether this instance may answer, ``clock`` gives seconds."""
 
     def __init__(
         self,
@@ -59,10 +60,10 @@ class Verbs:
         self._reach = reach
 
         self.refused = -math.inf
-        """When a call was last refused because this instance is not active, in seconds of the clock."""
+        """The clock's time when a call was last rejected because this instance is not active."""
 
     def routes(self) -> Routes:
-        """The four verbs; only bind may take its time."""
+        """Return the routes of the four verbs; only bind may wait."""
         return Routes(
             prompt={b"/filter": self.filter, b"/prioritize": self.prioritize, b"/preempt": self.preempt},
             patient={b"/bind": self.bind},
@@ -70,7 +71,7 @@ class Verbs:
         )
 
     def filter(self, body: bytes) -> Reply:
-        """POST /filter: ExtenderArgs to ExtenderFilterResult."""
+        """Handle POST /filter: ExtenderArgs to ExtenderFilterResult."""
         start = self._clock()
         try:
             args = read_args(self._admit(body), self._service.pods)
@@ -81,7 +82,10 @@ class Verbs:
             self._metrics.verb("filter", self._clock() - start)
 
     def prioritize(self, body: bytes) -> Reply:
-        """POST /prioritize: ExtenderArgs to HostPriorityList. The protocol has no error here: the status says it."""
+        """Handle POST /prioritize: ExtenderArgs to HostPriorityList.
+
+        The protocol has no error here, only the status.
+        """
         start = self._clock()
         try:
             names = read_args(self._admit(body), self._service.pods).names
@@ -92,7 +96,7 @@ class Verbs:
             self._metrics.verb("prioritize", self._clock() - start)
 
     def preempt(self, body: bytes) -> Reply:
-        """POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult; no error in the protocol here either."""
+        """Handle POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult. Here, too, errors are a status."""
         try:
             args = read_preemption(self._admit(body), self._service.pods)
             return Reply(write_preemption(self._service.preempt(args.pod, args.candidates)))
@@ -100,7 +104,10 @@ class Verbs:
             return _refuse("preempt", error, 400)
 
     async def bind(self, body: bytes, hangup: Hangup) -> Reply:
-        """POST /bind: ExtenderBindingArgs to ExtenderBindingResult; a member's call stays open until its gang binds."""
+        """Handle POST /bind: ExtenderBindingArgs to ExtenderBindingResult.
+
+        A member's call is open until its gang is bound.
+        """
         start = self._clock()
         try:
             args = read_bind(self._admit(body))
@@ -121,7 +128,7 @@ class Verbs:
 
 
 class _NotActiveError(Exception):
-    """Another instance must answer; the connection is closed so that the scheduler's next one finds it."""
+    """Raised while another instance must answer. The connection is closed, so that kube-scheduler opens a new one."""
 
 
 def _refuse(verb: str, error: Exception, status: int) -> Reply:

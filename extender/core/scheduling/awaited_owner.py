@@ -51,7 +51,7 @@ class AwaitedOwner:
 
     def __init__(self, patience: float) -> None:
         self.doubt = ""
-        """Why pods keep waiting after the API server was asked, a phrase; "" before the first answer."""
+        """The reason why pods keep waiting after the API server was asked, a phrase; "" before the first answer."""
 
         self._patience = patience
 

@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Memory)
 
 
 class Memories(dict[type[Memory], Memory]):
-    """What features remember of one group, by class; empty for a gang to which no feature applies."""
+    """The state that features keep of one group, by class; empty for a gang to which no feature applies."""
 
     def of(self, kind: type[M]) -> M:
         """Return the memory of this class; make it if there is none yet."""

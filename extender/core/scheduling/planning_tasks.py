@@ -110,7 +110,7 @@ class PlanningTask:
     """The version of the capacity when the work began."""
 
     room: tuple[int, int] = (0, 0)
-    """How often room had become free when the work began (`Snapshots.count_freed`)."""
+    """The number of times that room had become free when the work began (`Snapshots.count_freed`)."""
 
     @property
     def place(self) -> tuple[int, int]:

@@ -43,16 +43,19 @@ from serried.api.pod import Pod, Shape
 from serried.plan.explain import count_things
 
 _CONDITION_SECONDS = 120.0
-"""How long a fact holds that was learnt from a condition, if the condition stays as it is."""
+"""The seconds for which a fact from a condition holds, if the condition stays as it is."""
 
 _KUBELET_SECONDS = 300.0
-"""How long no member is bound to a node whose kubelet has failed one: each try costs a Job one of its backoffLimit."""
+"""The seconds for which no member is bound to a node whose kubelet has failed one.
+
+Each try costs a Job one of its backoffLimit.
+"""
 
 _EVICTED_SECONDS = 300.0
-"""How much longer than the eviction pause a fact holds for which pods were evicted: the next search takes others."""
+"""The seconds beyond the eviction pause for which a fact with evictions holds: the next search takes other victims."""
 
 _OFFER_SECONDS = 30.0
-"""For how long the list of feasible nodes from kube-scheduler's last complete filter call is believed."""
+"""The seconds for which the nodes of kube-scheduler's last complete filter call are believed."""
 
 _EVICTION_PAUSE_SECONDS = 30.0
 """The pause after the first preemption in vain; twice as long after each further one."""
@@ -137,19 +140,22 @@ class Refusals:
     """All facts of one gang; it lives as long as the gang's state. ``now`` is always in loop seconds."""
 
     closed: _Facts = field(default_factory=dict)
-    """By class and node: members of the class are not planned on the node."""
+    """The facts by class and node: members of the class are not planned on the node."""
 
     spared: _Facts = field(default_factory=dict)
-    """By class and node: no pod is evicted on the node for members of the class."""
+    """The facts by class and node: no pod is evicted on the node for members of the class."""
 
     occupied: dict[str, Fact] = field(default_factory=dict)
-    """By node: no pod is evicted there, because pods of other schedulers have taken the room of the last victims."""
+    """The facts by node: no pod is evicted there, as pods of other schedulers took the room of the last victims."""
 
     rejection: Fact | None = None
-    """kube-scheduler had no node for a member while its mates had theirs: more room would not start the gang."""
+    """The fact that kube-scheduler had no node for a member while mates had theirs; None without one.
+
+    More room would not start the gang then.
+    """
 
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
-    """By class, the time until which the last complete list is believed, and the nodes in it."""
+    """The time until which the last complete list of a class is believed, and its nodes, by class."""
 
     no_search_before: float = 0.0
     """The end of the eviction pause, in loop seconds: before it no victims are searched for."""
@@ -337,5 +343,5 @@ def _drop_ended(facts: _Facts, now: float, cluster: Cluster) -> _Facts:
 
 
 def _prolong(fact: Fact, until: float) -> Fact:
-    """Return the fact, to end at ``until``: later than before, or no longer with the round."""
+    """Return the fact with an end of at least ``until``; with exactly ``until`` if the round was to end it."""
     return replace(fact, until=until if fact.until == math.inf else max(fact.until, until))

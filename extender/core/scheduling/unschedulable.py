@@ -188,7 +188,7 @@ class _Waiters:
     """The groups that have released their room themselves: withdrawn nominations do not wake them."""
 
     untried: dict[GroupKey, None] = field(default_factory=dict)
-    """For a shared hint: the groups not woken since room was last freed, the longest wait first."""
+    """The groups of a shared hint that were not woken since room was last freed, the longest wait first."""
 
     namespace: str = ""
     """The namespace that the hint counts for: that of its first group."""
