@@ -118,7 +118,7 @@ class SchedulingLoop:
         self._planning = planning
         self._group_scheduler = group_scheduler
         self._runner = runner
-        self._rounds = Rounds(group_scheduler.in_turn)
+        self._rounds = Rounds(group_scheduler.sort_by_turn)
 
         self.planned = -math.inf
         """When this instance last looked whether groups are due, or considered one, in its term; in loop seconds."""
@@ -169,7 +169,7 @@ class SchedulingLoop:
                 self._group_scheduler.consider(key)
             except Exception:
                 log.exception("considering a group failed", extra=name_group(key))
-                self._group_scheduler.put_off(key)
+                self._group_scheduler.retry_later(key)
             self._runner.carry_out()
             await asyncio.sleep(0)
         if self._rounds:
@@ -294,4 +294,4 @@ class Core:
         self.group_scheduler.end_term()
         for uid in self.runner.end_term():
             # kube-scheduler may know nothing of it: the next term of ours wakes it.
-            self.groups.held.note(uid, self.clock())
+            self.groups.held.add(uid, self.clock())

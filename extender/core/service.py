@@ -109,7 +109,7 @@ class ExtenderService:
         group = self._store.groups.get(key)
         tried = find_tried_domain(group, pod, names, self._store)
         if cycle is None or cycle.reservation.group != key or self._store.obstacles.needed:
-            self._held.note(pod.uid, self._clock())
+            self._held.add(pod.uid, self._clock())
             self._groups.note_return(key)
             if tried is None:
                 self._note_offer(pod, names)
@@ -136,7 +136,7 @@ class ExtenderService:
         if tried is not None and find_domain(group, own, self._store.nodes) != tried:
             return self._hold(cycle.reservation.group)
         open_names = self._list_free(cycle, group, pod, names) if cycle.preempts else names
-        node = self._seating.seat(cycle, pod, open_names)
+        node = self._seating.assign_seat(cycle, pod, open_names)
         if node is None:
             self._note_missed(cycle, pod, own, names)
             return self._hold(cycle.reservation.group)
@@ -145,7 +145,7 @@ class ExtenderService:
             self._seating.open_next(cycle)
         self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
-        self._held.forget(pod.uid)
+        self._held.discard(pod.uid)
         return Steer(node)
 
     def _hold(self, key: GroupKey) -> Hold:
@@ -164,7 +164,7 @@ class ExtenderService:
 
     def _note_offer(self, pod: Pod, names: Sequence[str]) -> None:
         if list(names) != [pod.nominated]:  # kube-scheduler tries a nominated node alone, before all others
-            self._offers.note(pod.uid, names)
+            self._offers.note_offer(pod.uid, names)
 
     def _note_missed(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
         """Handle a planned member that is held because no open seat of its class is on an offered node.
@@ -174,7 +174,7 @@ class ExtenderService:
         cycle.mark_unschedulable(pod.uid)
         if cycle.preempts:
             # The nomination makes kube-scheduler keep other pods off, but the victims still use the room.
-            self._held.note(pod.uid, self._clock())
+            self._held.add(pod.uid, self._clock())
             return
         if cycle.seats.waits(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
             return  # proves nothing: an outdated nomination is tried alone first, and the full list follows at once

@@ -128,7 +128,7 @@ class Timelines:
         """Return the milestones of a group, oldest first; () if none is known."""
         return tuple(self._events.get(group, ()))
 
-    def take(self, group: GroupKey, verdict: Verdict) -> None:
+    def note_verdict(self, group: GroupKey, verdict: Verdict) -> None:
         """Note the milestones that a group has reached with this verdict."""
         if group not in self._events:
             self.note(group, Milestone.SEEN)

@@ -294,7 +294,7 @@ class Backfill(Feature):
         now = self._context.clock()
         before = self._forecast()
         for group in self._review():
-            self._queue.rouse(group)
+            self._queue.requeue(group)
         self._wake_if_changed(before)
         if now - self._reviewed < _REVIEW_SECONDS and (self.head is not None or not self._waiting):
             return ()
@@ -310,7 +310,7 @@ class Backfill(Feature):
         for _, group in first:
             waiting = self._waiting.get(group)
             if waiting is not None and (head is None or self._order.precedes(waiting, head.waiting)):
-                self._queue.rouse(group)
+                self._queue.requeue(group)
         return ()
 
     def _forecast(self) -> Forecast | None:
@@ -321,7 +321,7 @@ class Backfill(Feature):
         if before is not None and before is not self._forecast():
             for group in self._behind:
                 if group in self._queue:
-                    self._queue.rouse(group)
+                    self._queue.requeue(group)
             self._behind.clear()
 
     def expect_room(self, group: GroupKey) -> float | None:

@@ -200,7 +200,7 @@ class _Endings:
         memory = self._find(key)
         if memory is not None:
             memory.leaving.clear()
-            self._groups.look_again(key)
+            self._groups.mark_dirty(key)
 
     def _find(self, key: GroupKey) -> Followers | None:
         gang = self._groups.states.get(key)
@@ -252,7 +252,7 @@ class _Endings:
         gang = self._groups.states.get(key)
         if gang is not None:
             gang.memory.of(Followers).leaving.update(uids)
-            self._groups.look_again(key)
+            self._groups.mark_dirty(key)
 
     def _let_stay(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Whoever of them still runs is a member as before: when it is disrupted itself, the others go with it."""
@@ -262,7 +262,7 @@ class _Endings:
             memory.leaving.difference_update(pod.uid for pod in staying)
             let_off = self._store.pending_victims.was_let_off  # what a victim says of itself is just being taken back
             memory.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
-            self._groups.look_again(key)
+            self._groups.mark_dirty(key)
 
     async def _each(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:
         async def do_one(pod: Pod) -> object:

@@ -340,7 +340,7 @@ class Takeover:
                 continue
             self._group_scheduler.begin_term(self._wall())
             self._term.active = self._leadership.active  # it may have turned meanwhile
-            self._group_scheduler.meet_obstacle("")
+            self._group_scheduler.set_obstacle("")
 
     def _meet_obstacle(self, error: ApiError | UnjudgedError, failures: int) -> None:
         """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
@@ -348,7 +348,7 @@ class Takeover:
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES
         if self._leadership.active and lasting:
             self._term.active = True
-            self._group_scheduler.meet_obstacle(_describe(error))
+            self._group_scheduler.set_obstacle(_describe(error))
 
 
 def _describe(error: ApiError | UnjudgedError) -> str:

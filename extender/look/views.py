@@ -142,7 +142,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
         position=position,
         **name_group(core, waiting.group),
         priority=waiting.priority,
-        countsAs=core.queue.counts_as(waiting),
+        countsAs=core.queue.raised_priority(waiting),
         since="" if since is None else core.backfill.tell_time(since),
         message=say(state)[1],
     )

@@ -170,7 +170,7 @@ def photograph(world: Harness) -> tuple[Any, ...]:
     capture = finish(take_capture(world.core, NATIVE))
     heard = {name: list(each) for name, each in vars(world.heard).items() if isinstance(each, list)}
     cycles = {each.group: dict(each.slots) for each in world.ledger}
-    return capture, len(world.api.calls), dict(world.api.records), heard, cycles, world.core.outbox.take()
+    return capture, len(world.api.calls), dict(world.api.records), heard, cycles, world.core.outbox.drain()
 
 
 def strip(seen: tuple[Any, ...]) -> tuple[Any, ...]:

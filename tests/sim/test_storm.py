@@ -50,21 +50,21 @@ def describe(cycle: BindingCycle) -> tuple[object, ...]:
 @pytest.mark.parametrize("storm", range(20, 24), indirect=True)
 async def test_whoever_was_not_looked_at_had_not_changed(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
     tended = []
-    tend = CycleUpdates.tend
+    update = CycleUpdates.update
 
-    def tend_twice(cycle_updates: CycleUpdates, state: GroupState) -> Verdict | None:
-        verdict, cycle = tend(cycle_updates, state), state.cycle
+    def update_twice(cycle_updates: CycleUpdates, state: GroupState) -> Verdict | None:
+        verdict, cycle = update(cycle_updates, state), state.cycle
         if cycle is not None:
             pods, found = storm.world.store.pods, describe(cycle)
             waiting = [uid for uid in cycle.reservation.slots if cycle.member(uid).stage is MemberStage.WAITING]
             assert not [uid for uid in waiting if pods[uid].unschedulable], "put aside, and nobody has noticed"
             cycle.check_all_members()
-            assert tend(cycle_updates, state) == verdict
+            assert update(cycle_updates, state) == verdict
             assert describe(cycle) == found
             tended.append(cycle)
         return verdict
 
-    monkeypatch.setattr(CycleUpdates, "tend", tend_twice)
+    monkeypatch.setattr(CycleUpdates, "update", update_twice)
     await storm.rage()
     await storm.calm_down()
     assert len(tended) > len({id(cycle) for cycle in tended}), "a storm in which nothing is looked at again"

@@ -306,7 +306,7 @@ class Harness:
         """Make one pass of the group scheduler, with its tick."""
         due = self.group_scheduler.take_dirty() | self.group_scheduler.take_woken()
         due |= finish(self.group_scheduler.tick())
-        for key in finish(self.group_scheduler.in_turn(due)):
+        for key in finish(self.group_scheduler.sort_by_turn(due)):
             self.group_scheduler.consider(key)
             self.core.runner.carry_out()
         self.core.runner.carry_out()

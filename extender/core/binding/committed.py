@@ -1,7 +1,7 @@
 """Asks the API server which members of committed records exist and are bound, where the watch may be late.
 
-`Recovery` calls `EarlierBindings.wait` after it has read the records. A member that the cache does not show is deleted
-or not shown yet. If Serried took one for the other, half a gang would be bound and its record deleted.
+`Recovery` calls `EarlierBindings.wait_until_shown` after it has read the records. A member that the cache does not show
+is deleted or not shown yet. If Serried took one for the other, half a gang would be bound and its record deleted.
 
 `CycleRunner` calls `EarlierBindings.ask` before it withdraws a commit of an earlier term. The cache may show members
 pending that this term has bound in its last moments, so the API server has to say that none of them is bound.
@@ -47,7 +47,7 @@ class EarlierBindings:
         self._ledger = context.ledger
         self._term = context.term
 
-    async def wait(self, records: Iterable[Reservation]) -> None:
+    async def wait_until_shown(self, records: Iterable[Reservation]) -> None:
         """Return once the cache shows all existing members of committed records, or the term is over.
 
         The pods are not put into the cache from here, because an older state could then replace a newer one. Raise
@@ -106,7 +106,7 @@ class EarlierBindings:
             return None  # no watch will ever show it
         return found if found.uid == uid else None
 
-    def note(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
+    def note_bound(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
         """Note in a cycle that these members of its commit are bound, and in which domain they run."""
         cycle.restore_bound(pod.uid for pod in bound)
         if any(not pod.deleting for pod in bound):
@@ -131,7 +131,7 @@ class EarlierBindings:
                 log.warning("a commit cannot be judged yet", extra=name_group(cycle.group.key) | {"err": str(error)})
                 continue
             if not cycle.over:  # else its slots may belong to the next cycle by now
-                self.note(cycle, bound)
+                self.note_bound(cycle, bound)
             return
 
     async def _list_bound(self, cycle: BindingCycle) -> list[Pod]:

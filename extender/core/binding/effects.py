@@ -68,7 +68,7 @@ class OwnerLookup:
             raise
         else:
             self._note_found(key, waiters, found)
-        self._groups.look_again(key)
+        self._groups.mark_dirty(key)
 
     async def _find_uid(self, owner_key: OwnerKey) -> str:
         namespace, name = owner_key.key

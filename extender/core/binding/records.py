@@ -245,11 +245,11 @@ class Records:
         return True
 
     async def take_over(
-        self, confine: Callable[[Reservation], Reservation] = lambda record: record
+        self, restrict: Callable[[Reservation], Reservation] = lambda record: record
     ) -> list[Reservation]:
         """Take over all records at the start of a term. Return their reservations. Raise ApiError.
 
-        ``confine`` returns the part of a record that is accepted.
+        ``restrict`` returns the part of a record that is accepted.
 
         Each record is written with the name of the new term, so that a late write of an earlier leader fails. A record
         that cannot be decoded is deleted. A record of a later release may be committed, so Invalid is raised before any
@@ -265,7 +265,7 @@ class Records:
 
         async def take(item: JSON) -> Reservation | None:
             async with few:
-                return await self._take_over_one(item, confine)
+                return await self._take_over_one(item, restrict)
 
         items = await self._client.list_all(RESERVATIONS)
         for item in items:
@@ -278,7 +278,7 @@ class Records:
                 task.cancel()  # after a failure the others must not run beside the next attempt
         return [reservation for reservation in taken if reservation is not None]
 
-    async def _take_over_one(self, item: JSON, confine: Callable[[Reservation], Reservation]) -> Reservation | None:
+    async def _take_over_one(self, item: JSON, restrict: Callable[[Reservation], Reservation]) -> Reservation | None:
         found: JSON | None = item
         attempts = Attempts(_RETRY)
         while found is not None:
@@ -291,7 +291,7 @@ class Records:
                 await self._drop_unreadable(key, found)
                 return None
             if _term_of(found) == self.term:  # this term's own write
-                reservation = confine(reservation)
+                reservation = restrict(reservation)
                 self._note(reservation.group, found)
                 self._latest[reservation.group] = reservation
                 return reservation
@@ -300,7 +300,7 @@ class Records:
                 claimed = await self._claim(found)
             except ApiError as error:
                 _log_rejection(key, "a Reservation cannot be written", error)
-                reservation = confine(reservation)
+                reservation = restrict(reservation)
                 if isinstance(error, TooMany | Unavailable) and attempts.failures < _MAX_FAILURES:
                     await attempts.rest(error.retry_after or 0.0)
                 elif await self._accept_unclaimed(key, found, reservation):

@@ -3,10 +3,10 @@
 The loop calls `Recovery.recover` once all caches are listed and before the first plan, because a plan must see the
 slots of earlier terms. First each record gets the name of this term (`Records.take_over`), so that no earlier leader
 can write it any more. A committed record waits until the watch shows all of its existing members
-(`EarlierBindings.wait`). The permit decides whether its members may still be bound.
+(`EarlierBindings.wait_until_shown`). The permit decides whether its members may still be bound.
 
 A record is an object of its namespace, so without the policy `serried-reservations` any client with write access there
-may have written it. So `confine` accepts only pods for which it may speak. Members are always in the namespace of
+may have written it. So `restrict` accepts only pods for which it may speak. Members are always in the namespace of
 their group. Victims may be in any namespace: Serried writes the gang on each victim before the first eviction, which a
 client without access to the victim's namespace cannot do. A victim without this mark was not evicted for the gang, and
 the gang is planned anew.
@@ -44,7 +44,7 @@ FindPod = Callable[[str], Pod | None]
 """Returns the pod with a UID; None if it does not exist."""
 
 
-def confine(record: Reservation, find: FindPod) -> Reservation:
+def restrict(record: Reservation, find: FindPod) -> Reservation:
     """Return the part of a record that is accepted: without foreign members and victims; the record itself if all are.
 
     It may be left without slots.
@@ -187,12 +187,12 @@ class Recovery:
         cannot be read, and UnjudgedError if one cannot be decided yet: no gang may be planned before, because its room
         is not held.
         """
-        self._scheduling_cycle.endings.leave_all()  # cycles of a failed attempt, whose records are read again
+        self._scheduling_cycle.endings.hand_over_all()  # cycles of a failed attempt, whose records are read again
         self._runner.carry_out()
         self._term.recovering = True  # cycles may write from now on, plans come later
         try:
-            taken = await self._records.take_over(self._confine)
-            await self._earlier.wait(taken)
+            taken = await self._records.take_over(self._restrict)
+            await self._earlier.wait_until_shown(taken)
             for feature in self._features[Feature.recover]:
                 feature.recover(taken)
             if not self._term.leads():
@@ -210,15 +210,15 @@ class Recovery:
         finally:
             self._term.recovering = False
 
-    def _confine(self, record: Reservation) -> Reservation:
+    def _restrict(self, record: Reservation) -> Reservation:
         """Return the accepted part of a record, and log what is left out."""
-        confined = confine(record, self._find_pod)
-        if confined is not record:
-            kept = confined.slots.keys() | confined.victims.keys()
+        restricted = restrict(record, self._find_pod)
+        if restricted is not record:
+            kept = restricted.slots.keys() | restricted.victims.keys()
             dropped = sorted((record.slots.keys() | record.victims.keys()) - kept)
             named = {"uids": dropped[:_MAX_NAMED], "pods": len(dropped)}
             log.warning("a Reservation names pods that it cannot speak for", extra=name_group(record.group) | named)
-        return confined
+        return restricted
 
     def _find_pod(self, uid: str) -> Pod | None:
         """Return a pod, or the deleted pod whose slot is kept; None if there is neither."""
@@ -240,7 +240,7 @@ class Recovery:
         if not self._reserve(cycle, pods):
             return False
         if reservation.committed:
-            self._earlier.note(cycle, bound)
+            self._earlier.note_bound(cycle, bound)
         log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
         state = self._context.groups.states.setdefault(reservation.group, GroupState(cycle.started))
         self._scheduling_cycle.start(state, cycle)

@@ -113,7 +113,7 @@ class CycleRunner:
 
     def carry_out(self) -> None:
         """Carry out the effects in the outbox. To be called right after each decision."""
-        for effect in self._context.outbox.take():
+        for effect in self._context.outbox.drain():
             try:
                 self._carry_out(effect)
             except Exception:
@@ -227,7 +227,7 @@ class CycleRunner:
             if misfit is not None:
                 cycle.close_call(uid, f"serried: {misfit}")
             if misfit is None or (
-                pod is not None and pod.pending and self._cycle_updates.reassignments.replace(cycle, pod)
+                pod is not None and pod.pending and self._cycle_updates.reassignments.reassign(cycle, pod)
             ):
                 continue
             self._cycle_updates.reassignments.drop(cycle, uid, misfit)
@@ -243,14 +243,14 @@ class CycleRunner:
         if self._context.term.leads():
             self._cycle_updates.endings.withdraw(cycle, verdict)
         else:
-            self._cycle_updates.endings.leave(cycle)
+            self._cycle_updates.endings.hand_over(cycle)
         self.carry_out()
 
     async def _gather(self, cycle: BindingCycle) -> None:
         while not cycle.over:
             verdict = self._find_failure(cycle)
             if not self._context.term.leads():
-                self._cycle_updates.endings.leave(cycle)
+                self._cycle_updates.endings.hand_over(cycle)
             elif verdict is not None:
                 self._cycle_updates.endings.abort(cycle, verdict)
             self.carry_out()
@@ -270,13 +270,13 @@ class CycleRunner:
 
     def _find_failure(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
-        if cycle.out_of_reach() and not self._cycle_updates.reassignments.leave_out(cycle, reservation.slots):
+        if cycle.out_of_reach() and not self._cycle_updates.reassignments.drop_parts(cycle, reservation.slots):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         if cycle.quorum_at_bind() or self._context.clock() <= self._deadline(cycle):
             return None
         self._context.groups.activity.count_idle(cycle)  # may postpone the deadline; checks every member
         late = self._context.clock() > self._deadline(cycle)
-        if late and not self._cycle_updates.reassignments.leave_out(cycle, cycle.at_bind):
+        if late and not self._cycle_updates.reassignments.drop_parts(cycle, cycle.at_bind):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
         return None
 
@@ -431,7 +431,7 @@ class CycleRunner:
             return  # the whole commit is checked again, and may still be given up
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
-            if not self._cycle_updates.reassignments.replace(cycle, pod):
+            if not self._cycle_updates.reassignments.reassign(cycle, pod):
                 self._cycle_updates.reassignments.displace(cycle, pod)
             self.carry_out()
 
@@ -479,7 +479,7 @@ class CycleRunner:
         """Wait for the members beyond the quorum, and bind each when it comes. None of them has to come."""
         while not cycle.over:
             if not self._context.term.leads():
-                self._cycle_updates.endings.leave(cycle)
+                self._cycle_updates.endings.hand_over(cycle)
                 self.carry_out()
                 return
             idle = self._is_idle(cycle)
@@ -532,14 +532,14 @@ class CycleRunner:
     def _reassign_refused(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
         """Give a member whose Binding was refused by the permit another slot, or drop it. It needs no quorum."""
         if refusal.obstacle is Obstacle.TERM:
-            self._cycle_updates.endings.leave(cycle)
+            self._cycle_updates.endings.hand_over(cycle)
             self.carry_out()
             return
         pod = self._context.store.pods.get(uid)
         if uid not in cycle.reservation.slots or cycle.over:
             return
         movable = refusal.obstacle is Obstacle.SLOT and pod is not None and pod.pending
-        if pod is None or not movable or not self._cycle_updates.reassignments.replace(cycle, pod):
+        if pod is None or not movable or not self._cycle_updates.reassignments.reassign(cycle, pod):
             self._cycle_updates.reassignments.drop(cycle, uid, refusal.text)
         self.carry_out()
 

@@ -1,7 +1,7 @@
 """Updates open binding cycles while the cluster changes: members leave, join, are refused or lose their nodes.
 
-`GroupScheduler` calls `CycleUpdates.tend` when a group with a cycle is dirty, and `review` twice a second. Nothing here
-awaits.
+`GroupScheduler` calls `CycleUpdates.update` when a group with a cycle is dirty, and `review` twice a second. Nothing
+here awaits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -53,9 +53,9 @@ class CycleUpdates:
         for uid in refused:
             cycle.note_news(uid)
         if refused:
-            self._groups.look_again(cycle.reservation.group)
+            self._groups.mark_dirty(cycle.reservation.group)
 
-    def tend(self, state: GroupState) -> Verdict | None:
+    def update(self, state: GroupState) -> Verdict | None:
         """Update the cycle of a group. Return the verdict to report, None if the last one still holds.
 
         Only members with news are checked: a gang of thousands of members is updated thousands of times.
@@ -197,9 +197,9 @@ class CycleUpdates:
             return
         self.offers.note_refusal(cycle, pod, names)
         self.offers.spare_if_evicted(cycle, pod)
-        self.offers.close(cycle, pod)
+        self.offers.close_unoffered(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
-        if self.reassignments.replace(cycle, pod):
+        if self.reassignments.reassign(cycle, pod):
             return
         self.offers.refuse_domain(cycle, pod, names)
         self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}")
@@ -212,7 +212,7 @@ class CycleUpdates:
                 continue
             node = cycle.reservation.slots[uid].node
             self.offers.note_refusal_after(cycle, pod)
-            if not self.reassignments.replace(cycle, pod):
+            if not self.reassignments.reassign(cycle, pod):
                 self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
                 # Each try closes one more node, so the tries end by themselves and need no backoff.
                 self._groups.states[cycle.reservation.group].entry.end_backoff()
@@ -221,7 +221,7 @@ class CycleUpdates:
             if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
                 continue  # _check_members handles members that are deleted or bound by now
             misfit = self._permit.find_misfit(cycle, uid)
-            if misfit is not None and not self.reassignments.replace(cycle, pod):
+            if misfit is not None and not self.reassignments.reassign(cycle, pod):
                 self._drop_lost(cycle, pod, misfit)
 
     def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
@@ -239,19 +239,19 @@ class CycleUpdates:
         self.reassignments.drop(cycle, pod.uid, detail)
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
-        if cycle.out_of_reach() and not self.reassignments.leave_out(cycle, cycle.reservation.slots):
+        if cycle.out_of_reach() and not self.reassignments.drop_parts(cycle, cycle.reservation.slots):
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_room(self, cycle: BindingCycle) -> None:
         """Requeue the group of a cycle whose victims have ended, so that its verdict says so."""
-        self._groups.look_again(cycle.reservation.group)
+        self._groups.mark_dirty(cycle.reservation.group)
 
     def note_failure(self, cycle: BindingCycle, uid: str, error: str) -> None:
         """Note that a committed member's Binding has failed and is repeated, so that the group's verdict says so."""
         slot = cycle.reservation.slots.get(uid)
         if slot is not None:
             cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
-            self._groups.look_again(cycle.reservation.group)
+            self._groups.mark_dirty(cycle.reservation.group)
 
 
 def _is_open(cycle: BindingCycle, uid: str) -> bool:

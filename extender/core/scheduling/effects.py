@@ -109,7 +109,7 @@ class Outbox:
         """Append an effect."""
         self._effects.append(effect)
 
-    def take(self) -> list[Effect]:
+    def drain(self) -> list[Effect]:
         """Remove and return the effects put since the last call."""
         taken = self._effects
         self._effects = []

@@ -139,13 +139,13 @@ class GroupState:
         return self.refusals.learn_offer(shape, offered, now) or rested
 
 
-_STRANGER_SECONDS = 360.0
+_UNSEEN_SECONDS = 360.0
 """The time for which a held pod that the watch does not show is remembered.
 
 kube-scheduler tries a pod again after at most 5 minutes and 30 s. It calls filter again before this time is over.
 """
 
-_MAX_STRANGERS = 50_000
+_MAX_UNSEEN = 50_000
 
 
 class HeldPods:
@@ -160,7 +160,7 @@ class HeldPods:
         self._pods = pods
         self._known: dict[str, None] = {}
         self._now = 0.0
-        self._strangers: TTLCache[str, None] = TTLCache(_MAX_STRANGERS, _STRANGER_SECONDS, timer=lambda: self._now)
+        self._unseen: TTLCache[str, None] = TTLCache(_MAX_UNSEEN, _UNSEEN_SECONDS, timer=lambda: self._now)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -169,19 +169,19 @@ class HeldPods:
         return iter(self._known)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._known or uid in self._strangers
+        return uid in self._known or uid in self._unseen
 
-    def note(self, uid: str, now: float) -> None:
+    def add(self, uid: str, now: float) -> None:
         """Note that filter holds a pod; ``now`` in loop seconds."""
         self._now = now
-        self._strangers.pop(uid, None)
-        (self._known if uid in self._pods else self._strangers)[uid] = None
+        self._unseen.pop(uid, None)
+        (self._known if uid in self._pods else self._unseen)[uid] = None
 
-    def forget(self, uid: str) -> bool:
+    def discard(self, uid: str) -> bool:
         """Remove a pod that is not held any more. Return whether it was held."""
         # Called for each filter answer, nearly always without strangers. A pop would read the clock first.
-        was_stranger = self._strangers.currsize > 0 and self._strangers.pop(uid, "") is None
-        return was_stranger or self._known.pop(uid, "") is None
+        was_unseen = self._unseen.currsize > 0 and self._unseen.pop(uid, "") is None
+        return was_unseen or self._known.pop(uid, "") is None
 
     def needs_activation(self, pod: Pod) -> bool:
         """Return whether kube-scheduler tries a pod again only after a write of Serried activates it."""
@@ -190,8 +190,8 @@ class HeldPods:
     def review(self, now: float) -> None:
         """Drop pods that do not wait any more. Strangers that the watch has shown meanwhile are known from now on."""
         self._now = now
-        for uid in [uid for uid in self._strangers if uid in self._pods]:
-            del self._strangers[uid]
+        for uid in [uid for uid in self._unseen if uid in self._pods]:
+            del self._unseen[uid]
             self._known[uid] = None
         self._known = {uid: None for uid in self._known if uid in self._pods and self._pods[uid].pending}
 
@@ -236,7 +236,7 @@ class Groups:
                 if cycle is not None:
                     cycle.note_news(uid)
 
-    def look_again(self, key: GroupKey) -> None:
+    def mark_dirty(self, key: GroupKey) -> None:
         """Mark a group dirty. Its cycle gets no news: it has caused the change itself."""
         self._store.dirty.groups.add(key)
         self.wake()
@@ -254,14 +254,14 @@ class Groups:
         """Note that kube-scheduler tries a held member. A gang that had timed out untried is requeued at once."""
         state = self.states.get(key)
         if state is not None and state.entry.pop_unattended():
-            self.look_again(key)
+            self.mark_dirty(key)
 
     def note_task(self, key: GroupKey) -> None:
         """Note that a planning task of this group is done, and requeue the group."""
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
             state.cycle.note_refill(())
-        self.look_again(key)
+        self.mark_dirty(key)
 
     def say(self, key: GroupKey, verdict: Verdict) -> None:
         """Record and report the verdict of a group if it has changed, or if the group has members again."""
@@ -273,7 +273,7 @@ class Groups:
             self._measure(state, key.namespace, verdict.reason)
             state.verdict = verdict
             state.had_members = has_members
-            self._timelines.take(key, verdict)
+            self._timelines.note_verdict(key, verdict)
             self._status.say(key, verdict)
 
     def _measure(self, state: GroupState, namespace: str, reason: Reason) -> None:

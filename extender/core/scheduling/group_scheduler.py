@@ -88,7 +88,7 @@ class GroupScheduler:
         The next leader continues from the records: it takes up planned gangs and rolls committed ones forward.
         """
         self._term.end()
-        self._endings.leave_all()
+        self._endings.hand_over_all()
         self._drop_seen()
         for state in self._groups.states.values():
             state.end_term()
@@ -121,7 +121,7 @@ class GroupScheduler:
         for feature in self._features[Feature.end_term]:
             feature.end_term()
 
-    def meet_obstacle(self, what: str) -> None:
+    def set_obstacle(self, what: str) -> None:
         """Set the phrase that says why this term cannot plan; "" for no obstacle. All groups are considered again."""
         if self._term.obstacle and not what:
             # Features have decided without the records until now.
@@ -185,7 +185,7 @@ class GroupScheduler:
                 due.add(key)
         return due
 
-    def in_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
+    def sort_by_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """Return these groups in queue order."""
         placed: list[tuple[Turn, GroupKey]] = []
         for number, key in enumerate(due, start=1):
@@ -199,7 +199,7 @@ class GroupScheduler:
     def _describe(self, key: GroupKey) -> Waiting:
         return self._queue.describe(key, self._groups.states.get(key))
 
-    def put_off(self, key: GroupKey) -> None:
+    def retry_later(self, key: GroupKey) -> None:
         """Retry a group after a pause, because `consider` has raised an error."""
         if key in self._groups.states:
             self._groups.states[key].entry.retry_by(self._clock() + _ERROR_SECONDS)
@@ -222,7 +222,7 @@ class GroupScheduler:
             # Before the records are read it is not known which of the ending pods are victims.
             self._observe(key, state, group)
         # CycleUpdates checks the members of a cycle one by one.
-        verdict = self._cycle_updates.tend(state) if state.cycle is not None else self._assess(key, state, group)
+        verdict = self._cycle_updates.update(state) if state.cycle is not None else self._assess(key, state, group)
         if verdict is not None:
             self._groups.say(key, verdict)
 
@@ -241,14 +241,14 @@ class GroupScheduler:
         if state is None:
             return
         if state.cycle is not None and state.cycle.reservation.committed:
-            self._cycle_updates.tend(state)  # a committed cycle ends once each of its members is bound or deleted
+            self._cycle_updates.update(state)  # a committed cycle ends once each of its members is bound or deleted
         elif state.cycle is not None:
             self._endings.abort(state.cycle, Verdict(Reason.POD_GROUP_MISSING))
         if state.cycle is None:
             self._drop(key)
 
     def _drop(self, key: GroupKey) -> None:
-        self._scheduling_cycle.forget(key)
+        self._scheduling_cycle.dequeue(key)
         self._store.vacancies.close_group(key)
         del self._groups.states[key]
 
@@ -261,7 +261,7 @@ class GroupScheduler:
             return self._assess_missing(key, state, members)
         group_members = self._store.members.classify(key)
         if group.gates_together and group_members.gated:
-            self._scheduling_cycle.forget(key)
+            self._scheduling_cycle.dequeue(key)
             return describe_gated(group_members, need=1)
         if group.goes_one_by_one:
             for pod in (*group_members.waiting, *group_members.refused):
@@ -320,7 +320,7 @@ class GroupScheduler:
         shortage = find_shortage(group, group_members, self._store, repair)
         rejection = self._find_rejection(state, group, group_members)
         if shortage is not None or not group_members.waiting:
-            self._scheduling_cycle.forget(group.key)
+            self._scheduling_cycle.dequeue(group.key)
         if shortage is not None:
             fits_nowhere = shortage.reason is Reason.NO_CAPACITY and rejection
             shortage = replace(shortage, detail=rejection) if fits_nowhere else shortage
@@ -336,7 +336,7 @@ class GroupScheduler:
         if self._term.obstacle:
             self._queue.leave(group.key)
             return Verdict(Reason.RECORDS_UNREADABLE, detail=self._term.obstacle)
-        return self._scheduling_cycle.run(state, group, group_members, repair)
+        return self._scheduling_cycle.schedule(state, group, group_members, repair)
 
     def _constrain(self, group: PodGroup, group_members: GroupMembers) -> PodGroup:
         """Have the topology key of a group count, or not, as features say; return the group as it is then."""
@@ -411,7 +411,7 @@ class GroupScheduler:
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if state.memory:
             self._observe(key, state, None)
-        self._scheduling_cycle.forget(key)  # no room is kept for it, and no victims are searched for
+        self._scheduling_cycle.dequeue(key)  # no room is kept for it, and no victims are searched for
         if not any(pod.pending for pod in members):
             state.awaited = None  # no pod waits for the owner any more
             return None
@@ -451,6 +451,6 @@ class GroupScheduler:
     def _activate(self, uid: str) -> None:
         # The pod belongs to no gang (any more). Without a write kube-scheduler would not try it for 5 minutes.
         pod = self._store.pods.get(uid)
-        was_held = self._held.forget(uid)
+        was_held = self._held.discard(uid)
         if pod is not None and pod.pending and (was_held or pod.held_by_gate):
             self._outbox.put(Activate(pod))

@@ -40,7 +40,7 @@ class Offers:
         self._activity = context.groups.activity
         self._clock = context.clock
 
-    def note(self, uid: str, names: Sequence[str]) -> None:
+    def note_offer(self, uid: str, names: Sequence[str]) -> None:
         """Note the nodes that kube-scheduler offers to a waiting member.
 
         A sample is ignored; only a complete list proves anything. The list matters for members that only kube-scheduler
@@ -60,7 +60,7 @@ class Offers:
             return
         if matters:
             state.entry.ask_again()
-            self._groups.look_again(key)
+            self._groups.mark_dirty(key)
 
     def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note that kube-scheduler refuses the node of a member.
@@ -73,7 +73,7 @@ class Offers:
         if names and (is_complete(names) or not pod.counted_elsewhere):
             state.learn_offer(pod.shape, names, self._clock())
 
-    def close(self, cycle: BindingCycle, pod: Pod) -> None:
+    def close_unoffered(self, cycle: BindingCycle, pod: Pod) -> None:
         """Close the nodes to a cycle that kube-scheduler did not offer to a member, but for nodes of placed mates.
 
         A node of mates may be missing only because the mates fill it; it is as good for the remaining mates as before.
@@ -173,7 +173,7 @@ class Offers:
             self._drop_refused(cycle, pod, taken)
         if cycle.reservation.committed or not cycle.out_of_reach():
             return None
-        if self._reassignments.leave_out(cycle, cycle.reservation.slots):
+        if self._reassignments.drop_parts(cycle, cycle.reservation.slots):
             return None
         for pod in refused:
             if taken and is_by_node(pod.objection):

@@ -51,7 +51,7 @@ def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Le
     ledger.adjust_quorum(cycle.reservation, parts)
 
 
-def find_parts_to_leave(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
+def find_parts_to_drop(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
     """Return the PodGroups to leave out so that the cycle continues without the ``short`` ones; None if it cannot.
 
     If a CompositePodGroup does not stand without them, all PodGroups below it are left out, too.

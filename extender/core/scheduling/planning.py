@@ -83,7 +83,7 @@ class Planning:
         lasting = state.verdict is not None and Mark.LASTS in state.verdict.reason.marks
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
 
-    def rest(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
+    def back_off(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
         """Let a refused gang back off if its plan took long, in proportion to the work."""
         now = self._clock()
         backoff = self._planning_tasks.settle(group)

@@ -113,7 +113,7 @@ class Queue:
         """Return the present place of a group: the smaller one goes first."""
         return self.order.turn_of(waiting)
 
-    def counts_as(self, waiting: Waiting) -> int:
+    def raised_priority(self, waiting: Waiting) -> int:
         """Return the priority of a group, raised by ageing."""
         return self.order.raised_priority(waiting)
 
@@ -198,7 +198,7 @@ class Queue:
     # --- wake-ups ----------------------------------------------------------------------------------------------
 
     def take_woken(self) -> set[GroupKey]:
-        """Return the gangs that freed room could help, and those requeued by `rouse`."""
+        """Return the gangs that freed room could help, and those that were requeued."""
         woken = self._woken | self._take_freed()
         self._woken = set()
         return woken
@@ -215,7 +215,7 @@ class Queue:
         withdrawn = self._nominations.withdrawn_nodes.take()
         return self.unschedulable.wake(freed, withdrawn, reached)
 
-    def rouse(self, group: GroupKey) -> None:
+    def requeue(self, group: GroupKey) -> None:
         """Requeue a gang that waits for room."""
         self.unschedulable.leave(group)
         self._woken.add(group)

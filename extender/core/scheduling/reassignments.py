@@ -10,7 +10,7 @@ from extender.core.scheduling.binding_cycle import BindingCycle, describe_standi
 from extender.core.scheduling.cycle_member import MemberStage
 from extender.core.scheduling.effects import Context, Nominate, Release
 from extender.core.scheduling.group import GroupState
-from extender.core.scheduling.permit import Permit, find_parts_to_leave
+from extender.core.scheduling.permit import Permit, find_parts_to_drop
 from extender.core.scheduling.planning import KeptSlotPlanner, Planning
 from extender.core.scheduling.request import build_joining_request
 from extender.core.scheduling.seating import Seating
@@ -155,7 +155,7 @@ class Reassignments:
                 self._ledger.add(cycle.reservation, pod, node, self._store.members.leaf_of(uid))
                 cycle.drop_late(uid)
 
-    def replace(self, cycle: BindingCycle, pod: Pod) -> bool:
+    def reassign(self, cycle: BindingCycle, pod: Pod) -> bool:
         """Move a member to another node of the cycle's domain. Return whether there is one."""
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         out = gang.find_exclusions([pod], now, self._store)
@@ -178,7 +178,7 @@ class Reassignments:
         mate = next((uid for uid in self._iterate_surplus(cycle) if self._frees_enough_for(cycle, uid, pod)), None)
         if mate is not None:
             self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
-            self.replace(cycle, pod)
+            self.reassign(cycle, pod)
 
     def _frees_enough_for(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
         mate, slot = self._store.pods.get(uid), cycle.reservation.slots[uid]
@@ -188,12 +188,12 @@ class Reassignments:
         left = dict(mate.shape.requests)
         return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)
 
-    def leave_out(self, cycle: BindingCycle, present: Collection[str]) -> bool:
+    def drop_parts(self, cycle: BindingCycle, present: Collection[str]) -> bool:
         """Drop the PodGroups of which too few members are ``present`` (UIDs).
 
         Return whether the tree stands without them.
         """
-        left = find_parts_to_leave(cycle, cycle.reservation.find_short(present), self._store)
+        left = find_parts_to_drop(cycle, cycle.reservation.find_short(present), self._store)
         if left is None:
             return False
         for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:

@@ -1,8 +1,8 @@
 """One try to place a group: request, plan, and the reservation with which its binding cycle begins; and its end.
 
-`GroupScheduler.consider` calls `SchedulingCycle.run`. Nothing awaits between request and reservation, so the state that
-the plan was made from still holds when its slots are reserved. `CycleEndings` ends a cycle in one of three ways: it is
-aborted before any Binding was sent, finished when all its members are bound, or left to the next leader.
+`GroupScheduler.consider` calls `SchedulingCycle.schedule`. Nothing awaits between request and reservation, so the state
+that the plan was made from still holds when its slots are reserved. `CycleEndings` ends a cycle in one of three ways:
+it is aborted before any Binding was sent, finished when all its members are bound, or left to the next leader.
 """
 
 import math
@@ -96,7 +96,7 @@ class CycleEndings:
             gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
         self._notify_features(gang, cycle, refused, verdict)
         self._groups.say(cycle.reservation.group, verdict)
-        self._groups.look_again(cycle.reservation.group)
+        self._groups.mark_dirty(cycle.reservation.group)
 
     def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that may have committed, but of which no Binding was sent, like one that has not committed."""
@@ -113,7 +113,7 @@ class CycleEndings:
             gang.refusals.forget_rejection()
             gang.refusals.forget_evictions()
         self._notify_features(gang, cycle, refused, None)
-        self._groups.look_again(cycle.reservation.group)
+        self._groups.mark_dirty(cycle.reservation.group)
 
     def _notify_features(
         self, gang: GroupState, cycle: BindingCycle, refused: frozenset[str], verdict: Verdict | None
@@ -122,18 +122,18 @@ class CycleEndings:
             for feature in self._features[Feature.ended]:
                 feature.ended(gang, cycle, refused, verdict)
 
-    def leave(self, cycle: BindingCycle) -> None:
+    def hand_over(self, cycle: BindingCycle) -> None:
         """End a cycle without report or write: the next leader continues with it."""
         uids = cycle.reservation.slots.keys() | _list_nominated(cycle)
         cycle.end("serried: this instance does not lead any more")
         self._detach(cycle)
         self._outbox.put(Release(frozenset(uids)))
 
-    def leave_all(self) -> None:
+    def hand_over_all(self) -> None:
         """End all cycles without report or write."""
         for gang in self._groups.states.values():
             if gang.cycle is not None:
-                self.leave(gang.cycle)
+                self.hand_over(gang.cycle)
 
     def _put_aside(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
@@ -199,7 +199,9 @@ class SchedulingCycle:
         self._clock = context.clock
         self._nomination = context.options.nomination
 
-    def run(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> Verdict | None:
+    def schedule(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
+    ) -> Verdict | None:
         """Try to place a group that has its quorum, unless nothing has changed since the last try.
 
         Return the verdict to report; None if the last one still holds.
@@ -236,7 +238,7 @@ class SchedulingCycle:
             (group.policy, group.tree, self._store.priorities.find_own(group.key)),
             repair,
         )
-        return state.entry.take(question, self._clock(), waits=group.key in self._queue)
+        return state.entry.begin_try(question, self._clock(), waits=group.key in self._queue)
 
     def _build_request(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
@@ -268,7 +270,7 @@ class SchedulingCycle:
             refusal = replace(refusal, detail=refusals.rejection.text)
         elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
             refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
-        self._planning.rest(state, refused.group.key, refusal)
+        self._planning.back_off(state, refused.group.key, refusal)
         for feature in self._features[Feature.post_filter]:
             if feature.concerns(refused.group):
                 found = feature.post_filter(refused, refusal)
@@ -289,7 +291,7 @@ class SchedulingCycle:
             return offered
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
-    def forget(self, group: GroupKey) -> None:
+    def dequeue(self, group: GroupKey) -> None:
         """Remove a group that does not wait for room any more from the queue."""
         self._queue.leave(group)
         if group in self._groups.states:

@@ -1,9 +1,9 @@
 """Assigns seats to members when kube-scheduler calls filter for them. Nothing here awaits.
 
-`ExtenderService.filter` calls `Seating.seat`. kube-scheduler tries the members in any order, each with any sample of
-nodes, while the plan says how many seats each class has on each node. So a member takes any seat of its class: its own,
-the seat of a mate that kube-scheduler has not reached, free room of the domain if the plan has left some, or the seat
-of a member of the same class in another gang. Only a member with a rank keeps its own seat.
+`ExtenderService.filter` calls `Seating.assign_seat`. kube-scheduler tries the members in any order, each with any
+sample of nodes, while the plan says how many seats each class has on each node. So a member takes any seat of its
+class: its own, the seat of a mate that kube-scheduler has not reached, free room of the domain if the plan has left
+some, or the seat of a member of the same class in another gang. Only a member with a rank keeps its own seat.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ class Seating:
         self._outbox = context.outbox
         self._clock = context.clock
 
-    def seat(self, cycle: BindingCycle, asked: Pod, names: Sequence[str]) -> str | None:
+    def assign_seat(self, cycle: BindingCycle, asked: Pod, names: Sequence[str]) -> str | None:
         """Assign a member a seat of its class on one of the offered nodes.
 
         Return the node; None if there is no such seat. ``asked`` is the member as kube-scheduler has sent it:

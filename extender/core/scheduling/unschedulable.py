@@ -99,7 +99,7 @@ class QueueEntry:
         self.doubts = self.doubts if self.in_doubt else frozenset()
         self.in_doubt = False
 
-    def take(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
+    def begin_try(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
         """Begin a try with this request. Return whether there is anything new to plan.
 
         ``waits`` is whether the group waits for room: only then its last refusal still holds.

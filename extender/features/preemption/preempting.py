@@ -258,7 +258,7 @@ class Preempting:
 
     def _is_short(self, cycle: BindingCycle) -> bool:
         """Whether too few members are left for the quorum, and the tree does not stand without their PodGroup."""
-        return cycle.out_of_reach() and not self._reassignments.leave_out(cycle, cycle.reservation.slots)
+        return cycle.out_of_reach() and not self._reassignments.drop_parts(cycle, cycle.reservation.slots)
 
     def _awaits_replacements(self, cycle: BindingCycle) -> bool:
         """Whether the quorum lacks members that were deleted after the first eviction, and others may come for them."""

@@ -52,7 +52,7 @@ class TestALeaseThatLapsesForAMoment:
             world.core.end_term()
             await world.recovery.recover()
             world.term.active = True
-            world.group_scheduler.meet_obstacle("")
+            world.group_scheduler.set_obstacle("")
         world.look()  # nothing else has happened in the cluster
         assert world.groups.states[GANG].cycle is not None
 
@@ -126,7 +126,7 @@ async def lead_again(world: Harness, verb: str) -> None:
     await world.settle()
     world.api.stop_holding(verb)
     world.term.active = True
-    world.group_scheduler.meet_obstacle("")
+    world.group_scheduler.set_obstacle("")
 
 
 class TestAPodThatNeedsNoGang:
@@ -181,7 +181,7 @@ class TestAGangThatGoesWhileAnotherInstanceLeads:
             world.delete(name)
         world.store.dirty.groups.clear()  # as the loop of a standby does
         world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert GANG not in world.groups.states
         assert GANG not in world.queue.unschedulable
@@ -228,7 +228,7 @@ class TestAGangThatIsBeingEvicted:
         assert world.groups.states[GANG].memory.of(Losses).evicting
         world.core.end_term()
         world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert not world.groups.states[GANG].memory.of(Losses).evicting
         await world.close()
@@ -249,7 +249,7 @@ class TestWhatIsSaid:
         assert world.reasons() == [Reason.QUORUM_MISSING]
         world.core.end_term()
         world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert world.reasons() == [Reason.QUORUM_MISSING] * 2
 
@@ -258,7 +258,7 @@ class TestWhatIsSaid:
         assert world.reasons() == [Reason.NO_CAPACITY]
         world.core.end_term()
         world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert world.reasons() == [Reason.NO_CAPACITY] * 2
 

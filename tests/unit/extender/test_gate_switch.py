@@ -163,7 +163,7 @@ class TestHeldPods:
 
     async def test_a_stranger_is_known_as_soon_as_the_watch_shows_it_however_late(self, known: dict[str, Pod]) -> None:
         held = HeldPods(known)
-        held.note("pod-p", 0.0)
+        held.add("pod-p", 0.0)
         held.review(300.0)
         assert (len(held), "pod-p" in held) == (0, True)
         known["pod-p"] = pod("p").value()
@@ -172,7 +172,7 @@ class TestHeldPods:
 
     async def test_a_stranger_that_nobody_ever_shows_is_forgotten_in_the_end(self, known: dict[str, Pod]) -> None:
         held = HeldPods(known)
-        held.note("pod-p", 0.0)
+        held.add("pod-p", 0.0)
         held.review(400.0)
         assert "pod-p" not in held
 
@@ -182,14 +182,14 @@ class TestHeldPods:
         monkeypatch.setattr("extender.core.scheduling.group._MAX_STRANGERS", 3)
         held = HeldPods(known)
         for number in range(1000):
-            held.note(f"pod-{number}", 0.0)
+            held.add(f"pod-{number}", 0.0)
         assert [number for number in range(1000) if f"pod-{number}" in held] == [997, 998, 999]
 
     @pytest.mark.parametrize("now", [pod("p").on("n1"), pod("p").phase("Failed"), None], ids=["bound", "ended", "gone"])
     async def test_a_pod_that_waits_no_longer_is_not_held(self, known: dict[str, Pod], now: PodBuilder | None) -> None:
         known["pod-p"] = pod("p").value()
         held = HeldPods(known)
-        held.note("pod-p", 0.0)
+        held.add("pod-p", 0.0)
         known.clear()
         if now is not None:
             known["pod-p"] = now.value()

@@ -70,7 +70,7 @@ async def test_the_order_of_thousands_is_found_in_steps() -> None:
     for number in range(2_000):
         world.store.put_group(pod_group(f"g{number}").gang(1).priority(number % 7).value())
     due = set(world.store.groups)
-    work = world.group_scheduler.in_turn(due)
+    work = world.group_scheduler.sort_by_turn(due)
     steps = 1
     while True:
         try:

@@ -179,7 +179,7 @@ class TestARestThatABudgetKeepsHalfway:
         await strict.settle()
         assert strict.api.calls == []
         strict.term.active = True
-        strict.group_scheduler.meet_obstacle("")
+        strict.group_scheduler.set_obstacle("")
         await strict.go()
         assert going(strict) == {"g0", "g1", "g2", "g3", "g4"}
 

@@ -100,11 +100,11 @@ class TestARecordOfAnEarlierTerm:
 
     async def test_says_nothing_as_long_as_it_cannot_be_read(self, world: Harness) -> None:
         await self.leave(world)
-        world.group_scheduler.meet_obstacle("the CRD is missing")
+        world.group_scheduler.set_obstacle("the CRD is missing")
         await world.go()
         assert list_ended(world) == []
         await world.recovery.recover()
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert sorted(list_ended(world)) == ["v0", "v1"]
 
@@ -165,12 +165,12 @@ class TestARecordThatWentWithItsGang:
 
 class TestWithoutTheRecords:
     async def test_nobody_is_looked_for(self, world: Harness) -> None:
-        world.group_scheduler.meet_obstacle("the CRD is missing")
+        world.group_scheduler.set_obstacle("the CRD is missing")
         await fill(world).go()
         await world.pass_time(61)
         assert world.reasons() == [Reason.RECORDS_UNREADABLE]
         assert (world.heard.searches, world.api.said("rehearse"), list_ended(world)) == ([], [], [])
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert sorted(list_ended(world)) == ["v0", "v1"]
 
@@ -183,7 +183,7 @@ class TestWithoutTheRecords:
         assert world.groups.states[GANG].cycle is None
         world.core.end_term()
         world.term.active = True
-        world.group_scheduler.meet_obstacle("the CRD is missing")
+        world.group_scheduler.set_obstacle("the CRD is missing")
         for _ in range(20):
             await world.go()
         assert find_preemption(world.groups.states[GANG]) is None
@@ -191,11 +191,11 @@ class TestWithoutTheRecords:
         await world.close()
 
     async def test_nobody_follows_a_disrupted_member_until_they_are_read(self, world: Harness) -> None:
-        world.group_scheduler.meet_obstacle("the CRD is missing")
+        world.group_scheduler.set_obstacle("the CRD is missing")
         world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL), victim(1))
         await world.add(victim(0).disrupted().deleting()).go()
         assert list_ended(world) == []
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert list_ended(world) == ["v1"]
 

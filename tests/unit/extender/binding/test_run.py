@@ -310,7 +310,7 @@ class TestBeforeTheCommit:
         self, world: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         judge = Mock(side_effect=itertools.chain([RuntimeError("bug")], itertools.repeat(None)))
-        monkeypatch.setattr(cycle_runner.CycleRunner, "_judge", judge)
+        monkeypatch.setattr(cycle_runner.CycleRunner, "_find_failure", judge)
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert judge.call_count > 1
         assert world.cycle().stage is CycleStage.GATHERING
@@ -319,7 +319,7 @@ class TestBeforeTheCommit:
         self, world: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         judge = Mock(side_effect=RuntimeError("bug"))
-        monkeypatch.setattr(cycle_runner.CycleRunner, "_judge", judge)
+        monkeypatch.setattr(cycle_runner.CycleRunner, "_find_failure", judge)
         world.add(*small_nodes(2), gang(2), *members(2))
         for _ in range(20):
             await world.go()

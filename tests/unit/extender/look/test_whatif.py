@@ -999,7 +999,7 @@ def remember(world: Harness) -> Any:
         list(world.queue.unschedulable),
         None if head is None else (head.group, head.until, dict(head.passed)),
         len(world.api.calls),
-        world.core.outbox.take(),
+        world.core.outbox.drain(),
     )
 
 

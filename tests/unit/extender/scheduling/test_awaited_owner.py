@@ -138,7 +138,7 @@ async def test_the_end_of_a_term_ends_the_question_and_the_next_term_asks_anew(w
     await world.settle()
     world.api.let_go("list")
     world.term.active = True
-    world.group_scheduler.meet_obstacle("")
+    world.group_scheduler.set_obstacle("")
     await world.go()
     assert world.filter("j-0") == Hold()
     await world.pass_time(31.0)

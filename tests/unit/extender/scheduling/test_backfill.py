@@ -564,8 +564,8 @@ class TestAgeing:
         await world.add(pod_group("h").gang(2).priority(5), *smalls()).pass_time(MINUTE)
         await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
         described = world.queue.describe(GANG, world.groups.states[GANG])
-        assert world.queue.counts_as(described) == 5
-        assert finish(world.group_scheduler.in_turn({GANG, SMALL})) == [GANG, SMALL]
+        assert world.queue.raised_priority(described) == 5
+        assert finish(world.group_scheduler.sort_by_turn({GANG, SMALL})) == [GANG, SMALL]
 
 
 class TestWakingUp:

@@ -325,7 +325,7 @@ class TestAMemberThatIsPreempted:
         assert len(world.api.said("mark")) == 2
         world.api.stop_holding("delete")
         world.term.active = True
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert {key.name for key in world.api.pods} == {"g0"}  # which its preemptor deletes
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.core
 def decide(world: Harness) -> list[Effect]:
     """Gang g is looked at; what that asks for."""
     world.group_scheduler.consider(GANG)
-    return world.core.outbox.take()
+    return world.core.outbox.drain()
 
 
 async def begin(world: Harness) -> Harness:
@@ -29,8 +29,8 @@ class TestTheOutbox:
         outbox, effects = Outbox(), [Release(frozenset({"a"})), Release(frozenset({"b"}))]
         for effect in effects:
             outbox.put(effect)
-        assert outbox.take() == effects
-        assert outbox.take() == []
+        assert outbox.drain() == effects
+        assert outbox.drain() == []
 
 
 class TestADecision:
@@ -72,7 +72,7 @@ class TestADecision:
         cycle = (await begin(world)).cycle()
         node = cycle.reservation.slots["pod-m0"].node
         world.core.cycle_updates.refuse("pod-m0", node)
-        assert world.core.outbox.take() == [Nominate(cycle, ("pod-m0",))]
+        assert world.core.outbox.drain() == [Nominate(cycle, ("pod-m0",))]
         assert cycle.reservation.slots["pod-m0"].node != node
 
 
@@ -92,4 +92,4 @@ async def test_an_effect_that_came_before_the_end_of_a_term_is_not_written_after
     world.core.end_term()
     await world.settle()
     assert world.api.calls == []
-    assert world.core.outbox.take() == []
+    assert world.core.outbox.drain() == []

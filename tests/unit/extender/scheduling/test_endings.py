@@ -20,5 +20,5 @@ async def test_the_end_of_an_old_cycle_leaves_the_room_of_the_next_one_alone(wor
 
     await world.add(*members(1, first=2)).go()
     assert world.cycle() is not old
-    endings.leave(old)
+    endings.hand_over(old)
     assert world.cycle().reservation in list(world.ledger)

@@ -236,22 +236,22 @@ class TestAnObstacle:
     """This term cannot plan yet: what was promised before is not known."""
 
     async def test_gangs_are_told_and_planned_when_it_is_over(self, world: Harness) -> None:
-        world.group_scheduler.meet_obstacle("no records")
+        world.group_scheduler.set_obstacle("no records")
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         assert world.reasons() == [Reason.RECORDS_UNREADABLE]
         assert world.heard.verdicts[-1][1].detail == "no records"
         assert world.api.calls == []
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_a_gang_without_quorum_hears_that_first(self, world: Harness) -> None:
-        world.group_scheduler.meet_obstacle("no records")
+        world.group_scheduler.set_obstacle("no records")
         await world.add(*small_nodes(2), gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
     async def test_members_of_a_basic_group_and_pods_of_lost_jobs_go(self, world: Harness) -> None:
-        world.group_scheduler.meet_obstacle("no records")
+        world.group_scheduler.set_obstacle("no records")
         lost = pod("lost").of_job("nobody", 0).scheduler(SCHEDULER)
         world.add(*small_nodes(2), *members(1), lost)
         assert [world.filter(name) for name in ("m0", "lost")] == [Hold(), Hold()]

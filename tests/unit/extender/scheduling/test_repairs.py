@@ -830,11 +830,11 @@ class TestEvictingTheRest:
     ) -> None:
         """Half a gang may be the half of a commit that is still to be rolled forward."""
         ran = gang(3).condition("True", "Scheduled")
-        world.group_scheduler.meet_obstacle("no records")
+        world.group_scheduler.set_obstacle("no records")
         await world.add(*small_nodes(3), ran, *[each.on("n1") for each in members(2)]).go()
         await world.pass_time(20.0)
         assert (world.heard.broken, world.api.said("evict")) == ([], [])
-        world.group_scheduler.meet_obstacle("")
+        world.group_scheduler.set_obstacle("")
         await world.go()
         await world.pass_time(9.0)
         assert world.api.said("evict") == []

@@ -52,6 +52,6 @@ def test_the_first_member_of_a_round_counts() -> None:
 def test_a_quorum_counts_anew_after_the_gang_has_broken() -> None:
     timelines = Timelines(Clock())
     for reason in (Reason.QUORUM_MISSING, Reason.NO_CAPACITY, Reason.NO_CAPACITY, Reason.BROKEN, Reason.NO_CAPACITY):
-        timelines.take(key(0), Verdict(reason))
+        timelines.note_verdict(key(0), Verdict(reason))
     reached = [each.milestone.value for each in timelines.of_group(key(0))]
     assert reached == ["seen", "quorum", "broken", "quorum"]
