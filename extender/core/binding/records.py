@@ -130,7 +130,7 @@ class Records:
             _check_kept(key, body, written)
 
     async def may_read(self) -> bool:
-        """Return whether the API server serves Reservations and allows to read them; True if it does not answer."""
+        """Return whether this process may read Reservations; True if the API server does not answer."""
         try:
             await self._client.page(RESERVATIONS.path(), {"limit": "1"})
         except (NotFound, Forbidden):

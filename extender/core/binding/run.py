@@ -184,7 +184,7 @@ class CycleRunner:
             await self._commit(cycle)
         if cycle.stage is CycleStage.BINDING:
             await self._bind_committed(cycle)
-            await self._drain(cycle)
+            await self._bind_remaining(cycle)
 
     async def _record(self, cycle: BindingCycle) -> None:
         if cycle.reservation.need == 0 and not cycle.preempts:
@@ -411,7 +411,7 @@ class CycleRunner:
             self._reassign_committed(cycle, uid)
 
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
-        """Send members beyond the commit if the quorum stands with them in place of a member that cannot be bound."""
+        """Send members beyond the commit if they complete the quorum in place of a member that cannot be bound."""
         spares = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
         if spares and cycle.binding_sent and self._permit.stands_without(cycle, uid, spares):
             self._send_alone(cycle, cycle.calling & spares)
@@ -475,7 +475,7 @@ class CycleRunner:
         labels = describe_label(store.pods.get(uid), cycle.group.key.leaf(slot.part))
         return (told | {LABELLED: "true"}) if labels else told, labels
 
-    async def _drain(self, cycle: BindingCycle) -> None:
+    async def _bind_remaining(self, cycle: BindingCycle) -> None:
         """Wait for the members beyond the quorum, and bind each when it comes. None of them has to come."""
         while not cycle.over:
             if not self._context.term.leads():

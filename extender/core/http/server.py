@@ -57,7 +57,7 @@ class Peers:
         if len(self._all) > self._most:
             oldest = next(iter(self._resting))
             self.remove(oldest)  # before connection_lost, as more connections may be made in this iteration
-            oldest.give_way()
+            oldest.abort()
 
     def remove(self, peer: "_Connection") -> None:
         """Remove a connection that has ended."""
@@ -307,7 +307,7 @@ class _Connection(asyncio.Protocol):
     _queued_bytes = 0
     """The bytes of the bodies in the queue."""
 
-    _late: asyncio.TimerHandle | None = None
+    _arrival_timer: asyncio.TimerHandle | None = None
     """The timer that runs while a request has arrived in part."""
 
     _other_bytes = 0
@@ -349,11 +349,11 @@ class _Connection(asyncio.Protocol):
             self._handshake = _Handshake(self._security, transport)
             if not self._security.admits(self._handshake.peer):
                 log.warning("a client's certificate is good, and its name is none of those that may call")
-                self._routes = _turn_away(self._routes)
+                self._routes = _reject_all(self._routes)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
         self._timer.cancel()
-        self._stop_waiting()
+        self._stop_arrival_timer()
         self._peers.remove(self)
         self._ignoring = True
         self._queue.clear()
@@ -380,8 +380,10 @@ class _Connection(asyncio.Protocol):
         self._other_bytes += len(data) - self._body_bytes
         if self._other_bytes > _MAX_OTHER_BYTES:
             self._reject(431, "the request's head, or what it has beside its body, is too large")
-        if self._late is None and not (self._request.taken or self._ignoring):
-            self._late = self._loop.call_later(_ARRIVAL_SECONDS, self._reject, 408, "the request does not arrive")
+        if self._arrival_timer is None and not (self._request.taken or self._ignoring):
+            self._arrival_timer = self._loop.call_later(
+                _ARRIVAL_SECONDS, self._reject, 408, "the request does not arrive"
+            )
 
     def on_message_begin(self) -> None:
         self._request = _Request(taken=self._ignoring)
@@ -404,7 +406,7 @@ class _Connection(asyncio.Protocol):
         lasting = parser.should_keep_alive() and not parser.should_upgrade()
         request.keep = lasting and parser.get_http_version() != "1.0"
         if request.expects:
-            self._invite()
+            self._send_continue()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -413,22 +415,22 @@ class _Connection(asyncio.Protocol):
             request.parts.append(body)
             request.size += len(body)
             if request.size > self._routes.max_bytes:
-                self._take(request)
+                self._dispatch(request)
 
     def on_message_complete(self) -> None:
         if not self._request.taken:
             self._request.whole = True
-            self._take(self._request)
+            self._dispatch(self._request)
 
-    def _invite(self) -> None:
+    def _send_continue(self) -> None:
         # Answers are sent in order: that of an open call comes first.
         if self._request.expects and not self._request.taken and self.call is None:
             self._request.expects = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _take(self, request: _Request) -> None:
+    def _dispatch(self, request: _Request) -> None:
         request.taken = True
-        self._stop_waiting()
+        self._stop_arrival_timer()
         self._ignoring = not (request.whole and request.keep)
         if self.call is None:
             self._answer(request)
@@ -439,10 +441,10 @@ class _Connection(asyncio.Protocol):
             self._ignoring = True
             self._transport.abort()
 
-    def _stop_waiting(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _stop_arrival_timer(self) -> None:
+        if self._arrival_timer is not None:
+            self._arrival_timer.cancel()
+            self._arrival_timer = None
 
     def _answer(self, request: _Request) -> None:
         path = request.url.partition(b"?")[0]
@@ -472,7 +474,7 @@ class _Connection(asyncio.Protocol):
                 following = self._queue.popleft()
                 self._queued_bytes -= following.size
                 self._answer(following)
-            self._invite()
+            self._send_continue()
 
     async def _hangup(self) -> None:
         await self._gone.wait()
@@ -506,7 +508,7 @@ class _Connection(asyncio.Protocol):
         if self._ignoring:
             return
         self._request.taken = True
-        self._stop_waiting()
+        self._stop_arrival_timer()
         log.warning("a connection is given up", extra={"why": sentence})
         if self.call is None:
             self._write(_Request(taken=True), _error(status, sentence))
@@ -522,7 +524,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._timer = self._loop.call_later(self._since + IDLE_SECONDS - now, self._check_idle)
 
-    def give_way(self) -> None:
+    def abort(self) -> None:
         """Abort the connection, because there are too many and this one was unused for longest."""
         log.warning("a connection is given up", extra={"why": "there are too many"})
         self._transport.abort()
@@ -557,7 +559,7 @@ def _head(status: int) -> bytes:
     return f"HTTP/1.1 {status} {phrase}\r\n{allow}content-type: application/json\r\ncontent-length: ".encode()
 
 
-def _turn_away(routes: Routes) -> Routes:
+def _reject_all(routes: Routes) -> Routes:
     """Return routes that answer 403 to all requests."""
 
     def refuse(body: bytes) -> Reply:  # noqa: ARG001 - a handler

@@ -304,7 +304,7 @@ class GroupScheduler:
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
         """Return why a group could not start even with free room, a phrase; "" if nothing says so.
 
-        A rejection of a member without which the quorum stands is dropped.
+        A rejection of a member that the quorum does not need is dropped.
         """
         found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock(), self._store)
         if found and state.refusals.rejection is not None and isinstance(group.tree, Leaf):

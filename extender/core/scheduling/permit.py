@@ -4,7 +4,7 @@ The commit, its roll-forward, members beyond the quorum, late members, replaceme
 ask `Permit.refuse` or `Permit.refuse_all` before each Binding. The stage of a cycle permits nothing.
 
 A cycle waits for every PodGroup that was planned (`Reservation.parts`), so no PodGroup starts with less than its
-quorum. If one does not come in time and the tree stands without it, the cycle continues without it.
+quorum. If one does not come in time and the tree is complete without it, the cycle continues without it.
 """
 
 from collections import Counter
@@ -52,26 +52,26 @@ def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Le
 
 
 def find_parts_to_drop(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
-    """Return the PodGroups to leave out so that the cycle continues without the ``short`` ones; None if it cannot.
+    """Return the PodGroups to drop so that the cycle continues without the ``short`` ones; None if it cannot.
 
-    If a CompositePodGroup does not stand without them, all PodGroups below it are left out, too.
+    If a CompositePodGroup is not complete without them, all PodGroups below it are dropped, too.
     """
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
     if group is None or parts.keys() <= short:
         return None
     leaves = store.members.classify(group.key, without=cycle.bound).leaves
     standing = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
-    kept = _list_standing(group.tree, standing | (parts.keys() - short))
+    kept = _list_complete(group.tree, standing | (parts.keys() - short))
     if kept is None or not kept & parts.keys():
         return None
     return frozenset(parts.keys() - kept) or None
 
 
-def _list_standing(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
-    """Return the PodGroups that stand below a group of the tree; None if the group does not stand itself."""
+def _list_complete(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
+    """Return the complete PodGroups below a group of the tree; None if the group itself is not complete."""
     if isinstance(tree, Leaf):
         return frozenset({tree.name}) if tree.name in ready else None
-    kept = [found for each in tree.below if (found := _list_standing(each, ready)) is not None]
+    kept = [found for each in tree.below if (found := _list_complete(each, ready)) is not None]
     return frozenset[str]().union(*kept) if len(kept) >= tree.need else None
 
 
@@ -210,9 +210,9 @@ class Permit:
         return self._count_missing(group, self._iterate_coming(uids, cycle.reservation.committed, cycle.bound), uids)
 
     def stands_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
-        """Return whether the quorum stands without a member, with the bound members and these ``spares``.
+        """Return whether the quorum is complete without a member, with the bound members and these ``spares``.
 
-        The member's own PodGroup has to stand, too.
+        The quorum of the member's own PodGroup has to be complete, too.
         """
         group = self.find_group(cycle)
         coming = self._iterate_coming(spares, cycle.bound)
@@ -232,7 +232,7 @@ class Permit:
                 short[part] -= 1
             else:
                 short.pop(part, None)
-        # The tree may stand without the members' own PodGroups, but these also start whole or not at all.
+        # The tree may be complete without the members' own PodGroups, but these also start whole or not at all.
         own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
         return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
 

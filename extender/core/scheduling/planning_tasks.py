@@ -433,7 +433,7 @@ class PlanningTasks:
             answer = self._run_straight(request, leaving, asked.make, straight_seconds) if asked.tried else None
             if answer is not None:
                 return answer
-            self._open(asked)
+            self._enqueue(asked)
             raise Unfinished
         if not task.done:
             self._request_work()  # work may have ended with the last term
@@ -441,7 +441,7 @@ class PlanningTasks:
         if task.failure is not None:
             self._drop(group, kind)
             raise task.failure
-        return self._give(task) if self._holds(task, request) else self._renew(task, request)
+        return self._return_answer(task) if self._still_fits(task, request) else self._make_again(task, request)
 
     def _run_straight(
         self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
@@ -473,13 +473,13 @@ class PlanningTasks:
             return self._patience.get(group, _PREEMPTION_SECONDS)
         return _FORECAST_SECONDS if kind is TaskKind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
 
-    def _holds(self, task: PlanningTask, request: PlanRequest) -> bool:
+    def _still_fits(self, task: PlanningTask, request: PlanRequest) -> bool:
         if not isinstance(task.found, Plan):
             return True
         now = self._context.store.snapshots.take(request.yielding_priority, request.members, task.leaving)
         return revalidate(task.found, request, task.nodes, now)
 
-    def _renew(self, task: PlanningTask, request: PlanRequest) -> Answer:
+    def _make_again(self, task: PlanningTask, request: PlanRequest) -> Answer:
         """Make a plan again that does not fit the changed cluster: in this process if that is short enough.
 
         A plan that took long is tried only in the domain that was found, which is much less work. After the last
@@ -502,9 +502,9 @@ class PlanningTasks:
         changed = "the cluster changed each time before a plan was there"
         members = len(task.request.members)
         task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.spent), need=members, detail=changed)
-        return self._give(task)
+        return self._return_answer(task)
 
-    def _give(self, task: PlanningTask) -> Answer:
+    def _return_answer(self, task: PlanningTask) -> Answer:
         seconds = None if task.told else task.spent
         if seconds is not None:
             before = self._backoffs.get(task.group, PlanBackoff(0.0, stale=False))
@@ -562,9 +562,9 @@ class PlanningTasks:
         return [task for task in self._tasks.get(group, ()) if task.kind is kind]
 
     def _drop(self, group: GroupKey, kind: TaskKind) -> None:
-        self._keep(group, [task for task in self._tasks.get(group, ()) if task.kind is not kind])
+        self._keep_only(group, [task for task in self._tasks.get(group, ()) if task.kind is not kind])
 
-    def _keep(self, group: GroupKey, kept: list[PlanningTask]) -> None:
+    def _keep_only(self, group: GroupKey, kept: list[PlanningTask]) -> None:
         """Drop the tasks of a group but for these."""
         _end(task for task in self._tasks.get(group, ()) if task not in kept)
         if kept:
@@ -572,13 +572,13 @@ class PlanningTasks:
         else:
             self._tasks.pop(group, None)
 
-    def _open(self, task: PlanningTask) -> None:
+    def _enqueue(self, task: PlanningTask) -> None:
         task.limit = self._find_limit(task.group, task.kind)
         task.turn = self._turn
         self._turn += 1
         # A new question replaces an open one of its kind. Answers stay: one try may ask several questions.
         kept = [each for each in self._tasks.get(task.group, ()) if each.done or each.kind is not task.kind]
-        self._keep(task.group, [*kept[-_MAX_ANSWERS:], task])
+        self._keep_only(task.group, [*kept[-_MAX_ANSWERS:], task])
         self._turns.add(task)
         self._request_work()
 

@@ -191,7 +191,7 @@ class Reassignments:
     def drop_parts(self, cycle: BindingCycle, present: Collection[str]) -> bool:
         """Drop the PodGroups of which too few members are ``present`` (UIDs).
 
-        Return whether the tree stands without them.
+        Return whether the tree is complete without them.
         """
         left = find_parts_to_drop(cycle, cycle.reservation.find_short(present), self._store)
         if left is None:

@@ -266,7 +266,7 @@ def _select(names: Collection[str], counts: Mapping[str, int]) -> dict[str, int]
 
 
 def _would_stand(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, int]) -> bool:
-    """Return whether the quorum stands once ``more`` members of each PodGroup are placed."""
+    """Return whether the quorum is complete once ``more`` members of each PodGroup are placed."""
     return count_missing(group.tree, {name: each.placed + more.get(name, 0) for name, each in leaves.items()}) == 0
 
 

@@ -379,7 +379,10 @@ class SchedulingCycle:
         cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
 
     def _needs_no_nomination(self, group: PodGroup, plan: Plan) -> bool:
-        """Return whether the members of a plan need no nomination: the domain has as much room again as it uses."""
+        """Return whether the members of a plan need no nomination, because of the policy or of the room left over.
+
+        With the policy AUTO the domain must have as much free room again as the plan uses.
+        """
         if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
             return False  # each PodGroup of a tree has its own domain, and an offered node may be outside of it
         if self._nomination is NominationPolicy.AUTO:

@@ -16,7 +16,7 @@ from extender.core.scheduling.permit import find_offered
 from serried.api.pod import Pod
 
 _FEW_MISSES = 2
-"""The number of missed samples up to which they count as bad luck."""
+"""The number of members without an offered seat from which this is no bad luck any more."""
 
 
 class Seating:

@@ -12,7 +12,7 @@ that has it now. Each binding cycle owns one `Seats`.
 Seats are closed only in gangs with rules between members (`serried.plan.coupled`): a member of a later wave, placed too
 early, could leave the members before it no feasible node. Waves of the same class that follow each other are merged: a
 member then takes any open seat of the merged wave that kube-scheduler offers. Of members that share a claim without a
-volume, one is alone in the first wave.
+volume, one goes before the others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
