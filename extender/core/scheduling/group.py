@@ -74,7 +74,7 @@ class GroupState:
     """The time since when the quorum exists, from the members' creation times; None if it does not."""
 
     ran: bool = False
-    """Whether a member has been placed since ``quorum_since``: then the gang does not keep its place in the queue."""
+    """True once a member was placed since ``quorum_since``: the gang does not keep its place in the queue then."""
 
     hindered: float = -math.inf
     """The last time when the quorum was missing for another reason than too few members.

@@ -339,7 +339,7 @@ class GroupScheduler:
         return self._scheduling_cycle.schedule(state, group, group_members, repair)
 
     def _constrain(self, group: PodGroup, group_members: GroupMembers) -> PodGroup:
-        """Have the topology key of a group count, or not, as features say; return the group as it is then."""
+        """Let features decide whether the topology key of a group counts. Return the group as it is then."""
         asked = [each for each in self._features[Feature.constrain] if each.concerns(group)]
         if not asked or group.branch is not None:
             return group
@@ -382,12 +382,12 @@ class GroupScheduler:
         return found if kept is None else min(kept, found)
 
     def _has_place_to_keep(self, state: GroupState, group: PodGroup) -> bool:
-        """Whether a gang has waited in vain until now, which is to be written down."""
+        """Return whether a gang has waited in vain, so that its place in the queue has to be written."""
         told = group.first_quorum
         return not state.ran and (state.quorum_since is not None or (told is not None and told.lost is None))
 
     def _keep_place(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> None:
-        """The quorum is not there any more: a gang that has not run keeps its place in the queue for a while."""
+        """Handle the loss of the quorum: a gang that has not run keeps its place in the queue for a while."""
         if state.ran or group_members.placed:
             state.ran = group_members.placed > 0
             if self._first_quorums:
@@ -397,9 +397,9 @@ class GroupScheduler:
         state.quorum_since = None
 
     def find_place(self, key: GroupKey) -> FirstQuorum | None:
-        """Return the place of a gang in the queue, to be written down; None for one that has run, or has never waited.
+        """Return the place of a gang in the queue, to be written; None for one that has run or never waited.
 
-        A gang whose quorum is gone has it until its members are back and one is bound, or for a day.
+        A gang without a quorum has its place until its members are back and one is bound, or for a day.
         """
         group, state = self._store.groups.get(key), self._groups.states.get(key)
         if group is None or state is None or state.ran:

@@ -156,7 +156,7 @@ class Asking(Feature):
         """Have all waiting gangs planned again once the first autoscaler is found: their refusals were not noted."""
         if self._seen and not self._knew:
             for group in self._context.groups.states:
-                self._requeue(group)
+                self._rouse(group)
         self._knew = bool(self._seen)
         offers = replace(self._seen, pools=tuple(replace(pool, provided={}) for pool in self._seen.pools))
         if offers != self._known_offers:
@@ -276,7 +276,7 @@ class Asking(Feature):
             self._context.outbox.put(InBackground(partial(self._delete_request, group, ask)))
         ask.arrived = frozenset()
         for other in self._behind:
-            self._requeue(other)
+            self._rouse(other)
         self._behind.clear()
 
     def _renew(self, group: GroupKey, ask: Ask, wanting: Wanting) -> None:
@@ -435,7 +435,7 @@ class Asking(Feature):
             self._tried[group] = (*earlier, ask.target.domain)
         log.info("no nodes came", extra={**name_group(group), "target": str(ask.target), "said": ask.said})
         self._release(group, ask)
-        self._requeue(group)
+        self._rouse(group)
 
     def _list_hidden(self, ask: Ask, wanting: Wanting) -> list[Pod]:
         """Return those of the members that the gang lacks whose gates are to be lifted, or that name no request yet."""
@@ -506,7 +506,7 @@ class Asking(Feature):
     def _say_why_not(self, group: GroupKey, wanting: Wanting, why_not: str) -> None:
         if why_not != wanting.why_not:
             wanting.why_not = why_not
-            self._requeue(group)
+            self._rouse(group)
 
     async def _read_pools(self, group: GroupKey) -> None:
         """Read the NodePools once more for a candidate, and have it planned again: what is known may be seconds old."""
@@ -514,7 +514,7 @@ class Asking(Feature):
         candidate = self._candidates.get(group)
         if candidate is not None:
             candidate.read = self._context.clock()
-            self._requeue(group)
+            self._rouse(group)
 
     def _confirm(self, group: GroupKey, candidate: Candidate, now: float) -> None:
         """Have a candidate ask if it was refused again after the NodePools were read, and they may still hold it."""
@@ -547,7 +547,7 @@ class Asking(Feature):
         self._active[group] = None
         log.info("asking for nodes", extra={**name_group(group), "target": str(target), "have": target.have})
         self._see_to(group, ask, self._context.clock())
-        self._requeue(group)
+        self._rouse(group)
 
     # --- in the background -------------------------------------------------------------------------------------
 
@@ -568,7 +568,7 @@ class Asking(Feature):
             ask.retries_at = self._context.clock() + _RETRY_SECONDS
             log.warning("cannot ask for nodes", extra={**name_group(group), "err": ask.trouble})
         if ask.trouble != before:
-            self._requeue(group)
+            self._rouse(group)
 
     async def _make_request(self, group: GroupKey, ask: Ask, request: RequestRef) -> str:
         wanting = self._wanting.get(group)
@@ -603,7 +603,7 @@ class Asking(Feature):
             said = f"what it says cannot be read: {error}"
         if said and said != ask.said:
             ask.said = said
-            self._requeue(group)
+            self._rouse(group)
 
     async def _listen_to_pods(self, group: GroupKey) -> str:
         wanting = self._wanting.get(group)
@@ -624,7 +624,7 @@ class Asking(Feature):
             self._time_out(group, ask)
         return answer.said
 
-    def _requeue(self, group: GroupKey) -> None:
+    def _rouse(self, group: GroupKey) -> None:
         if group in self._queue:
             self._queue.requeue(group)
             self._context.groups.wake()

@@ -182,10 +182,10 @@ async def test_what_was_asked_outlasts_an_obstacle_that_is_over(world: Harness) 
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     asking = world.core.feature(Asking)
     asking.end_term()
-    world.group_scheduler.meet_obstacle("the records cannot be read")
+    world.group_scheduler.set_obstacle("the records cannot be read")
     asking.recover([])  # the order of Leadership._begin
     world.group_scheduler.begin_term(world.wall())
-    world.group_scheduler.meet_obstacle("")
+    world.group_scheduler.set_obstacle("")
     await world.pass_time(0.5)
     assert GANG in asking.asks
 

@@ -57,7 +57,7 @@ def restart(world: Harness) -> None:
     world.groups.states.clear()
     world.term.active = True
     world.group_scheduler.begin_term(world.wall())
-    world.group_scheduler.meet_obstacle("")
+    world.group_scheduler.set_obstacle("")
 
 
 def test_a_gang_that_is_evicted_every_half_hour_keeps_its_place_for_days(world: Harness) -> None:
