@@ -92,7 +92,7 @@ def describe_label(pod: Pod | None, group: GroupKey) -> dict[str, str]:
 def describe_gang(group: PodGroup, level: ApiLevel) -> str:
     """Return the apiVersion and the name of a gang's group, by which its pods are recognized at every API level.
 
-    Return "" for groups without minCount, and for those of scheduler-plugins and Kueue, which do not depend on the level.
+    Return "" for groups without minCount, and for those of scheduler-plugins and Kueue, which have no level.
     """
     if not group.policy.is_gang or group.key.kind in {GroupKind.COMPATIBLE, GroupKind.COUNTED}:
         return ""

@@ -383,8 +383,8 @@ class GroupScheduler:
 
     def _has_place_to_keep(self, state: GroupState, group: PodGroup) -> bool:
         """Return whether a gang has waited in vain, so that its place in the queue has to be written."""
-        told = group.first_quorum
-        return not state.ran and (state.quorum_since is not None or (told is not None and told.lost is None))
+        written = group.first_quorum
+        return not state.ran and (state.quorum_since is not None or (written is not None and written.lost is None))
 
     def _keep_place(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> None:
         """Handle the loss of the quorum: a gang that has not run keeps its place in the queue for a while."""

@@ -16,7 +16,7 @@ from extender.core.scheduling.planning_tasks import (
     PlanningTasks,
     Unfinished,
 )
-from extender.core.scheduling.request import leave_out
+from extender.core.scheduling.request import exclude_placed
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
@@ -187,7 +187,7 @@ class KeptSlotPlanner:
     def _plan_beside(self, kept_slots: dict[str, str], ask: PlanRequest) -> Plan | None:
         """Return the plan in which these replacements have their own slots; None if it lacks the quorum."""
         domain = self._domain_of(ask, kept_slots)
-        rest = leave_out(ask, kept_slots, self._store.nodes)
+        rest = exclude_placed(ask, kept_slots, self._store.nodes)
         if not rest.members:
             return Plan(domain, kept_slots)
         found = self._plan(rest.closing(self._find_outgrown(kept_slots, ask.members)))

@@ -442,13 +442,13 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, tree_input: _TreeInput) -> PlanRe
     )
 
 
-def leave_out(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
+def exclude_placed(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
     """Return the request for the remaining members once these members have their nodes (UID to node)."""
     assigned_nodes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
     key, pinned = request.topology_key, request.pinned
     if key is not None and assigned_nodes:
         pinned = frozenset(nodes[node].labels[key] for node in assigned_nodes)
-    parts = tuple(leave_out(part, kept_slots, nodes) for part in request.parts)
+    parts = tuple(exclude_placed(part, kept_slots, nodes) for part in request.parts)
     whole = sum(now.need == 0 < before.need for now, before in zip(parts, request.parts, strict=True))
     return replace(
         request,

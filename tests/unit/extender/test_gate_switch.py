@@ -179,7 +179,7 @@ class TestHeldPods:
     async def test_of_too_many_strangers_the_oldest_are_forgotten(
         self, known: dict[str, Pod], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("extender.core.scheduling.group._MAX_STRANGERS", 3)
+        monkeypatch.setattr("extender.core.scheduling.group._MAX_UNSEEN", 3)
         held = HeldPods(known)
         for number in range(1000):
             held.add(f"pod-{number}", 0.0)
