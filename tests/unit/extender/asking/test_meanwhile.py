@@ -130,7 +130,7 @@ async def test_a_time_in_the_future_in_the_annotation_of_a_pod_keeps_nobody_from
     asking.end_term()
     asking.recover([])
     world.groups.states[GroupKey("default", "h")].entry.ask_again()
-    world.groups.look_again(GroupKey("default", "h"))
+    world.groups.mark_dirty(GroupKey("default", "h"))
     await wait_for_ask(world)
     await world.pass_time(1200.0)
     await wait_for_ask(world)
@@ -149,7 +149,7 @@ async def test_a_leader_that_dies_between_request_and_annotation_leaves_no_secon
     asking.end_term()
     asking.recover([])
     world.groups.states[GANG].entry.ask_again()
-    world.groups.look_again(GANG)
+    world.groups.mark_dirty(GANG)
     await world.pass_time(6.0)
     await wait_for_ask(world)
     assert len(world.api.owners["provisioningrequests"]) == 1
