@@ -1,7 +1,7 @@
-"""Which autoscalers the cluster has, and what Karpenter's NodePools may add: found by discovery, again and again.
+"""Find the cluster's autoscalers, Karpenter and Cluster Autoscaler, and the nodes that Karpenter's NodePools may add.
 
-`Autoscalers.run` looks every ten seconds while this instance leads, as a task of the process. What it has found
-last is `Autoscalers.seen`.
+`Autoscalers.run` is a task of the process. It looks every ten seconds while this instance leads; `Autoscalers.seen`
+is what it found last.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from serried.kube.wire import Resource
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
-"""The pause between two looks: what NodePools may still add changes with each node."""
+"""The pause between two looks, in seconds: what NodePools may still add changes with each node."""
 
 _FIRST_SECONDS = 1.0
-"""The pause before the first look that is answered."""
+"""The pause between tries until a first look has succeeded, in seconds."""
 
 KARPENTER = "karpenter.sh"
 NODE_POOLS = Resource(KARPENTER, "v1", "nodepools", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 STATUS = ("kube-system", "cluster-autoscaler-status")
-"""The ConfigMap in which Cluster Autoscaler tells how it is, by namespace and name."""
+"""The namespace and name of the ConfigMap in which Cluster Autoscaler reports its status."""
 
 PROVISIONING = "autoscaling.x-k8s.io"
 """The API group of ProvisioningRequests, which Cluster Autoscaler carries out."""
@@ -42,20 +42,20 @@ class Seen:
     cluster_autoscaler: bool = False
 
     provisioning: bool = False
-    """Whether ProvisioningRequests are served in version v1: Cluster Autoscaler 1.30 and before has v1beta1 alone."""
+    """True if ProvisioningRequests are served in version v1; Cluster Autoscaler up to 1.30 has only v1beta1."""
 
     pools: tuple[NodePool, ...] = ()
-    """Karpenter's NodePools that add nodes for pods."""
+    """Karpenter's NodePools that add nodes for pods, by name."""
 
     unknown: str = ""
-    """Why the NodePools could not be read, a phrase; "" if they were, or there is no Karpenter."""
+    """The reason why the NodePools could not be read, a phrase; "" if they were read or there is no Karpenter."""
 
     def __bool__(self) -> bool:
         return self.karpenter or self.cluster_autoscaler
 
     @property
     def names(self) -> str:
-        """The names of the autoscalers, for people."""
+        """The names of the autoscalers found, for messages; "" for none."""
         found = ("Karpenter" if self.karpenter else "", "Cluster Autoscaler" if self.cluster_autoscaler else "")
         return " and ".join(filter(None, found))
 
@@ -64,29 +64,33 @@ NOBODY = Seen()
 
 
 class Autoscalers:
-    """Finds the autoscalers of one cluster. One instance lives as long as the core that it was made for."""
+    """Finds the autoscalers of one cluster. One instance lives as long as its core.
+
+    ``changed`` is called after each look that found something new.
+    """
 
     def __init__(self, client: ApiClient, wanted: Autoscaling, changed: Callable[[], None]) -> None:
-        """``changed`` is called after each look that has found something else."""
         self._client = client
         self._changed = changed
 
         self.listeners: list[Callable[[], None]] = []
-        """Called after each look that has found something else, before ``changed``."""
+        """The functions that are called after each look that found something new, before ``changed``."""
 
         self.seen: Seen = NOBODY
 
         self.found: list[str] = []
-        """The names of the autoscalers of ``seen``; always the same list, so that others may look at it for less."""
+        """The names of the autoscalers in ``seen``. It is always the same list, so that other parts can keep it."""
 
         self.known: bool = wanted is Autoscaling.NONE
-        """Whether there was a look since this instance leads; without it nothing may be concluded from ``seen``."""
+        """True once a look has succeeded since this instance leads. Until then ``seen`` may be wrong."""
 
         self._wanted = wanted
-        self._told = ""
+
+        self._logged = ""
+        """The failure that was logged last."""
 
     async def run(self, is_active: Callable[[], bool]) -> None:
-        """Look until cancelled; only the active instance does."""
+        """Look again and again while ``is_active``, until cancelled."""
         while self._wanted is not Autoscaling.NONE:
             if is_active():
                 await self.look()
@@ -95,26 +99,26 @@ class Autoscalers:
             await asyncio.sleep(LOOK_SECONDS if self.known else _FIRST_SECONDS)
 
     async def look(self) -> None:
-        """Look once. While the API server does not answer, what was found before holds."""
+        """Look once, and update ``seen``. If the API server does not answer, ``seen`` stays as it was."""
         try:
             seen = await self._find()
         except ApiError as error:
-            self._tell(f"it is not known which autoscalers there are: {error}")
+            self._log_once(f"it is not known which autoscalers there are: {error}")
             return
-        self._tell(seen.unknown)
+        self._log_once(seen.unknown)
         self.note(seen)
 
     def note(self, seen: Seen) -> None:
-        """Note what a look has found."""
+        """Set the result of a look, and call the listeners if it is new."""
         before, self.seen = (self.seen, self.known), seen
         self.found[:] = [seen.names] if seen else []
         self.known = True
         if before == (seen, True):
             return
         if not before[1] or before[0].names != seen.names:
-            log.info("autoscalers", extra={"found": seen.names or "none", "nodePools": len(seen.pools)})
-        for tell in self.listeners:
-            tell()
+            log.info("looked for autoscalers", extra={"found": seen.names or "none", "nodePools": len(seen.pools)})
+        for listener in self.listeners:
+            listener()
         self._changed()
 
     async def _find(self) -> Seen:
@@ -143,12 +147,12 @@ class Autoscalers:
         except NotFound:
             return False
         except Forbidden as error:
-            self._tell(f"it is not known whether there is a Cluster Autoscaler: {error}")
+            self._log_once(f"it is not known whether there is a Cluster Autoscaler: {error}")
             return False
         return True
 
-    def _tell(self, what: str) -> None:
-        """Log what keeps this instance from knowing, once."""
-        if what and what != self._told:
-            log.warning("cannot look for autoscalers", extra={"err": what})
-        self._told = what or self._told
+    def _log_once(self, failure: str) -> None:
+        """Log why a look failed, unless the last failure was the same; "" for no failure."""
+        if failure and failure != self._logged:
+            log.warning("cannot find out which autoscalers there are", extra={"err": failure})
+        self._logged = failure or self._logged

@@ -1,10 +1,10 @@
-"""What is done to pods that end for others: the condition says so first, then they are evicted, or deleted.
+"""Evict or delete victims: the condition DisruptionTarget is written first, then the pod is evicted or deleted.
 
-Whether the API server would let all of some pods go is found out before the first one does (decision 27). A pod that a
-PodDisruptionBudget selects is evicted, and its eviction is rehearsed. One that none selects is deleted, as
-kube-scheduler does: an eviction would end it in the same way, at several times the price. What else may refuse an
-eviction (a role, a webhook) does it for pods of one kind: so of those of one owner one eviction is rehearsed, and all
-of them as soon as that is refused.
+`Rehearsal` asks the API server by dry run whether all victims may be evicted, before the first one is (decision 27). A
+pod that a PodDisruptionBudget selects will be evicted, so its eviction is rehearsed. A pod that no budget selects is
+deleted, as kube-scheduler does: an eviction has the same effect and costs several times as many requests. A role or a
+webhook may refuse an eviction, too, but refuses it for all pods of one kind. So one eviction per owner is rehearsed,
+and those of the owner's other pods only when the first is refused.
 """
 
 import asyncio
@@ -27,44 +27,47 @@ log = logging.getLogger(__name__)
 
 
 def find_running(pods: Mapping[str, Pod], victim: Victim) -> Pod | None:
-    """A victim's pod if it is still to be ended."""
+    """Return the pod of a victim; None if it is gone, not bound, or already being deleted."""
     pod = pods.get(victim.uid)
     return pod if pod is not None and pod.bound and not pod.deleting else None
 
 
-async def mark(client: ApiClient, pod: Pod | Victim, text: str) -> None:
-    """Say on a pod that it is preempted, and for whom. A pod that is gone is fine; a failure is logged."""
-    said = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "message": text}
-    # kube-controller-manager takes a condition back at once that has no time.
-    await _patch(client, pod, {**said, "lastTransitionTime": write_time(time.time())})
+async def set_disruption_target(client: ApiClient, pod: Pod | Victim, text: str) -> None:
+    """Write the condition DisruptionTarget of a victim; ``text`` says for which gang it is preempted.
+
+    A pod that is gone is passed over. Any other failure is logged, and not raised.
+    """
+    condition = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "message": text}
+    # kube-controller-manager removes a condition without a time at once.
+    await _patch_condition(client, pod, {**condition, "lastTransitionTime": write_time(time.time())})
 
 
-async def unmark(client: ApiClient, pod: Pod | Victim) -> None:
-    """Take back what `mark` has written."""
-    await _patch(client, pod, {"type": DISRUPTION_TARGET, "$patch": "delete"})
+async def remove_disruption_target(client: ApiClient, pod: Pod | Victim) -> None:
+    """Remove the condition that `set_disruption_target` has written; failures as there."""
+    await _patch_condition(client, pod, {"type": DISRUPTION_TARGET, "$patch": "delete"})
 
 
-async def _patch(client: ApiClient, pod: Pod | Victim, condition: dict[str, str]) -> None:
+async def _patch_condition(client: ApiClient, pod: Pod | Victim, condition: dict[str, str]) -> None:
     body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
     try:
         await client.patch_strategic(PODS, pod.namespace, pod.name, body, "status")
     except (NotFound, Conflict):
         return
     except ApiError as error:
-        log.warning("could not write a disruption condition", extra={"pod": pod.name, "err": str(error)})
+        log.warning("could not patch the condition DisruptionTarget of a pod", extra=_name(pod) | {"err": str(error)})
 
 
 _MAX_TRIES = 3
-"""How often a dry run is tried that has no answer."""
+"""The number of times that one dry run is tried while the API server fails to answer."""
 
 _REFUSAL = "its PodDisruptionBudget does not allow it"
 
 _PODS_PER_TURN = 20
-"""Of how many pods budgets are looked through before others get their turn: filter is served meanwhile."""
+"""The number of pods that are matched with budgets before other tasks, such as filter, get the event loop."""
 
 
 class Rehearsal:
-    """The victims of one preemption, and what may keep them."""
+    """The evictions of one preemption, tried by dry run. Call `list_budgets` first, then `find_refused`."""
 
     def __init__(self, client: ApiClient, store: Store, method: Method) -> None:
         self._client = client
@@ -72,16 +75,18 @@ class Rehearsal:
         self._method = method
 
         self._listed: Mapping[str, Sequence[DisruptionBudget]] | None = {}
-        """The budgets as the API server has them, by namespace; None if it does not say."""
+        """The budgets from `list_budgets`, by namespace; None if they could not be listed: any pod may have one."""
 
-    async def prepare(self) -> None:
-        """Ask for the budgets as they are now: our own watch may be late."""
+    async def list_budgets(self) -> None:
+        """List the PodDisruptionBudgets from the API server, as the watch may be late. A failure is logged."""
         if self._method is Method.DELETION:
             return
         try:
             budgets = [decode_budget(each) for each in await self._client.list_all(BUDGETS)]
         except ApiError as error:
-            log.warning("could not list disruption budgets", extra={"err": str(error)})
+            log.warning(
+                "could not list PodDisruptionBudgets, so all victims count as protected", extra={"err": str(error)}
+            )
             self._listed = None
             return
         listed: dict[str, list[DisruptionBudget]] = {}
@@ -93,17 +98,17 @@ class Rehearsal:
         self._listed = listed
 
     def is_guarded(self, pod: Pod) -> bool:
-        """Whether a budget may refuse the eviction of a pod: one that was listed, or that the watch has shown since."""
+        """Return whether a listed or watched budget selects a pod, so that its eviction may be refused."""
         if self._method is Method.DELETION:
             return False
         budgets = self._iterate_budgets(pod.namespace)
         return self._listed is None or any(selects_pod(budget, pod.namespace, pod.labels) for budget in budgets)
 
-    async def run(self, victims: Iterable[Victim]) -> dict[str, str]:
-        """The victims that could not be evicted, by UID, and why."""
+    async def find_refused(self, victims: Iterable[Victim]) -> dict[str, str]:
+        """Try to evict the victims by dry run. Return the reason of each refusal by the victim's UID."""
         if self._method is Method.DELETION:
             return {}
-        guarded, alike = await self._sort(victims)
+        guarded, alike = await self._group(victims)
         beyond = await self._find_beyond(guarded)
         within = [pod for pod in guarded if pod.uid not in beyond]
         answers = await do_each([*([pod] for pod in within), *alike], self._rehearse_first)
@@ -112,8 +117,8 @@ class Rehearsal:
         more = await do_each(doubtful, self._rehearse_first)
         return refused | {pod.uid: why for pod, why, _ in filter(None, more) if why}
 
-    async def _sort(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
-        """The pods that budgets select, and the others by their kind."""
+    async def _group(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
+        """Return the pods that budgets select, and all other pods in one list per kind."""
         guarded: list[Pod] = []
         alike: dict[Hashable, list[Pod]] = {}
         for index, victim in enumerate(victims, start=1):
@@ -129,7 +134,7 @@ class Rehearsal:
         return guarded, list(alike.values())
 
     async def _find_beyond(self, pods: Iterable[Pod]) -> dict[str, str]:
-        """Those whose budgets will allow no more evictions after the others': each dry run is judged by itself."""
+        """Return the pods that exceed what their budgets allow in sum, by UID: a dry run judges one pod by itself."""
         left: dict[Key, int] = {}
         beyond: dict[str, str] = {}
         for index, pod in enumerate(pods, start=1):
@@ -143,7 +148,7 @@ class Rehearsal:
         return beyond
 
     def _list_allowed(self, pod: Pod) -> dict[Key, int]:
-        """How many evictions each budget of a pod allows: of what was listed and what the watch shows, the smaller."""
+        """Return the evictions that each budget of a pod still allows; the smaller number if list and watch differ."""
         allowed: dict[Key, int] = {}
         for budget in self._iterate_budgets(pod.namespace):
             if counts(budget, pod):
@@ -151,12 +156,15 @@ class Rehearsal:
         return allowed
 
     def _iterate_budgets(self, namespace: str) -> Iterator[DisruptionBudget]:
-        """What was listed, and what the watch shows: one of a name may come twice."""
+        """Yield the listed budgets, then the watched ones; the same budget may come twice."""
         yield from (self._listed or {}).get(namespace, ())
         yield from self._store.budgets_in.get(namespace, {}).values()
 
     async def _rehearse_first(self, pods: Sequence[Pod]) -> tuple[Pod, str, Sequence[Pod]] | None:
-        """The first of these that is still there, why it could not be evicted, and the others; None if all are gone."""
+        """Rehearse the eviction of the first of these pods that still exists.
+
+        Return this pod, why it could not be evicted ("" if it could), and the pods after it; None if all are gone.
+        """
         for place, pod in enumerate(pods, start=1):
             known = self._store.pods.get(pod.uid)
             why = None if known is None or known.deleting else await self._rehearse_one(pod)
@@ -165,7 +173,7 @@ class Rehearsal:
         return None
 
     async def _rehearse_one(self, pod: Pod) -> str | None:
-        """Why a pod could not be evicted, "" if it could; None for one that is gone, and says nothing of its kind."""
+        """Return why a pod could not be evicted, "" if it could; None if it is gone."""
         why = ""
         for _ in range(_MAX_TRIES):
             try:
@@ -183,19 +191,23 @@ class Rehearsal:
 
 
 def _name_kind(pod: Pod) -> Hashable:
-    """What is the same for pods of one owner; for pods without one, of one purpose."""
+    """Return a key that pods of one owner share; pods without an owner share it if they have the same labels."""
     if pod.owner is not None:
         return pod.namespace, pod.owner.uid
     return pod.namespace, frozenset(pod.labels.items())
 
 
 async def evict(client: ApiClient, pod: Pod) -> None:
-    """Evict a member of a gang. One that is gone is fine; what else keeps it is logged, and may be tried again."""
+    """Evict a member of a gang. A pod that is gone is passed over; a refusal is logged, and the caller may retry."""
     try:
         await client.evict(pod.namespace, pod.name, pod.uid)
     except (NotFound, Conflict):
         pass
     except BudgetRefusal:
-        log.info("a disruption budget keeps a member", extra={"pod": pod.name})
+        log.info("a PodDisruptionBudget refuses the eviction of a member", extra=_name(pod))
     except ApiError as error:
-        log.warning("could not evict a member", extra={"pod": pod.name, "err": str(error)})
+        log.warning("could not evict a member", extra=_name(pod) | {"err": str(error)})
+
+
+def _name(pod: Pod | Victim) -> dict[str, str]:
+    return {"namespace": pod.namespace, "pod": pod.name}

@@ -1,4 +1,7 @@
-"""What may be chosen of decisions, and of what carries them out."""
+"""The options of the core: the settings of `serried.settings` as values, without flags and addresses.
+
+`extender.process` makes one `Options` from the settings; tests and simulations make their own.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,43 +9,55 @@ from enum import StrEnum
 
 
 class NominationPolicy(StrEnum):
-    """Who is nominated: every member; those that are put aside, or that have no room to spare; nobody."""
+    """Which members get status.nominatedNodeName."""
 
     ALWAYS = "always"
+    """Every member of a planned gang."""
+
     AUTO = "auto"
+    """Members that kube-scheduler has put aside, and members of gangs for which no second plan would have room."""
+
     NEVER = "never"
 
 
 class BackfillMode(StrEnum):
-    """Whether room is kept for the head."""
+    """How room is kept for the gang at the head of the queue."""
 
     FORECAST = "forecast"
+    """By a forecast of when running pods end."""
+
     OFF = "off"
 
 
 class PlainRule(StrEnum):
-    """What the nodes that are kept for the head are to pods of no gang."""
+    """The rule for pods of no gang on nodes that are kept for the head of the queue."""
 
     PASS = "pass"  # noqa: S105 - no password
-    """Nodes like all others."""
+    """Pods of no gang may use these nodes."""
 
     WAIT = "wait"
-    """Kept from them as they are from gangs behind the head."""
+    """Pods of no gang wait, as the gangs behind the head do."""
 
 
 class Broken(StrEnum):
-    """What is done about a gang that stays broken: it is reported, or what is left of it is evicted, too."""
+    """The action on a gang that has fewer than minCount members for longer than the grace period."""
 
     REPORT = "report"
+
     EVICT = "evict"
+    """Report it, and evict the members that are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """For how many ``seconds`` a slot is kept (0: not at all), and what follows ``grace`` seconds of being broken."""
+    """The rules for gangs that have lost members."""
 
     seconds: float = 120.0
+    """The time for which the slot of a dead member is kept for its replacement, in seconds; 0: not at all."""
+
     grace: float = 300.0
+    """The time for which a gang may have fewer than minCount members until ``broken`` applies, in seconds."""
+
     broken: Broken = Broken.REPORT
 
 
@@ -50,50 +65,50 @@ USUAL = Rules()
 
 
 class Disrupted(StrEnum):
-    """When a gang of mode ``all`` goes with one of its members."""
+    """The disruptions of one member that end its whole gang, for gangs of disruption mode ``all``."""
 
     KEEP = "keep"
-    """Never: then kube-scheduler may not preempt one either."""
+    """None. In turn, kube-scheduler may not preempt a single member either."""
 
     PREEMPTED = "preempted"
-    """When a kube-scheduler has preempted one."""
+    """Preemption by a kube-scheduler."""
 
     ANY = "any"
-    """When anybody has disrupted one: also by eviction, by a taint, or because its node shuts down."""
+    """Any disruption: also an eviction, a taint, or a shutdown of the node."""
 
 
 class PreemptionMode(StrEnum):
-    """What is done for gangs that only fit once others are gone."""
+    """The mode of preemption for gangs."""
 
     OFF = "off"
 
     ADVICE = "advice"
-    """It is said who would have to go, and nobody goes."""
+    """Victims are searched and reported, but not evicted."""
 
     ON = "on"
 
 
 class Method(StrEnum):
-    """How victims are ended."""
+    """The API request that ends a victim."""
 
     EVICTION = "eviction"
-    """By the API's Eviction, so that PodDisruptionBudgets may refuse."""
+    """The eviction subresource, so that PodDisruptionBudgets may refuse."""
 
     DELETION = "deletion"
-    """Budgets do not count, as with kube-scheduler's own preemption."""
+    """A deletion: budgets do not count, as with kube-scheduler's own preemption."""
 
 
 class Autoscaling(StrEnum):
-    """Whether gangs ask an autoscaler for nodes."""
+    """The mode of asking an autoscaler for nodes."""
 
     AUTO = "auto"
-    """Where one is found."""
+    """Gangs ask where an autoscaler is found."""
 
     NONE = "none"
 
 
 ALL_PERCENT = 100
-"""The share with which nothing is limited."""
+"""The share that limits nothing."""
 
 PATIENCE_SECONDS = 600.0
 PREEMPTION_TIMEOUT_SECONDS = 600.0
@@ -101,62 +116,59 @@ PREEMPTION_TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be chosen of the core."""
+    """The options of one core. All times are in seconds. The flags of the same purpose are in `serried.settings`."""
 
     nomination: NominationPolicy = NominationPolicy.AUTO
 
     nomination_window: int = 512
-    """How many nominated members may be without a filter call at a time."""
+    """The number of nominated members that kube-scheduler has not yet tried, at most."""
 
     backfill: BackfillMode = BackfillMode.FORECAST
 
     patience_seconds: float = PATIENCE_SECONDS
-    """How long room is kept for the head of the queue beyond its forecast, or without one, at first."""
+    """The time for which room is kept for the head of the queue after its forecast, or without a forecast."""
 
     share_percent: int = ALL_PERCENT
-    """How many of all nodes, or of the domains of a key, are kept for the gangs of one namespace at most."""
+    """The largest share of all nodes, and of the domains of a key, that is kept for gangs of one namespace."""
 
     plain: PlainRule = PlainRule.PASS
-    """Whether pods of no gang are kept off the nodes of the head of the queue."""
 
     ageing_seconds: float = math.inf
-    """How long a gang waits before it counts as of the next higher priority."""
+    """The waiting time after which a gang counts as one priority higher."""
 
     rules: Rules = USUAL
-    """What is done for broken gangs."""
 
     disrupted: Disrupted = Disrupted.PREEMPTED
-    """When a gang goes with one of its members."""
 
     preemption: PreemptionMode = PreemptionMode.ON
 
     preempt_by: Method = Method.EVICTION
 
     preemption_timeout_seconds: float = PREEMPTION_TIMEOUT_SECONDS
-    """How long victims may take to end after the longest of their grace periods."""
+    """The time that victims may take to end beyond the longest of their grace periods."""
 
     preemption_spare_seconds: float = 0.0
-    """How long what has just started is spared from a gang of the next higher priority."""
+    """The time for which a pod that has just started is no victim of gangs of the next higher priority."""
 
     autoscaler: Autoscaling = Autoscaling.AUTO
 
     ask_seconds: float = 600.0
-    """How long a gang may ask for nodes before the next one does."""
+    """The time for which one gang may ask for nodes before the next one does."""
 
     provisioning_class: str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-    """The class of the ProvisioningRequests by which Cluster Autoscaler is asked; "" to ask by members."""
+    """The class of the ProvisioningRequests for Cluster Autoscaler; "": gangs ask by showing unschedulable members."""
 
     autoscaler_keys: frozenset[str] = frozenset()
-    """Label keys that new nodes have by the user's word, beside the zone and what NodePools name."""
+    """Topology keys that new nodes have according to the user, beside zone, region and the labels of NodePools."""
 
     job_unknown_seconds: float = 30.0
-    """How long a pod is held whose Job is not known, before the API server is asked whether there is one."""
+    """The time for which a pod of an unknown Job is held before the API server is asked for the Job."""
 
     bindings: int = 64
-    """How many Bindings may be in flight at first."""
+    """The limit of Bindings in flight at the start."""
 
     barrier_seconds: float = 300.0
-    """How long a member's bind call waits for its gang at most."""
+    """The longest time that a member's bind call waits for its gang."""
 
     barrier_idle_seconds: float = 60.0
-    """The same without any progress."""
+    """The longest time that it waits without a new member at bind."""

@@ -1,7 +1,8 @@
-"""The extender process: its parts, wired.
+"""The extender process: `main` reads the settings, and `Extender` wires listeners, watches, core and reports.
 
-Three listeners, one event loop: filter (with prioritize and preempt) and bind apart, because a gang's bind calls stay
-open by the hundred and must not stand in the way of filter; operations (probes, metrics, debug) apart from both.
+There are three listeners on one event loop. Filter (with prioritize and preempt) and bind have one each: hundreds of a
+gang's bind calls stay open at the same time, and must not delay filter. Operations (probes, metrics, debug) are on the
+third.
 """
 
 import asyncio
@@ -68,10 +69,10 @@ log = logging.getLogger(__name__)
 
 
 class Extender:
-    """The wired parts of one process. ``client`` is open, ``level`` is what discovery found.
+    """The parts of one process, for one API level. ``client`` is open; ``level`` was found by discovery.
 
-    ``security`` is how callers of the verbs are known; None for plain HTTP. ``kept`` are the slots that the extender of
-    this process for another API level has kept to its end.
+    ``security`` authenticates callers of the verbs; None for plain HTTP. ``kept`` are the slots of dead members that
+    the process kept when its API level changed.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Extender:
         )
         self.leadership = self._make_leadership()
         self._election = self._make_election()
-        # Whatever changes something goes this way, and is asked again at each attempt.
+        # All writes go through this client: it checks before each try that this instance leads.
         leading = client.fenced(self.leadership.leads)
         self._wire_core(leading, metrics)
         self._wire_cluster(leading)
@@ -135,7 +136,7 @@ class Extender:
             leads=leads,
         )
         self.endpoint_slice = self._make_endpoint_slice(leading)
-        # Without the API of gangs plain pods are placed all the same, and gangs are told what they wait for.
+        # Without the APIs of gangs, plain pods are placed all the same, and gangs get a reason.
         optional = OPTIONAL_KINDS | GROUP_KINDS
         self.feed = Feed(self._client, self.level, self.store, ALL_KINDS, on_change=self._note, optional=optional)
         self._level_report = LevelReport(leading, self.store.levels, self._may_report_levels, self._clock)
@@ -193,12 +194,12 @@ class Extender:
     def _make_idleness(self) -> Idleness:
         election = self._election
         return Idleness(
-            # One that holds the Lease and cannot see it plans as little as one that is stuck. And a scheduler elsewhere
-            # also calls those that do not lead: that says nothing.
+            # With a Lease of its own, an extender that holds it and cannot see that is as idle as one that is stuck.
+            # There, refused calls show nothing, as kube-scheduler also calls extenders that do not lead.
             leads=election.leads if election is not None else lambda: self.leadership.active,
             refused=(lambda: -math.inf) if election is not None else lambda: self.verbs.refused,
             planned=lambda: self.core.loop.planned,
-            # Without changes it goes on planning, by what was true before.
+            # While watches are down it plans by the last known state, which must not count as planning.
             synced=lambda: self.feed.synced.is_set() and self.feed.blind_since == math.inf,
             clock=self._clock,
         )
@@ -213,19 +214,20 @@ class Extender:
         )
 
     def _begin_anew(self) -> bool:
-        """Begin the next term, but not amid the commit of a gang: without its record it would stay in part.
+        """Begin the next term, unless a gang is being committed: it would stay bound in part without its record.
 
-        Returns whether it has begun.
+        Return whether the term has begun.
         """
         cycles = [state.cycle for state in self.core.groups.states.values() if state.cycle is not None]
-        # Between tries to bind the rest of a gang nothing is written, and neither is while its record is.
+        # A gang is also half done between two tries to bind its rest, and while its record is written.
         if self._binds() or any(cycle.is_half_done for cycle in cycles):
             return False
         self._on_turn(self.leadership.active)
         return True
 
     def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
-        log.info("active" if active else "not active", extra={"holder": self.leadership.holder})
+        text = "this instance leads now" if active else "this instance does not lead"
+        log.info(text, extra={"holder": self.leadership.holder})
         self.core.end_term()
         self.reports.end_term()
         self.holding.forget()
@@ -234,19 +236,19 @@ class Extender:
         self.takeover.note_turn()
 
     async def run(self) -> None:
-        """Answer, feed, decide and write until cancelled."""
+        """Run all listeners, watches and loops until cancelled."""
         try:
             await self._run()
         finally:
             await self.broadcast.close()
             await self._settle()
             await self.core.runner.finished.remove_all()
-            # Last of all: whoever leads next must find nothing of ours still on its way.
+            # Last of all, so that no request of this instance is in flight when the next leader begins.
             if self._election is not None:
                 await self._election.release()
 
     async def _settle(self) -> None:
-        """No cycle, eviction or nomination that was begun in this turn is on its way any more."""
+        """Cancel the cycles, evictions and nominations of this term, and wait until none is in flight."""
         await self.core.tasks.close()
         await self.core.nominator.close()
 
@@ -258,11 +260,11 @@ class Extender:
             self._inherit()
             self.core.service.synced = True
             freeze_memory()
-            log.info("caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
+            log.info("all caches are filled", extra={"nodes": len(self.store.nodes), "pods": len(self.store.pods)})
             await self.takeover.run()
 
     def _list_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What goes on at the same time, by the names of the tasks."""
+        """Yield the name and the coroutine of each task of this process."""
         turn = Pace().admit
         for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
             yield name, Listener(self.verbs.routes(), security=self._security, turn=turn).serve(*address)
@@ -284,13 +286,13 @@ class Extender:
         yield "selfcheck", self.selfcheck.check_group_field(self._client, self._home)
 
     def _inherit(self) -> None:
-        # Before the first term: what it takes over is judged by what is kept, and what it plans goes around that.
+        # Before the first term: recovery and planning have to see the slots that are kept.
         self.store.earlier_slots.inherit(self._inherited)
         self._inherited = ()
 
     @property
     def kept(self) -> Sequence[Vacancy]:
-        """The slots that it keeps for replacements, and those that it is to keep once it sees the cluster."""
+        """The slots that are kept for replacements of dead members, also those inherited and not yet in the Store."""
         return [*self._inherited, *self.store.vacancies]
 
     async def _lead(self) -> None:
@@ -304,19 +306,20 @@ class Extender:
             self.leadership.take(UNCONTESTED)
 
     async def _hold(self, election: Election) -> None:
-        """Take part in the extenders' own election; whether we lead is read off the Lease, as where it is another's."""
+        """Take part in the extenders' own election. As elsewhere, `leadership` reads from the Lease who leads."""
         await self.feed.synced.wait()
         await Candidacy(election, self.leadership, self._idleness.may_go_on, self._settle, self._clock).run()
 
     @property
     def _home(self) -> str:
-        """The namespace that is ours."""
+        """The namespace of this installation."""
         return (self.settings.lease or self.settings.hold_switch).namespace
 
     def readiness(self) -> dict[str, bool]:
-        """The conditions of ``/readyz``; a standby with full caches is ready, a leader once it has read the records.
+        """Return the conditions of ``/readyz`` by name.
 
-        Where others call it and no EndpointSlice says who leads, readiness does: whatever passes calls on goes by it.
+        A standby is ready once its caches are full, a leader once it has read the records. Where a Service without
+        EndpointSlice passes calls on, only the leader is ready, as the Service goes by readiness.
         """
         ready = {
             "synced": self.feed.synced.is_set(),
@@ -327,13 +330,13 @@ class Extender:
         return ready
 
     def note_refused(self, level: ApiLevel) -> None:
-        """Groups that wait for what cannot be read are told why, and the self-check says it."""
+        """Take note of the kinds that the API server refuses: waiting groups and the self-check name them."""
         self.store.note_unread(level.obstacle)
         self.selfcheck.note_refused(level.refused)
         self.core.groups.wake()
 
     def routes(self) -> Sequence[APIRouter]:
-        """``/debug``, and what the probes of the Pod ask."""
+        """Return the routes of the operations listener: ``/debug``, and the checks for the Pod's probes."""
         return [
             debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
             process_routes(self.settings, Comparison(self._client, self.feed)),
@@ -348,21 +351,21 @@ class Extender:
 
 
 class Succession:
-    """Builds the extender of each API level that the cluster turns to: slots that one keeps, the next one keeps on."""
+    """Builds a new extender whenever the cluster's API level changes; it inherits the slots that the last one kept."""
 
     def __init__(self, make: Callable[[ApiClient, ApiLevel, Sequence[Vacancy]], Extender]) -> None:
         self._make = make
         self._last: Extender | None = None
 
     def build(self, client: ApiClient, level: ApiLevel) -> Extender:
-        """The next one. The one before it must have ended."""
+        """Return the next extender. The last one must have ended."""
         kept = self._last.kept if self._last is not None else ()
         self._last = self._make(client, level, kept)
         return self._last
 
 
 def secure_verbs(settings: ExtenderSettings) -> Security | None:
-    """How callers of the verbs are known; None for plain HTTP. Raises CertificateError."""
+    """Return the TLS context and the check of callers' certificates; None for plain HTTP. Raises CertificateError."""
     if settings.client_ca_file is None:
         return None
     files = CertificateFiles(
@@ -373,7 +376,7 @@ def secure_verbs(settings: ExtenderSettings) -> Security | None:
 
 
 def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
-    """What sends a trace of each gang that has started."""
+    """Return a callback that sends the trace of a gang whose members are all bound."""
 
     def trace(group: GroupKey, way: Sequence[Reached]) -> None:
         about = {
@@ -395,9 +398,9 @@ def make_reports(
     gives_way: Callable[[], bool] = lambda: False,
     find_place: Callable[[GroupKey], FirstQuorum | None] = lambda _: None,
 ) -> Reports:
-    """The reports over one Store.
+    """Make the reports of one Store's groups; they delay writes while ``gives_way`` returns True (Bindings).
 
-    ``gives_way`` says whether gangs are being bound, ``find_place`` the place of a gang in the queue.
+    ``find_place`` returns a gang's place in the queue; None if it has none.
     """
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members, find_place=find_place)
     return Reports(conditions, events, level, clock, store, gives_way)
@@ -430,7 +433,7 @@ def _read_options(settings: ExtenderSettings) -> Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code."""
+    """Run until SIGTERM or SIGINT. Return the exit code; 2 if a certificate or an extra package is missing."""
     settings = extender_settings(sys.argv[1:] if argv is None else argv)
     metrics = ExtenderMetrics()
     try:

@@ -1,9 +1,8 @@
-"""The core of the extender, wired: state, decisions, and what carries them out, and the loop that has groups looked at.
+"""The wiring of the extender's core: `Core` makes all parts, and `SchedulingLoop.run` has groups considered.
 
-No listener, no watch.
+There is no listener and no watch here: `extender.process` adds them, and tests and simulations do without.
 
-Each part is given what it needs in its constructor, and parts that are made later know those made before, never the
-other way round.
+Each part gets what it needs in its constructor. A part knows only parts that were made before it.
 """
 
 import asyncio
@@ -55,38 +54,41 @@ log = logging.getLogger(__name__)
 
 
 _TICK_SECONDS = 0.5
-"""How often what waits for a time is looked at."""
+"""The pause between two ticks, in which groups with a deadline are checked, in seconds."""
 
 
 _REST_FACTOR = 10.0
-"""Freed room wakes groups after this many times the work that refusals took: filter is served by the loop, too."""
+"""After planning in vain, freed room wakes groups only after this many times the time that it took.
+
+The same event loop answers filter.
+"""
 
 
 _MOST_OF_A_NAMESPACE = 100
-"""How many groups of one namespace are looked at in a row while others of it, and those of others, wait."""
+"""The number of groups of one namespace in one round, at most."""
 
 
 class Rounds:
-    """Deals out the groups that are due, in rounds with so many of each namespace at most.
+    """Divides the groups that are due into rounds, with at most `_MOST_OF_A_NAMESPACE` groups per namespace.
 
-    A namespace with thousands of groups then waits for itself. Within a round the queue's order holds. A round is made
-    in steps: of thousands of groups the order alone would keep filter waiting.
+    So a namespace with thousands of groups does not delay other namespaces. Within a round, groups are in the order of
+    the queue. A round is made in steps, as sorting thousands of groups at once would delay filter.
     """
 
     def __init__(self, in_turn: Callable[[set[GroupKey]], Work[list[GroupKey]]]) -> None:
         self._in_turn = in_turn
         self._left: dict[str, dict[GroupKey, None]] = {}
-        """The groups of each namespace that have not had their turn, in their order."""
+        """The groups that were left for later rounds, by namespace, in the order of the queue."""
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
     def clear(self) -> None:
-        """Nobody is due any more."""
+        """Forget the groups that were left."""
         self._left.clear()
 
     def next(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
-        """The next round: of what is due now, and of what was left."""
+        """Return the groups of the next round, in order: of those ``due`` now, and of those left by earlier rounds."""
         counts: Counter[str] = Counter()
         chosen: set[GroupKey] = set()
         for key in (yield from self._in_turn(due)):
@@ -107,7 +109,7 @@ class Rounds:
 
 
 class SchedulingLoop:
-    """Looks, has decided, and has carried out."""
+    """The loop that considers each group that is due, and carries out the decisions. One task of the process."""
 
     def __init__(
         self, context: Context, planning: Planning, group_scheduler: GroupScheduler, *, runner: CycleRunner
@@ -121,10 +123,10 @@ class SchedulingLoop:
         self._rounds = Rounds(group_scheduler.sort_by_turn)
 
         self.planned = -math.inf
-        """When this instance last looked whether groups are due, or considered one, in its term; in loop seconds."""
+        """The loop time at which this instance last checked for due groups, or considered one, while it led."""
 
     async def run(self) -> None:
-        """Have groups considered until cancelled."""
+        """Consider groups until cancelled."""
         loop = asyncio.get_running_loop()
         tick = loop.time()
         rest_until = 0.0
@@ -160,7 +162,7 @@ class SchedulingLoop:
         self._groups.changed.clear()
 
     async def consider(self, due: set[GroupKey]) -> None:
-        """Have these groups considered, one after the other. Whatever goes wrong with one stops no other."""
+        """Consider these groups, one after the other. An exception for one group is logged and stops no other."""
         for key in await self._take_steps(self._rounds.next(due)) or ():
             if not self._term.active:
                 return  # the term has ended between two groups
@@ -168,7 +170,9 @@ class SchedulingLoop:
             try:
                 self._group_scheduler.consider(key)
             except Exception:
-                log.exception("considering a group failed", extra=name_group(key))
+                log.exception(
+                    "could not plan a group because of an internal error; trying it later", extra=name_group(key)
+                )
                 self._group_scheduler.retry_later(key)
             self._runner.carry_out()
             await asyncio.sleep(0)
@@ -176,7 +180,10 @@ class SchedulingLoop:
             self._groups.wake()
 
     async def _take_steps(self, work: Work[Result]) -> Result | None:
-        """The result of work between whose steps others have their turn; None if the term ends before it is done."""
+        """Run the work step by step, and let other tasks run in between.
+
+        Return the result of the work; None if the term ends before the work does.
+        """
         while self._term.active:
             try:
                 next(work)
@@ -200,19 +207,20 @@ FEATURES: tuple[Callable[[Parts], Feature], ...] = (
     PlainPods,
     NodeProtection,
 )
-"""What has a say beside the core, in this order.
+"""The features, in the order in which the core calls them.
 
-What a gang is refused with is said by those before `Preemptions`, which looks for victims only then. `Asking` comes
-after it: nodes are bought for those for whom nobody goes.
+Features before `Preemptions` may reject a gang; victims are searched only after that. `Asking` comes last of them: a
+gang asks for nodes only if there are no victims for it.
 """
 
 F = TypeVar("F", bound=Feature)
 
 
 class Core:
-    """The parts. ``records`` writes for this instance's term; ``stopwatch`` and ``fork`` are for `PlanningTasks`.
+    """All parts of one extender without listeners and watches; lives as long as its API level.
 
-    ``features`` make what has a say beside it.
+    ``records`` writes Reservations while this instance leads. ``stopwatch`` and ``fork`` are for `PlanningTasks`;
+    ``features`` are the constructors of the features.
     """
 
     def __init__(
@@ -268,7 +276,7 @@ class Core:
         self.service = ExtenderService(context, self.cycle_updates, self.nominator, self.runner, binder)
 
     def feature(self, kind: type[F]) -> F:
-        """The feature of this class. Raises LookupError where it was left out."""
+        """Return the feature of this class. Raises LookupError if this core was made without it."""
         for each in self.context.features.all:
             if isinstance(each, kind):
                 return each
@@ -276,22 +284,22 @@ class Core:
 
     @property
     def backfill(self) -> Backfill:
-        """What keeps room for the head of the queue."""
+        """The feature that keeps room for the head of the queue."""
         return self.feature(Backfill)
 
     @property
     def node_protection(self) -> NodeProtection:
-        """What protects nodes from autoscalers."""
+        """The feature that protects nodes from autoscalers."""
         return self.feature(NodeProtection)
 
     @property
     def preemptions(self) -> Preemptions:
-        """What looks for victims."""
+        """The feature that searches victims and evicts them."""
         return self.feature(Preemptions)
 
     def end_term(self) -> None:
-        """Another instance may lead from now on: all that goes on here ends, and nothing more is written."""
+        """End the term, as another instance may lead from now on: cancel all cycles, and write nothing more."""
         self.group_scheduler.end_term()
         for uid in self.runner.end_term():
-            # kube-scheduler may know nothing of it: the next term of ours wakes it.
+            # kube-scheduler may not notice the end of the cycle: the next term of this instance requeues the pod.
             self.groups.held.add(uid, self.clock())

@@ -1,7 +1,8 @@
-"""The settings: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
+"""The settings of both processes: flags, then environment variables ``SERRIED_*`` of the same name, then defaults.
 
-The only reader of both processes' command line and environment. A field is a flag: its type says which values it takes,
-and its docstring is what ``--help`` says. A bad value ends the process with a sentence that names where it came from.
+`extender_settings` and `controller_settings` read them; nothing else reads command line or environment. Each field is
+a flag: its type says which values are valid, and its docstring is the text of ``--help``. A bad value ends the process
+with a sentence that names the flag or variable.
 """
 
 import argparse
@@ -30,17 +31,17 @@ _HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]*):([0-9]{1,5})")
 
 
 class Address(NamedTuple):
-    """Where a listener listens."""
+    """The address of a listener."""
 
     host: str
     """A name or an address; "" for every address, IPv4 and IPv6."""
 
     port: int
-    """0 for any free one."""
+    """The port; 0 for any free one."""
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine, or this pod, reaches it."""
+        """True if only clients in the same pod, or on the same machine, reach this address."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -51,7 +52,7 @@ def _split(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
-def _demand(value: T) -> T:
+def _check_not_empty(value: T) -> T:
     if not value:
         raise ValueError("must not be empty")
     return value
@@ -76,7 +77,7 @@ def _parse_address(text: str) -> Address:
     return Address(found[1].strip("[]*"), int(found[2]))
 
 
-def _demand_host(address: Address) -> Address:
+def _check_host(address: Address) -> Address:
     if not address.host:
         raise ValueError("must have a host, for example 127.0.0.1:8910 or [::1]:8910")
     return address
@@ -103,21 +104,21 @@ def _check_class(text: str) -> str:
 
 def _check_ip(text: str) -> str:
     if text:
-        ipaddress.ip_address(text)  # its ValueError says what is wrong
+        ipaddress.ip_address(text)  # raises a ValueError that says why the text is no address
     return text
 
 
-# The last part of a type is what --help calls the value.
+# The last part of each type is the name of the value in --help.
 Callers = Annotated[frozenset[str], BeforeValidator(_split), "NAME[,NAME...]"]
 Profiles = Annotated[frozenset[str], BeforeValidator(_split), AfterValidator(_check_names), "NAME[,NAME...]"]
 LabelKeys = Annotated[frozenset[str], BeforeValidator(_split), AfterValidator(_check_keys), "KEY[,KEY...]"]
-Names = Annotated[Profiles, AfterValidator(_demand)]
+Names = Annotated[Profiles, AfterValidator(_check_not_empty)]
 OpenAddress = Annotated[Address, BeforeValidator(_parse_address), "[HOST]:PORT"]
-ListenAddress = Annotated[OpenAddress, AfterValidator(_demand_host), "HOST:PORT"]
+ListenAddress = Annotated[OpenAddress, AfterValidator(_check_host), "HOST:PORT"]
 ObjectName = Annotated[Key, BeforeValidator(_parse_key), "NAMESPACE/NAME"]
 LeaseName = Annotated[Key | None, BeforeValidator(lambda text: _parse_key(text) if text else None), "NAMESPACE/NAME"]
 HolderName = Annotated[str, "TEXT"]
-Text = Annotated[str, AfterValidator(_demand), "TEXT"]
+Text = Annotated[str, AfterValidator(_check_not_empty), "TEXT"]
 File = Annotated[str | None, BeforeValidator(lambda text: text or None), "FILE"]
 Endpoint = Annotated[str, AfterValidator(_check_url), "URL"]
 ClassName = Annotated[str, AfterValidator(_check_class), "CLASS"]
@@ -290,7 +291,7 @@ class ControllerSettings(CommonSettings):
     """Lease of the active controller; empty: always active"""
     lease_holder: HolderName
     """name of the holder in the Lease; empty: the name of the host"""
-    # An earlier process of the same Pod is gone for certain, so the Pod's name is the holder where it is known.
+    # A restarted process has the same Pod name, and may use the Lease of the earlier process, which has ended.
     workers: Count = 32
     """number of Jobs that are reconciled at a time"""
     elastic_jobs: Literal["follow", "refuse"] = "follow"
@@ -309,7 +310,7 @@ _REMOVED = {
     "exclusive_share": _ONE_SHARE,
     "repair_share": _ONE_SHARE,
 }
-"""Flags of earlier releases, and what to do instead."""
+"""Flags of earlier releases, and the advice for users who still set them."""
 
 
 _MOVED = (
@@ -319,7 +320,7 @@ _MOVED = (
 
 
 class Setting(NamedTuple):
-    """A setting as it was read. Values are written as on the command line, "" for none."""
+    """One setting and its value. Values are written as on the command line, "" for none."""
 
     flag: str
     variable: str
@@ -327,11 +328,11 @@ class Setting(NamedTuple):
     default: str
 
     about: str
-    """What ``--help`` says of it."""
+    """The text of ``--help``."""
 
 
 def describe_settings(settings: CommonSettings) -> list[Setting]:
-    """Every setting, in the order of ``--help``."""
+    """Return every setting, in the order of ``--help``."""
     return [
         Setting(
             flag=_name_flag(field.alias or name),
@@ -358,18 +359,18 @@ def _write_value(value: object) -> str:
 
 
 def extender_settings(argv: Sequence[str], environ: Environ = os.environ) -> ExtenderSettings:
-    """The settings of ``serried extender``; exits with status 2 on a bad value, 0 after --help."""
+    """Read the settings of ``serried extender``. Exit with status 2 on a bad value, with 0 after --help."""
     holder = environ.get("POD_NAME") or socket.gethostname()
     return _read(ExtenderSettings, "extender", argv, environ, {"lease_holder_prefix": holder})
 
 
 def controller_settings(argv: Sequence[str], environ: Environ = os.environ) -> ControllerSettings:
-    """The settings of ``serried controller``; exits with status 2 on a bad value, 0 after --help."""
+    """Read the settings of ``serried controller``. Exit with status 2 on a bad value, with 0 after --help."""
     return _read(ControllerSettings, "controller", argv, environ, {"lease_holder": environ.get("POD_NAME", "")})
 
 
 def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ, found: Mapping[str, str]) -> S:
-    """The settings in flags, environment and defaults; ``found`` are defaults that depend on the machine."""
+    """Read settings from flags, environment and defaults; ``found`` are the defaults that depend on the machine."""
     fields = {field.alias or name: field for name, field in settings.model_fields.items()}
     variables = {name: environ[_name_variable(name)] for name in fields if _name_variable(name) in environ}
     parser = _make_parser(command, fields, found)
@@ -388,15 +389,15 @@ def _read(settings: type[S], command: str, argv: Sequence[str], environ: Environ
             parser.error(str(first["ctx"]["error"]))
         name = str(first["loc"][0])
         origin = _name_variable(name) if name in variables and name not in flags else _name_flag(name)
-        parser.error(f"{origin}: {values[name]!r} {_tell(first, fields[name])}")
+        parser.error(f"{origin}: {values[name]!r} {_describe_error(first, fields[name])}")
     home = environ.get("POD_NAMESPACE", "")
     if home and read.lease is not None and read.lease.namespace != home:
         parser.error(f"--lease: {_write_value(read.lease)!r} is not in the namespace of this pod, {home}. {_MOVED}")
     return read
 
 
-def _tell(error: ErrorDetails, field: FieldInfo) -> str:
-    """What is wrong with a value, as the rest of a sentence about it."""
+def _describe_error(error: ErrorDetails, field: FieldInfo) -> str:
+    """Return the predicate of a sentence about a bad value, such as "must be HOST:PORT"."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     rule = error["msg"].partition(" should")[2].partition(", unable to parse")[0]
@@ -404,7 +405,7 @@ def _tell(error: ErrorDetails, field: FieldInfo) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong, without the usage of all flags before it."""
+    """An argument parser that prints an error in one line, without the usage of all flags before it."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\nRun '{self.prog} --help' for its flags.\n")
@@ -431,7 +432,7 @@ def _make_parser(command: str, fields: Mapping[str, FieldInfo], found: Mapping[s
 
 
 def _show_value(field: FieldInfo) -> str:
-    """What a flag takes, as ``--help`` shows it."""
+    """Return the name of a flag's value for ``--help``, such as SECONDS or {on,off}."""
     shown = [each for each in field.metadata if isinstance(each, str)]
     return shown[-1] if shown else f"{{{','.join(get_args(field.annotation))}}}"
 

@@ -1,12 +1,12 @@
-"""Room that is kept for the first gang that does not fit, and who may use it meanwhile (decision 12).
+"""Backfill: nodes are kept for the first gang that does not fit, the *head*; gangs behind it may pass (decision 12).
 
-At most one gang, the *head*, has such a reservation: the nodes that are forecast to hold it first. It is memory only,
-and it ends. A gang behind the head gets a node of these only if it is known to have ended before. Pods of no gang are
-bound by it only if a setting says so (`extender.features.plain_pods`).
+At most one gang has nodes kept for it: those that are forecast to hold it first. They are kept in memory only, and for
+a limited time. A gang behind the head may use them only if it is known to end before the forecast. Pods of no gang are
+kept off only if a setting says so (`extender.features.plain_pods`).
 
-A refused gang contends (`unschedulable`, `go_on`) until it has ``left``; who is the first, `hints` looks for. A plan
-spares the head's nodes (`filter`, `closed_to`, `kept_from`). Others ask for what the head is to get (`expect_room`,
-`list_promised`, `list_kept`, `keep_from_pod`).
+A rejected gang contends for the head (`unschedulable`, `go_on`) until it gets room or no longer waits (`left`). `hints`
+finds out which contender comes first. Plans avoid the head's nodes (`filter`, `closed_to`, `kept_from`). Other features
+ask for the head's room and forecast (`expect_room`, `list_promised`, `list_kept`, `keep_from_pod`).
 """
 
 import math
@@ -34,91 +34,91 @@ from serried.plan.forecast import Forecast, find_forecast
 from serried.plan.request import Plan, PlanRequest, Snapshot, Turn, Waiting
 
 _MARGIN_SECONDS = 5.0
-"""A gang that passes must have ended this long before the head's forecast: its pods do not start at once."""
+"""A gang that passes must end this long before the head's forecast, as its pods do not start at once."""
 
 _REFRESH_SECONDS = 60.0
-"""A forecast that is older than this may be replaced by a better one."""
+"""The age from which a forecast may be replaced by a better one, in seconds."""
 
 _MAX_DOUBLINGS = 12
-"""How often the time for which room is kept is doubled at most."""
+"""The number of times that the time for which room is kept is doubled, at most."""
 
 _MAX_SHARED = 64
-"""Up to how many nodes of the head are looked at one by one; more of them are kept whole."""
+"""The number of head's nodes that are checked one by one for shared use; more of them are kept as a whole."""
 
 _MAX_VAIN = 16
-"""For how many gangs of one namespace forecasts are made in vain before others of it have to wait for theirs."""
+"""The number of gangs of one namespace with forecasts in vain, after which its other gangs wait for theirs."""
 
 _MAX_VAIN_DOUBLINGS = 5
-"""How often the pause after forecasts in vain is doubled at most, so that others of the namespace have their turn."""
+"""The number of times that the pause after a forecast in vain is doubled, at most."""
 
 _REVIEW_SECONDS = 30.0
-"""How often the first of the gangs that do not fit is looked for: waiting alone may change who it is."""
+"""The pause between two searches for the first contender: ageing alone may change which one it is."""
 
 _MAX_CANDIDATES = 4
-"""How many gangs at a time are asked whether room can be kept for them."""
+"""The number of gangs for which forecasts are made at the same time."""
 
 _CONTENDERS_PER_STEP = 500
-"""Among how many gangs the first ones are looked for in one step."""
+"""The number of contenders that are sorted in one step."""
 
 _KEPT_SECONDS = 30.0
-"""A forecast was kept if its gang is placed no later than this after it: that long, pods may take to end."""
+"""A forecast counts as kept if its gang is placed at most this long after it: pods may take that long to end."""
 
 
 @dataclass(slots=True)
 class Head:
-    """The first gang that does not fit. Times are loop seconds."""
+    """The first gang that does not fit, and the nodes kept for it. Times are loop seconds."""
 
     waiting: Waiting
     """The gang as the queue sees it."""
 
     forecast: Forecast
-    """Where room is kept for it, and when it is expected there."""
+    """The nodes kept for it, and the time at which they should have room."""
 
     made: float
-    """When the forecast was made, or looked at again."""
+    """The time at which the forecast was made, or confirmed."""
 
     until: float
-    """When the reservation ends at the latest."""
+    """The time until which the nodes are kept at the latest."""
 
     text: str
-    """The forecast as people read it."""
+    """The forecast as a phrase for users."""
 
     exclusive_in: str | None = None
     """The topology key of which it wants a domain for itself; None if it does not."""
 
     beyond_share: bool = False
-    """Whether that is more than its namespace may have kept from gangs of others."""
+    """True if the nodes exceed the share of its namespace, so that they are not kept from other namespaces."""
 
     late: bool = False
-    """Whether a forecast for it has been missed."""
+    """True if a forecast for it was missed."""
 
     missed: float | None = None
-    """The first forecast that was missed since it is the head; None if there is none."""
+    """The first missed forecast since the gang became the head; None if there is none."""
 
     passed: dict[GroupKey, float] = field(default_factory=dict)
-    """The gangs that were let onto its nodes because they will have ended in time, and when they will have."""
+    """The time at which each gang will have ended that may use the head's nodes before the forecast."""
 
     @property
     def group(self) -> GroupKey:
-        """Whose reservation it is."""
+        """The key of the gang."""
         return self.waiting.group
 
 
 @dataclass(slots=True)
 class _Rest:
-    """A time in which no room is kept for a gang: that was done in vain before, or would not help it."""
+    """A pause in which no room is kept for a gang, as room was kept in vain, or there was no forecast."""
 
     until: float = -math.inf
-    """The end of the rest, in loop seconds; minus infinity once it is over."""
+    """The end of the pause, in loop seconds; minus infinity once it is over."""
 
     turns: int = 0
-    """How often room was kept in vain."""
+    """The number of times that room was kept in vain."""
 
     vain: int = 0
-    """How often in a row no room could be kept."""
+    """The number of times in a row that no room could be kept."""
 
     nodes: Counter[str] = field(default_factory=Counter)
-    """How often each node was kept in vain: next time others are, if nobody can tell where there will be room."""
+    """The number of times that each node was kept in vain. A forecast without a time prefers other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _Placed:
 
 
 class Backfill(Feature):
-    """Keeps room for the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
+    """The feature that keeps room for the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
 
     def __init__(self, parts: Parts) -> None:
         self._context = parts.context
@@ -152,13 +152,13 @@ class Backfill(Feature):
         self.head: Head | None = None
 
         self._beyond_share: dict[GroupKey, str] = {}
-        """The gangs for which no room is kept as it would be too much for one namespace, and what is said of that."""
+        """The gangs for which no room is kept because of their namespace's share, with the phrase that says so."""
 
         self.contenders: dict[GroupKey, None] = {}
-        """The gangs that wait for room, and for which it might be kept."""
+        """The gangs that wait for room, and may become the head."""
 
         self._namespaces: Counter[str] = Counter()
-        """How many of these there are in each namespace."""
+        """The number of contenders by namespace."""
 
         self._promises: dict[GroupKey, float | None] = {}
         """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
@@ -166,33 +166,33 @@ class Backfill(Feature):
         self._rests: dict[GroupKey, _Rest] = {}
 
         self._displaced: list[GroupKey] = []
-        """The gangs that were the head and are to be told that they are it no more."""
+        """The gangs that have just lost the head's room, and are planned again so that their verdicts change."""
 
         self._waiting: dict[GroupKey, Waiting] = {}
-        """The contenders of which the last look has found that room could ever hold them, as the queue sees them."""
+        """The contenders with a forecast, or whose forecast is still to be made, as the queue sees them."""
 
         self._unforeseen: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
-        """Refused gangs whose forecast is being made: as the queue sees them, what was asked for, and the refusal."""
+        """The rejected gangs whose forecast is being made: place in the queue, request and refusal."""
 
         self._behind: set[GroupKey] = set()
-        """Gangs that would fit but for the head."""
+        """The gangs that would fit on the head's nodes."""
 
         self._reviewed = -math.inf
-        """When the first of those that wait was looked for last, in loop seconds."""
+        """The loop time of the last search for the first contender."""
 
         self._eligible: dict[GroupKey, None] = {}
-        """The gangs of which anything above may be remembered: the head is one of them."""
+        """The gangs about which any other field may remember something, also the head."""
 
         self._former: Head | None = None
-        """The head when pods of no gang were kept off its nodes last."""
+        """The head at the last call of `keep_from_pod`."""
 
         self._placed: dict[GroupKey, _Placed] = {}
-        """The gangs that were the head, and whose members have slots and are not bound yet."""
+        """The former heads whose members have slots and are not bound yet."""
 
         self.busy = self._eligible
 
     def restore(self, head: Head) -> None:
-        """Keep room as an earlier process did."""
+        """Set the head from a captured state, for replays and simulations."""
         self.head = head
         self._eligible[head.group] = None
 
@@ -202,9 +202,9 @@ class Backfill(Feature):
     # --- gangs that are planned --------------------------------------------------------------------------------
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Return the plan if it takes nothing that is kept for the head, or will have ended before; else another one.
+        """Return the plan if it avoids the head's nodes, or if the gang will have ended before the head's forecast.
 
-        Raises Unfinished as long as that one is being made.
+        Otherwise return another plan beside the head, or the refusal. Raises Unfinished while that plan is being made.
         """
         group = waiting.group
         self._note_try(group)
@@ -217,7 +217,7 @@ class Backfill(Feature):
             return answer
         self._waiting.pop(group, None)
         self._behind.add(group)
-        # What is freed on the head's other nodes may leave enough for both.
+        # Room that is freed on the head's other nodes may be enough for both.
         self._queue.put_back(group, request.closing(closed & self._find_narrow(request)), answer)
         self._wake_if_changed(before)
         return self.refuse(request)
@@ -227,7 +227,7 @@ class Backfill(Feature):
         self._behind.discard(group)
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Keep room for the gang if it is the first; return the refusal, and what is kept."""
+        """Keep room for the gang if it is the first; return the refusal with the room that is kept in its detail."""
         before = self._forecast()
         self._note_try(waiting.group)
         answer = self._contend(waiting, request, refusal)
@@ -235,7 +235,7 @@ class Backfill(Feature):
         return answer
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Room may be kept for a gang that was refused, now or when its forecast is there; what is said of it."""
+        """Let a rejected gang contend for the head, now or when its forecast is made. Return its verdict."""
         group = waiting.group
         self._waiting.pop(group, None)
         self._unforeseen.pop(group, None)
@@ -251,9 +251,9 @@ class Backfill(Feature):
         return self._explain(group, refusal)
 
     def _has_turn_later(self, waiting: Waiting) -> bool:
-        """Whether forecasts are being made for enough gangs of the namespace that are before this one.
+        """Return whether forecasts are being made for enough gangs of the namespace before this one.
 
-        It contends all the same: the next look at those who do asks it if they did not fit.
+        The gang still counts as a contender, and gets its forecast after theirs.
         """
         before = (
             other
@@ -265,19 +265,19 @@ class Backfill(Feature):
     def go_on(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Go on with a refused gang whose forecast may be there now; return what is to be said of it then."""
+        """Go on with a rejected gang whose forecast may be made by now; return its new verdict, else ``said``."""
         found = self._unforeseen.get(group.key)
         if found is None or group.key not in self._queue:
             return said
         before = self._forecast()
         _, request, refusal = found
-        # The unschedulable groups go on with what they know: room that was freed since the refusal counts.
+        # The gang stays unschedulable in the queue as it was rejected: room freed since then still wakes it.
         answer = self._contend(waiting, request, refusal)
         self._wake_if_changed(before)
         return answer
 
     def left(self, group: GroupKey, *, placed: bool) -> None:
-        """A gang got its room, or waits for none any more."""
+        """Take note that a gang got its room (``placed``), or no longer waits for room."""
         before = self._forecast()
         self._behind.discard(group)
         self._waiting.pop(group, None)
@@ -290,7 +290,7 @@ class Backfill(Feature):
         self._wake_if_changed(before)
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Look at the head as time passes; have gangs planned again that may become it, or that it keeps away."""
+        """Review the head as time passes; requeue gangs that may become the head, or that it kept off nodes."""
         now = self._context.clock()
         before = self._forecast()
         for group in self._review():
@@ -317,7 +317,7 @@ class Backfill(Feature):
         return None if self.head is None else self.head.forecast
 
     def _wake_if_changed(self, before: Forecast | None) -> None:
-        """Wake those who were kept away from nodes by another forecast: these may be free now, or for longer."""
+        """Requeue the gangs behind the head if its forecast has changed, as its former nodes may be open to them."""
         if before is not None and before is not self._forecast():
             for group in self._behind:
                 if group in self._queue:
@@ -325,7 +325,7 @@ class Backfill(Feature):
             self._behind.clear()
 
     def expect_room(self, group: GroupKey) -> float | None:
-        """Return the head's forecast if it can be relied on."""
+        """Return the loop time of the head's forecast if the gang is the head and its forecasts are reliable."""
         head = self.head
         return None if head is None or head.group != group or self._has_missed() else head.forecast.at
 
@@ -337,7 +337,10 @@ class Backfill(Feature):
     # --- pods of no gang ---------------------------------------------------------------------------------------
 
     def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
-        """Return the nodes of the head, and those of gangs that were it until they are bound."""
+        """Return the nodes kept from a pod: those of the head, and those of former heads until they are bound.
+
+        For None, return the nodes kept from any pod.
+        """
         self._follow_head()
         if pod is None:
             if self.head is not None:
@@ -347,7 +350,7 @@ class Backfill(Feature):
         yield from (each.nodes for each in self._placed.values() if pod is None or pod.priority <= each.priority)
 
     def _follow_head(self) -> None:
-        """Keep the nodes of each gang that is the head no more, as it has got them: until it is bound, or fails."""
+        """Keep the slots of a former head that has been placed, until its cycle has ended."""
         ledger, former = self._context.ledger, self._former
         if self.head is not former:
             self._former = self.head
@@ -360,9 +363,9 @@ class Backfill(Feature):
     # --- the head ----------------------------------------------------------------------------------------------
 
     def _is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
-        """Whether room may be kept for a gang that was refused: its quorum is at stake, and it is not resting.
+        """Return whether room may be kept for a rejected gang: it waits for its quorum, and is not in a pause.
 
-        None is kept for one whose namespace may have no more domains: what it waits for is not room alone.
+        False also for a gang whose namespace may have no more exclusive domains, as room alone would not help.
         """
         rest = self._rests.get(group)
         resting = rest is not None and self._context.clock() < rest.until
@@ -374,14 +377,14 @@ class Backfill(Feature):
         )
 
     def count_vain(self, namespace: str) -> int:
-        """For how many gangs of a namespace a forecast was made in vain of late."""
+        """Return the number of gangs of a namespace that are in a pause after a forecast in vain."""
         now = self._context.clock()
         return sum(
             rest.vain > 0 and now < rest.until for group, rest in self._rests.items() if group.namespace == namespace
         )
 
     def _rest_of(self, group: GroupKey) -> _Rest:
-        """What is remembered of the times in which room was kept for a gang in vain."""
+        """Return the pause of a gang; an empty one if it has none."""
         return self._rests.get(group) or _Rest()
 
     def _rest_in_vain(self, group: GroupKey, now: float) -> None:
@@ -390,9 +393,9 @@ class Backfill(Feature):
         rest.vain += 1
 
     def _contend_for_head(self, waiting: Waiting, request: PlanRequest) -> bool:
-        """Make an eligible gang the head if it is the first, or keep it so; whether room could ever hold it.
+        """Make an eligible gang the head if it is the first, or renew its forecast if it is the head already.
 
-        Raises Unfinished as long as its forecast is being made.
+        Return False if the forecast says that room could never hold it. Raises Unfinished while it is being made.
         """
         now = self._context.clock()
         self._note_contender(waiting.group, now)
@@ -401,7 +404,7 @@ class Backfill(Feature):
             return True
         if head is not None and head.group == waiting.group:
             return self._renew(head, waiting, request, now)
-        forecast = self._foresee_share(waiting.group, request)
+        forecast = self._find_forecast_within_share(waiting.group, request)
         if forecast is not None:
             turns = self._rest_of(waiting.group).turns
             at = now if forecast.at is None else forecast.at
@@ -416,7 +419,7 @@ class Backfill(Feature):
         return forecast is not None
 
     def _note_contender(self, group: GroupKey, now: float) -> None:
-        """A gang waits for room; a head of another namespace that is beyond its share loses what is kept for it."""
+        """Add a contender. A head of another namespace that is beyond its share loses its room."""
         if group not in self.contenders:
             self.contenders[group] = None
             self._namespaces[group.namespace] += 1
@@ -440,7 +443,7 @@ class Backfill(Feature):
             head.missed = head.forecast.at if head.missed is None else head.missed
         if not outdated and now - head.made < _REFRESH_SECONDS:
             return True
-        forecast = self._foresee_share(head.group, request)
+        forecast = self._find_forecast_within_share(head.group, request)
         if forecast is None:
             self._rest_in_vain(head.group, now)
             self.head = None
@@ -453,14 +456,14 @@ class Backfill(Feature):
         return forecast is not None
 
     def _explain(self, group: GroupKey, refusal: Verdict) -> Verdict:
-        """The refusal of a gang; that of the head says what is kept for it, or why nothing may be."""
+        """Return the refusal; the detail says which room is kept for the head, or why none may be."""
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
         return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
 
     def _review(self) -> list[GroupKey]:
-        """End the head's reservation if its time is over; the gangs that are to be planned anew.
+        """Release the head's room if its time is over. Return the gangs to be planned again.
 
-        These are the head if its forecast has been missed or cannot hold, and those that have rested.
+        These are the head if its forecast was missed or its nodes are gone, and the gangs whose pause is over.
         """
         now = self._context.clock()
         due = [*self._take_rested(now), *self._displaced]
@@ -482,8 +485,8 @@ class Backfill(Feature):
                 yield group
 
     def _give_up(self, head: Head, now: float) -> None:
-        # Others have their turn for as long as it had them wait in vain, and then it has a longer one: so nobody
-        # waits for ever, neither it nor those that it keeps away.
+        # The pause is as long as the time for which room was kept in vain, and the next time is twice as long. So
+        # neither the gang nor those behind it wait for ever.
         rest = self._rests.setdefault(head.group, _Rest())
         rest.until = now + self._context.options.patience_seconds * 2.0 ** min(rest.turns, _MAX_DOUBLINGS)
         rest.turns += 1
@@ -491,13 +494,14 @@ class Backfill(Feature):
         self.head = None
 
     def _note_placed(self, group: GroupKey) -> None:
-        """A gang got its room."""
+        """Report the forecast error of a gang that got its room, and forget the gang."""
         if group in self._promises:
-            self._context.metrics.observe_forecast_error(*_judge(self._promises.pop(group), self._context.clock()))
+            error = _classify_error(self._promises.pop(group), self._context.clock())
+            self._context.metrics.observe_forecast_error(*error)
         self._release(group)
 
     def _withdraw(self, group: GroupKey) -> None:
-        """A gang does not wait for room any more, though it got none."""
+        """Forget a gang that no longer waits for room and got none."""
         if group in self._promises:
             del self._promises[group]
             self._context.metrics.observe_forecast_error("withdrawn", None)
@@ -511,22 +515,19 @@ class Backfill(Feature):
             self.head = None
 
     def _promise(self, group: GroupKey, forecast: Forecast) -> None:
-        # What counts is what was said first: a forecast that is put off again and again keeps no promise.
+        # The first forecast counts for the metric: one that is put off again and again would look exact.
         if self._promises.get(group) is None:
             self._promises[group] = forecast.at
             if forecast.at is not None:
                 self._context.metrics.observe_forecast_wait(forecast.at - self._context.clock())
 
     def _has_missed(self) -> bool:
-        """Whether a forecast for the head was missed by so much that later ones are no better.
-
-        Pods take some time to end.
-        """
+        """Return whether a forecast for the head was missed by so much that later ones are not reliable either."""
         missed = self.head.missed if self.head is not None else None
         return missed is not None and self._context.clock() > missed + _KEPT_SECONDS
 
     def seconds_ahead(self) -> float:
-        """How far ahead the head's forecast lies; not a number if there is none."""
+        """Return the seconds until the head's forecast; NaN if there is none."""
         at = self.head.forecast.at if self.head is not None else None
         return math.nan if at is None else at - self._context.clock()
 
@@ -599,16 +600,16 @@ class Backfill(Feature):
         return count_slots(node.allocatable, used, both) > 0
 
     def _list_own_domain(self, head: Head, request: PlanRequest) -> frozenset[str]:
-        """The nodes of the domain that the head is to have for itself, against those who want one of the same key."""
+        """Return the nodes of the head's exclusive domain if the request wants one of the same key; else none."""
         key, domain = head.exclusive_in, head.forecast.domain
         if key is None or key != request.topology_key:
             return frozenset()
         return frozenset(name for name, node in self._context.store.nodes.items() if node.labels.get(key) == domain)
 
     def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """The domain of this key that the head is to have for itself; none for gangs before it or of other namespaces.
+        """Return the exclusive domain of this key that the head will get, if the gang is behind it in its namespace.
 
-        Those behind it may not have what its namespace may have only once.
+        The domain counts in the namespace's share, so that gangs behind the head do not use up the share.
         """
         head = self.head
         if head is None or key is None or head.exclusive_in != key or not head.forecast.domain:
@@ -618,7 +619,7 @@ class Backfill(Feature):
         return frozenset({head.forecast.domain}) if behind and own else frozenset()
 
     def _let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
-        """Whether a gang behind the head will have ended before the head's forecast; it may use its nodes then."""
+        """Let a gang pass if it will have ended before the head's forecast; return whether it may."""
         head = self.head
         end = self._find_end(head, request.members) if head is not None else None
         if head is None or end is None:
@@ -627,21 +628,21 @@ class Backfill(Feature):
         return True
 
     def lets_pass(self, request: PlanRequest) -> bool:
-        """The same as a question: nobody is let pass by it."""
+        """Return whether a gang would be let pass, without letting it."""
         return self.head is not None and self._find_end(self.head, request.members) is not None
 
     def _find_end(self, head: Head, members: Sequence[Pod]) -> float | None:
-        """When all of these will have ended, if that is before the head's forecast."""
+        """Return the loop time at which all members will have ended; None if that is not before the head's forecast."""
         if head.forecast.at is None:
             return None
         end = self._pod_ends.find_last(members, Trust.DEADLINES if head.late else Trust.MEASURED)
         return None if end is None or end + _MARGIN_SECONDS > head.forecast.at else end
 
     def _kept_from_plain(self, pod: Pod) -> frozenset[str]:
-        """The nodes that are kept from a pod of no gang, if it is treated like a gang.
+        """Return the head's nodes if they are kept from a pod of no gang; else none.
 
-        It is before the head if its priority is higher: nobody knows since when it waits. It passes if it will have
-        ended before the head's forecast.
+        The pod is before the head only if its priority is higher, as its waiting time is not known. It passes if it
+        will have ended before the head's forecast.
         """
         head = self.head
         if head is None or pod.priority > self._order.raised_priority(head.waiting):
@@ -651,12 +652,12 @@ class Backfill(Feature):
         return head.forecast.nodes if self._find_end(head, [pod]) is None else frozenset()
 
     def _forget_pass(self, group: GroupKey) -> None:
-        """A gang that was let pass is planned anew: by now it may end too late."""
+        """Forget that a gang was let pass, as it is planned again: by now it may end too late."""
         if self.head is not None:
             self.head.passed.pop(group, None)
 
     def refuse(self, request: PlanRequest) -> Verdict:
-        """The verdict of a gang that would fit but for the head."""
+        """Return the verdict of a gang that would fit on the head's nodes."""
         head = self.head
         assert head is not None  # noqa: S101 - narrows for the type checker: nothing is closed without a head
         return Verdict(Reason.BEHIND_HEAD, need=request.need, key=self._name(head.group), detail=head.text)
@@ -667,9 +668,9 @@ class Backfill(Feature):
 
     # --- forecasts ---------------------------------------------------------------------------------------------
 
-    def _foresee_share(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
-        """The forecast, unless its nodes are beyond the share of a namespace while gangs of others wait for room."""
-        forecast = self._foresee(group, request)
+    def _find_forecast_within_share(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
+        """Return the forecast; None if it exceeds the namespace's share while gangs of other namespaces wait."""
+        forecast = self._find_forecast(group, request)
         self._beyond_share.pop(group, None)
         alone = self._namespaces[group.namespace] == len(self.contenders)
         if forecast is None or alone or not self._is_beyond_share(forecast):
@@ -689,7 +690,7 @@ class Backfill(Feature):
             f" {self._find_most()} may be for one namespace, so none are"
         )
 
-    def _foresee(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
+    def _find_forecast(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Forecast | None:
             endings = self._pod_ends.list_others(group, request, self._rest_of(group).nodes, snapshot.limit)
             return find_forecast(snapshot, request, endings, capacity)
@@ -703,7 +704,7 @@ class Backfill(Feature):
         return f"{place} are kept for it, and are expected to have room at {self.tell_time(forecast.at)}"
 
     def tell_time(self, at: float) -> str:
-        """A loop time as people read it, RFC 3339 to the second."""
+        """Return a loop time in RFC 3339, to the second."""
         return write_time(self._context.wall() + at - self._context.clock())
 
 
@@ -717,14 +718,14 @@ def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:
     return request.need > 0 and opens and Mark.ROOM in refusal.reason.marks
 
 
-def _judge(at: float | None, now: float) -> tuple[str, float | None]:
+def _classify_error(at: float | None, now: float) -> tuple[str, float | None]:
     if at is None:
         return "unforeseen", None
     return ("kept" if now - at <= _KEPT_SECONDS else "missed"), now - at
 
 
 def _is_better(new: Forecast, old: Forecast, now: float) -> bool:
-    """Whether changing over is worth it: a tenth of the wait, or a time where there was none."""
+    """Return whether a new forecast is worth a change: it saves a tenth of the wait, or has a time at all."""
     if new.at is None or old.at is None:
         return new.at is not None
     return new.at - now < 0.9 * (old.at - now)

@@ -1,10 +1,10 @@
-"""A gang of disruption mode ``all`` goes with a member that somebody ends.
+"""Disruption mode ``all``: when one member of a gang is disrupted, the other members are ended, too.
 
-Whoever disrupts a pod writes the condition DisruptionTarget first, and ends the pod right after it; from then on those
-that go with it are ended, too. It does not matter who it was, nor whether kube-scheduler has asked before (decision
-25). Each look at a gang that loses members finds them (`observe`).
+A component that disrupts a pod writes the condition DisruptionTarget first, and ends the pod right after it. From then
+on the other members are ended, whichever component it was, and whether or not kube-scheduler called preempt before
+(decision 25). The core calls `Disruption.observe` whenever it considers a gang.
 
-Which members have followed is remembered until they are gone (`Followers`); a term that begins looks anew.
+`Followers` remembers which members were handled, until they are gone. A new term starts without this memory.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from extender.core.parts import Parts
 from extender.core.scheduling.effects import Context, InBackground
 from extender.core.scheduling.group import GroupState
 from extender.core.timeline import Milestone
-from extender.evictions import Rehearsal, evict, mark
+from extender.evictions import Rehearsal, evict, set_disruption_target
 from extender.options import Disrupted, Method
 from serried.api.group import PodGroup
 from serried.api.names import PREEMPTED, GroupKey
@@ -36,25 +36,25 @@ from serried.plan.quorum import is_whole
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 10.0
-"""The pause before the members that are left are looked at again."""
+"""The pause between two tries to end members, in seconds."""
 
 _ATTEMPTS = 6
-"""How often members that go with a preempted one are tried; after that the gang is mended, or stays broken."""
+"""The number of tries to delete the members of a preempted gang. After that the gang is repaired, or stays broken."""
 
 
 @dataclass(slots=True)
 class Followers(Memory):
-    """The members of one group that somebody disrupts, and those that go with them."""
+    """The disrupted members of one group, and the members that are ended because of them."""
 
     disrupted: set[str] = field(default_factory=set)
-    """The UIDs of members that somebody disrupts, or that go with one: what was to follow has followed."""
+    """The UIDs of members that were handled: disrupted by another component, or ended because of such a member."""
 
     leaving: set[str] = field(default_factory=set)
-    """The UIDs of those of them that are being ended together, until they are gone or it is given up."""
+    """The UIDs of handled members that are being ended together, until they are gone or Serried gives up."""
 
 
 class Disruption(Feature):
-    """Has the rest of a gang follow a member. Every method is synchronous."""
+    """Ends the rest of a gang when one member is disrupted. Every method is synchronous; writes go to the outbox."""
 
     memories = (Followers,)
 
@@ -75,7 +75,7 @@ class Disruption(Feature):
         self._endings = _Endings(parts.client, context)
 
     def observe(self, key: GroupKey, gang: GroupState, group: PodGroup | None) -> None:
-        """Have those ended that go with a disrupted member. What has followed once does not follow again."""
+        """End the members that go with a disrupted member. A disruption is handled once."""
         if self._rule is Disrupted.KEEP or group is None:
             return
         disrupted = self._list_disrupted(key)
@@ -87,41 +87,42 @@ class Disruption(Feature):
                 memory.disrupted.add(pod.uid)
                 self._end_rest(memory, DisruptionGroup(key, group.find_disrupted(self._find_part(pod))), pod)
         if memory.disrupted:
-            self._let_go(key, memory)
+            self._forget_gone(key, memory)
         if not (memory.disrupted or memory.leaving):
             del gang.memory[Followers]
 
     def _list_disrupted(self, key: GroupKey) -> list[Pod]:
-        """The members that run, or ran until just now, and that somebody disrupts."""
+        """Return the disrupted members that run, or whose slots are still kept after their end."""
         found = [pod for pod in self._members.iterate_disrupted(key) if pod.bound]
         found += [vacancy.pod for vacancy in self._vacancies.of_group(key)]
         return [pod for pod in found if self._counts(pod)]
 
     def _counts(self, pod: Pod) -> bool:
         if pod.uid in self._pending_victims:
-            return False  # who goes with it was decided with it (`preemption`)
+            return False  # a victim of Serried: `preemption` has chosen the members that go with it
         if self._pending_victims.was_let_off(pod.uid) and not pod.deleting:
-            return False  # it stays after all, and nobody may go with it
+            return False  # a victim that is no longer evicted
         if pod.disruption == PREEMPTED:
             return self._is_preempted(pod)
         return self._rule is Disrupted.ANY and bool(pod.disruption)
 
     def _is_preempted(self, pod: Pod) -> bool:
-        """Whether a pod ends, or is gone: that it only says so may be all that ever happens to it.
+        """Return whether a pod with the condition DisruptionTarget is really being ended.
 
-        Whoever has written it may have died before the delete, or have been refused that. But a member that says that
-        it follows another one goes on following, though that one is gone and nobody knows of it any more.
+        kube-scheduler may write the condition and then fail to delete the pod. So the pod counts only when it is
+        deleted or gone. A pod whose condition was written by Serried because of another member counts always: that
+        member may be gone, and nothing else would end this pod.
         """
         known = self._pods.get(pod.uid)
         return pod.deleting or pod.says_follower or known is None or not known.bound
 
     def _find_part(self, pod: Pod) -> str:
-        own = self._membership.resolve(pod)  # whoever is gone is in no group any more
+        own = self._membership.resolve(pod)  # not from `Members`, which no longer knows a pod that is gone
         return own.name if own is not None and own != self._forest.lift(own) else ""
 
     def _end_rest(self, memory: Followers, disruption_group: DisruptionGroup, pod: Pod) -> None:
         running = self._disruption_groups.list_running(disruption_group)
-        # Nobody else ends one that follows: whoever was to do it is gone.
+        # A member that was to follow another one is included: after a restart, no other task ends it.
         rest = [each for each in running if each.uid != pod.uid or pod.says_follower]
         uids = tuple(each.uid for each in rest if each.uid not in memory.leaving and not _is_newer(each, pod))
         if not uids:
@@ -135,19 +136,19 @@ class Disruption(Feature):
         if self._ends_as_preempted(pod):
             memory.leaving.update(uids, (pod.uid,))
             self._outbox.put(InBackground(partial(self._endings.preempt, disruption_group.group, uids, text)))
-        else:  # they leave once it is known that all of them may
+        else:  # they count as leaving only when a dry run has shown that all of them may be evicted
             self._outbox.put(InBackground(partial(self._endings.evict_together, disruption_group.group, uids, pod.uid)))
 
     def _ends_as_preempted(self, pod: Pod) -> bool:
-        """Whether those that go with a pod end as kube-scheduler ends its victims, without asking their budgets.
+        """Return whether the others are deleted without asking their budgets, as kube-scheduler's own victims are.
 
-        They do not where it was evicted for a gang of ours that was given up: it was evicted because budgets count.
+        False for a victim of Serried itself that was evicted: there, budgets count.
         """
         own_victim = pod.says_victim and self._method is Method.EVICTION
         return pod.disruption == PREEMPTED and not own_victim
 
-    def _let_go(self, key: GroupKey, memory: Followers) -> None:
-        """Keep no slot of those that go together, and remember nobody who is gone."""
+    def _forget_gone(self, key: GroupKey, memory: Followers) -> None:
+        """Release the slots kept for leaving members, and forget members that are gone."""
         for vacancy in self._vacancies.of_group(key):
             if vacancy.pod.uid in memory.leaving:
                 self._vacancies.close(vacancy)
@@ -157,12 +158,12 @@ class Disruption(Feature):
 
 
 def _is_newer(pod: Pod, disrupted: Pod) -> bool:
-    """Whether a member began only after another one was disrupted: it is of the gang that was placed anew."""
+    """Return whether a member started after the disruption, so that it belongs to the gang's next placement."""
     return pod.started is not None and disrupted.disrupted is not None and pod.started > disrupted.disrupted
 
 
 class _Endings:
-    """Ends members that go with another one: if their budgets count by eviction, else by deletion."""
+    """Ends the members that go with a disrupted one: by eviction if their budgets count, else by deletion."""
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
@@ -173,13 +174,13 @@ class _Endings:
         self._term = context.term
 
         self._turn = asyncio.Lock()
-        """Held by the gang whose evictions are rehearsed and made: what a budget allows is promised to one of them."""
+        """Held from a gang's dry run to its evictions: budgets may allow the evictions of one gang, and not of two."""
 
     async def preempt(self, key: GroupKey, uids: Collection[str], message: str) -> None:
         """End members as kube-scheduler ends its victims: the condition first, then deletion; budgets do not count.
 
-        All conditions are written before the first deletion. So whoever dies half-way leaves members behind that say
-        that they go, and the next process has them ended.
+        All conditions are written before the first deletion. So if this process dies in between, the next one finds the
+        conditions, and deletes the rest.
         """
         for _ in range(_ATTEMPTS):
             left = self._list_leaving(key, uids)
@@ -189,7 +190,8 @@ class _Endings:
             await self._each(left, self._delete)
             await asyncio.sleep(_RETRY_SECONDS)
         if self._list_leaving(key, uids):
-            log.warning("members of a preempted gang could not be ended", extra=name_group(key))
+            text = "some members of a preempted gang still run after several deletions; they stay"
+            log.warning(text, extra=name_group(key))
         self._give_up(key)
 
     def _list_leaving(self, key: GroupKey, uids: Iterable[str]) -> list[Pod]:
@@ -207,10 +209,10 @@ class _Endings:
         return gang.memory.find(Followers) if gang is not None else None
 
     async def evict_together(self, key: GroupKey, uids: Collection[str], disrupted: str) -> None:
-        """Evict members, as another one is disrupted, all or none: if one of them may not go, they all stay.
+        """Evict all members that go with the member ``disrupted`` (UID), or none if one of them may not be evicted.
 
-        If a budget refuses one half-way all the same, as others were evicted meanwhile, the rest is tried again in the
-        same way until none is left, or the gang is whole again: then it stays with those that have come.
+        A budget may refuse some of them all the same, if other pods were evicted meanwhile. Then the rest is tried
+        again until none is left, or until the gang has its quorum again, and keeps its members.
         """
         begun = False
         while (left := self._list_running(uids)) and not (begun and self._is_mended(key)):
@@ -229,21 +231,25 @@ class _Endings:
         return [self._pods[uid] for uid in uids if self._runs(uid)]
 
     async def _may_evict(self, key: GroupKey, pods: Iterable[Pod]) -> bool:
-        """Whether all of them may go, by the sum over their budgets, too."""
+        """Return whether all of these pods may be evicted, one by one and together."""
         rehearsal = Rehearsal(self._client, self._store, Method.EVICTION)
-        await rehearsal.prepare()
-        refused = await rehearsal.run([Victim(pod.uid, pod.namespace, pod.name) for pod in pods])
+        await rehearsal.list_budgets()
+        refused = await rehearsal.find_refused([Victim(pod.uid, pod.namespace, pod.name) for pod in pods])
         if refused:
             uid = next(iter(refused))
             said = {"uid": uid, "err": refused[uid], "pods": len(refused)}
-            log.warning("members of a disrupted gang stay: not all of them may go", extra=name_group(key) | said)
+            text = "the other members of a disrupted gang stay, as some of them may not be evicted"
+            log.warning(text, extra=name_group(key) | said)
         return not refused
 
     def _is_mended(self, key: GroupKey) -> bool:
-        """Whether the quorum runs, or is just being bound. A group that is no gang has none, and is not mended."""
+        """Return whether the gang has its quorum again, or is being bound, or no longer exists.
+
+        A group without policy gang has no quorum, so the answer is False.
+        """
         group, gang = self._store.groups.get(key), self._groups.states.get(key)
         if group is None or gang is None:
-            return True  # nobody asks for it any more
+            return True  # the group was deleted
         if gang.cycle is not None and gang.cycle.reservation.committed:
             return True
         return group.policy.is_gang and is_whole(group, self._members.classify(key))
@@ -255,12 +261,12 @@ class _Endings:
             self._groups.mark_dirty(key)
 
     def _let_stay(self, key: GroupKey, uids: Iterable[str]) -> None:
-        """Whoever of them still runs is a member as before: when it is disrupted itself, the others go with it."""
+        """Count the members that still run as usual ones again: their own disruption ends the others."""
         memory = self._find(key)
         staying = self._list_running(uids)
         if memory is not None and staying:
             memory.leaving.difference_update(pod.uid for pod in staying)
-            let_off = self._store.pending_victims.was_let_off  # what a victim says of itself is just being taken back
+            let_off = self._store.pending_victims.was_let_off  # the condition of such a victim is being removed
             memory.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
             self._groups.mark_dirty(key)
 
@@ -271,13 +277,13 @@ class _Endings:
         return await do_each(pods, do_one)
 
     def _runs(self, uid: str) -> bool:
-        """Whether a pod is bound and nobody has ended it yet; not asked for any more once the term is over."""
+        """Return whether a pod is bound and not being deleted; False once the term is over."""
         pod = self._pods.get(uid)
         return self._term.active and pod is not None and pod.bound and not pod.deleting
 
     async def _mark(self, pod: Pod, message: str) -> None:
         if pod.disruption != PREEMPTED:
-            await mark(self._client, pod, f"{OURS}{message}")
+            await set_disruption_target(self._client, pod, f"{OURS}{message}")
 
     async def _delete(self, pod: Pod) -> None:
         try:
@@ -285,4 +291,5 @@ class _Endings:
         except (NotFound, Conflict):
             pass
         except ApiError as error:
-            log.warning("could not delete a member of a preempted gang", extra={"pod": pod.name, "err": str(error)})
+            text = "could not delete a member of a preempted gang; trying again"
+            log.warning(text, extra={"namespace": pod.namespace, "pod": pod.name, "err": str(error)})

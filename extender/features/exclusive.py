@@ -1,8 +1,8 @@
-"""Gangs that have a domain to themselves: which domains others have, and how many a namespace may have.
+"""Exclusive gangs, which have a domain to themselves, and the share of exclusive domains that a namespace may have.
 
 A PodGroup with `Preference.exclusive` is planned in no domain of its topology key in which another exclusive gang is
-planned, runs, or has slots kept (`pre_filter`), nor after others have ended for it (`allow`). A namespace has its share
-of these domains at most; if that is why a gang waits, it is said (`post_filter`, `Share`).
+planned, runs, or has slots kept (`Exclusive.pre_filter`). `allow` checks that again when victims have ended. If a gang
+waits because its namespace has all the domains of its share, `post_filter` adds that to the verdict (`Share`).
 """
 
 from collections.abc import Collection, Iterator
@@ -28,26 +28,26 @@ from serried.plan.request import Plan, PlanRequest, Waiting
 
 
 class Occupant(NamedTuple):
-    """What makes a domain another exclusive gang's."""
+    """A pod or slot of another exclusive gang, which occupies a domain."""
 
     domain: str
     namespace: str
 
     pod: Pod | None
-    """The pod that is there; None if it is a slot that is planned or kept."""
+    """The running pod; None for a slot that is planned or kept."""
 
 
 def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
-    """The domains of the group's key in which other exclusive gangs are, or will be; none for one that is not.
+    """Return the domains that other exclusive gangs occupy; none if the group is not exclusive.
 
-    It is as if the pods with the UIDs ``gone`` were gone.
+    Pods with the UIDs ``gone`` do not count.
     """
     occupants = list_occupants(group, store, ledger)
     return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
 
 
 def find_openable(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
-    """Those of the taken domains that evictions would open: nothing but pods holds them, and none of these ends yet."""
+    """Return the occupied domains that evictions would open: only running pods occupy them, and none is ending yet."""
     occupants = [each for each in list_occupants(group, store, ledger) if each.pod is None or each.pod.uid not in gone]
     stay = {
         each.domain
@@ -65,10 +65,10 @@ def close_taken(
     spent: "SpentShare | None",
     gone: Collection[str] = frozenset(),
 ) -> PlanRequest:
-    """The request without the domains that other exclusive gangs have; without any where the share is ``spent``.
+    """Return the request without the domains that other exclusive gangs occupy.
 
-    Then only a domain that the namespace has already could be opened by evictions. It is as if the pods with the UIDs
-    ``gone`` were gone.
+    If the share of the namespace is ``spent``, no domain is left, and evictions could open only a domain that the
+    namespace has already. Pods with the UIDs ``gone`` do not count.
     """
     taken = find_taken(group, store, ledger, gone)
     openable = find_openable(group, store, ledger, gone) if taken else taken
@@ -80,7 +80,7 @@ def close_taken(
 
 
 def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
-    """What makes domains of the group's key those of other exclusive gangs; nothing for a group that is not one."""
+    """Yield the pods and slots of other exclusive gangs with the group's key; none if the group is not exclusive."""
     key = find_exclusive_key(group)
     if key is None:
         return
@@ -109,13 +109,13 @@ class SpentShare:
     """All domains of the key."""
 
     def describe(self) -> str:
-        """What is said of a gang that would need one more."""
+        """Return the detail of the verdict about a gang that would need one more domain."""
         count = f"{len(self.held)} of {len(self.domains)} domains"
         return f"gangs of namespace {self.namespace} have {count} exclusively, and may have no more"
 
 
 class ExclusiveShares:
-    """Counts the domains that the exclusive gangs of each namespace have, and stops them at their share."""
+    """Counts the domains that the exclusive gangs of a namespace have, and compares them with its share."""
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
@@ -125,11 +125,10 @@ class ExclusiveShares:
     def find_spent(
         self, group: PodGroup, gone: Collection[str] = frozenset(), promised: Collection[str] = ()
     ) -> SpentShare | None:
-        """The share of a group's namespace if the group may have no domain beyond it; None if it may.
+        """Return the share of the group's namespace if it is spent; None if the group may have one more domain.
 
-        A domain counts in which another exclusive gang of the namespace is planned, runs, or has slots kept, and those
-        that are ``promised`` to one that is before it in the queue. It is as if the pods with the UIDs ``gone`` were
-        gone.
+        The domains that count are those occupied by other exclusive gangs of the namespace, and those ``promised`` to
+        gangs before this one in the queue. Pods with the UIDs ``gone`` do not count.
         """
         key = group.topology_key
         if key is None or not group.preference.exclusive or self._share_percent == ALL_PERCENT:
@@ -147,12 +146,12 @@ class ExclusiveShares:
 
 @dataclass(slots=True)
 class Share(Memory):
-    """With which share of its namespace a gang was planned last."""
+    """The share of a gang's namespace when the gang was planned last; lives while the gang waits."""
 
     for_wait = True
 
     spent: SpentShare | None = None
-    """The share if it was spent."""
+    """The share; None if it was not spent."""
 
 
 class Exclusive(Feature):
@@ -169,7 +168,7 @@ class Exclusive(Feature):
         self._shares = ExclusiveShares(parts.context)
 
     def pre_filter(self, gang: GroupState, group: PodGroup, waiting: Waiting, request: PlanRequest) -> PlanRequest:
-        """Return the request without the domains that other exclusive gangs have, or none where the share is spent."""
+        """Return the request without the domains of other exclusive gangs, or without any if the share is spent."""
         promised = frozenset[str]()
         for feature in self._features[Feature.list_promised]:
             if feature.busy:
@@ -182,12 +181,12 @@ class Exclusive(Feature):
         return close_taken(request, group, self._store, self._ledger, spent)
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Verdict:
-        """Return the refusal, with what is said of a share that is spent."""
+        """Return the refusal, with the spent share as its detail."""
         memory = refused.gang.memory.find(Share)
         if memory is None or memory.spent is None or refused.request.pinned:
             return refusal
         return replace(refusal, detail=memory.spent.describe())
 
     def allow(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
-        """Return whether no other exclusive gang has come into the plan's domain."""
+        """Return whether the plan's domain is still free of other exclusive gangs; UIDs ``gone`` do not count."""
         return plan.domain not in find_taken(group, self._store, self._ledger, frozenset(gone))

@@ -1,28 +1,29 @@
-"""What becomes of pods of no gang: which nodes they may use, whom kube-scheduler may preempt for them, who wakes them.
+"""Pods of no gang: the nodes that they may use, the victims that kube-scheduler may choose for them, and their requeue.
 
-A setting keeps them off the nodes that are kept for the head of the queue (docs/queue.md). Without it they are kept off
-the nodes of one kind of gang: others went for it, and its members are tried in an order, as a rule about other pods
-couples them. A nomination, which keeps others off everywhere else, would keep the members off each other there.
-kube-scheduler tries a pod that was turned away again when anything happens in the cluster; only where nothing does,
-somebody has to wake it.
+`PlainPods` has four parts. `KeptOffPods` removes nodes from filter's answer. With ``--backfill-plain wait`` these are
+the nodes kept for the head of the queue (docs/queue.md), and all that other features keep (`Feature.keep_from_pod`).
+Without it, they are the nodes of gangs for which pods were evicted and whose members are tried in a fixed order,
+because of a rule about other pods. Elsewhere a nomination protects freed room. There it would keep the members off
+each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues it if nothing
+changes.
 
-kube-scheduler asks before it preempts, and nothing need follow the answer. What goes with a victim that it has ended is
-seen to afterwards (`extender.features.disruption`), whether it had asked or not
-(docs/decisions/0025-a-gang-goes-whole.md).
+`Candidates` answers preempt calls. kube-scheduler calls before it preempts, but need not act on the answer. Members
+that must be ended with a victim are handled afterwards (`extender.features.disruption`), whether or not there was a
+call (docs/decisions/0025-a-gang-goes-whole.md).
 
-Two kinds of preemptors are woken. Of the first the victims belonged to gangs that were just being bound. kube-scheduler
-would try it again when a pod ends or a node changes, else after 5 minutes; the end of a binding cycle is neither. It
-was rejected for want of room, not by filter, so it takes more than a touch (`effects.Requeue`).
+`RefusedPreemptors` requeues pods whose candidates were all rejected because the victims belonged to gangs that were
+just being bound. kube-scheduler would try such a pod again when a pod ends or a node changes, else after 5 minutes; the
+end of a binding cycle is neither. It was rejected for want of room, not by filter, so it takes more than a touch
+(`effects.Requeue`).
 
-The second was nominated to where members waited at bind, which have gone. Such a member stops counting at once when its
-bind call fails, which is when its gang ends: at the first victim, so before the others are deleted, or before
-kube-scheduler itself has seen the deletion. What kube-scheduler then hears of comes while it still waits for its own
-deletions to return, when it tries the preemptor not at all (upstream's pkg/scheduler/framework/preemption/executor.go:
-isRunningPreemption), and the deletion of a pod that counts nowhere is no reason to try it later
-(pkg/scheduler/eventhandlers.go: deletePodFromSchedulingQueue). The same becomes of a preemptor that was tried once more
-before kube-scheduler saw its victim go: the second deletion finds nobody, and nothing follows it (PreemptPod there).
-
-What other features keep from a pod, they say (`Feature.keep_from_pod`).
+`OverlookedPreemptors` requeues pods that were nominated to a node where members waited at bind, and are gone. When the
+bind call of such a member fails, kube-scheduler stops counting it at once. That is when its gang's cycle ends: at the
+first victim, so before the other victims are deleted, or before kube-scheduler has seen the deletion. kube-scheduler
+gets these events while it still waits for its own deletions to return, and does not try the preemptor then (upstream's
+pkg/scheduler/framework/preemption/executor.go: isRunningPreemption). The deletion of a pod that counts nowhere is no
+reason to try it later (pkg/scheduler/eventhandlers.go: deletePodFromSchedulingQueue). The same happens to a preemptor
+that is tried once more before kube-scheduler has seen the end of its victim: the second deletion finds no pod, and no
+event follows (PreemptPod there).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,19 +43,19 @@ from serried.ops.steps import Work
 from serried.plan.fit import slots
 
 _MAX_WOKEN = 8
-"""How many pods are woken at a time, twice a second."""
+"""The number of pods that are requeued per tick, twice a second, at most."""
 
 
 _MAX_TURNED_AWAY = 50_000
-"""How many pods are remembered; of more, the oldest are forgotten."""
+"""The number of rejected pods that are remembered; beyond it the oldest are forgotten."""
 
 
-_STRANGER_SECONDS = 360.0
-"""How long a pod is remembered that the watch does not show: kube-scheduler asks again before that."""
+_UNSEEN_SECONDS = 360.0
+"""The time for which a pod is remembered that the watch does not show: kube-scheduler calls again within it."""
 
 
 _TIDY_SECONDS = 30.0
-"""How often those that are gone are forgotten."""
+"""The pause between two rounds in which pods that are gone are forgotten."""
 
 
 _NONE: frozenset[str] = frozenset()
@@ -62,16 +63,16 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(slots=True)
 class _TurnedAway:
-    """A pod that was left no node."""
+    """A pod for which filter left no node."""
 
     closed: frozenset[str]
     """The nodes that were kept from it."""
 
     at: float
-    """When, in loop seconds."""
+    """The loop time of the last rejection."""
 
     tries: int
-    """How often in a row it was turned away for these nodes."""
+    """The number of rejections in a row because of these nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,7 @@ class _Placed:
 
 
 class KeptOffPods:
-    """Keeps pods of no gang off nodes, and wakes them. Synchronous.
-
-    ``pods`` is the Store's own map, ``schedulers`` are those whose pods are ours to keep off.
-    """
+    """Keeps pods of no gang off nodes, and requeues them when the nodes are open again. Every method is synchronous."""
 
     _tidied = 0.0
 
@@ -101,46 +99,47 @@ class KeptOffPods:
         self._waits = context.options.plain is PlainRule.WAIT
 
         self._cycles: dict[GroupKey, BindingCycle] = {}
-        """The cycles for which others went, and whose members are tried in an order: they carry no nominations."""
+        """The cycles with victims whose members are tried in a fixed order, so that they have no nominations."""
 
         self._cleared: tuple[_Placed, ...] = ()
-        """Slots and priority of each of them."""
+        """The nodes and the priority of each of these cycles."""
 
         self._kept: tuple[frozenset[str], ...] = ()
-        """The nodes that others keep from any pod, when ``_united`` was made."""
+        """The node sets that other features kept from any pod when ``_united`` was made."""
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
-        """Several sets of nodes, and all of them together: hundreds of pods may be asked about the same."""
+        """The unions of several node sets, kept as hundreds of pods may need the same one."""
 
         self._turned_away: dict[str, _TurnedAway] = {}
+        """The pods for which no node was left, by UID."""
 
         self._due: dict[str, None] = {}
-        """Those of them that are to be woken."""
+        """The UIDs of pods to be requeued, in order."""
 
         self._seen: tuple[frozenset[str], ...] = ()
-        """The nodes that were kept from anybody at the last review, or since."""
+        """The node sets that were kept from any pod at the last review, or since."""
 
     def note_begun(self, cycle: BindingCycle) -> None:
-        """A cycle begins for which others end: where its members get no nominations, its nodes are kept from pods."""
+        """Keep pods off the nodes of a cycle with victims if its members get no nominations."""
         if cycle.seats.in_order:
             self._cycles[cycle.reservation.group] = cycle
 
     # --- filter and preempt ------------------------------------------------------------------------------------
 
     def narrow(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Those of the offered nodes that a pod may use; None for all of them."""
+        """Return the offered nodes that a pod may use; None for all of them."""
         closed = self.closed_to(pod)
-        # Whoever is nominated has had others evicted for it: the node by itself is offered first.
+        # A nominated pod has had victims of its own: kube-scheduler offers its nominated node alone, first.
         evicted_for = len(names) == 1 and names[0] == pod.nominated
         left = [name for name in names if name not in closed] if closed and not evicted_for else names
         if left or not names:
             self._turned_away.pop(pod.uid, None)
             return None if len(left) == len(names) else left
-        self._note(pod, closed, len(names))
+        self._note_turned_away(pod, closed, len(names))
         return left
 
     def closed_to(self, pod: Pod) -> frozenset[str]:
-        """The nodes that a pod must not use."""
+        """Return the nodes that a pod must not use."""
         if pod.scheduler not in self._schedulers:
             return _NONE
         self._follow_cycles()
@@ -148,13 +147,13 @@ class KeptOffPods:
         return self._unite(tuple(nodes for nodes in (*self._list_kept(pod), *cleared) if nodes))
 
     def _list_kept(self, pod: Pod | None) -> tuple[frozenset[str], ...]:
-        """The sets of nodes that other features keep from a pod; None for all that they keep from any."""
+        """Return the node sets that other features keep from a pod; for None, from any pod."""
         if not self._waits:
             return ()
         return tuple(nodes for each in self._features[Feature.keep_from_pod] for nodes in each.keep_from_pod(pod))
 
     def _follow_cycles(self) -> None:
-        """Keep the nodes of the gangs for which others went, as they have them now: until they are bound, or fail."""
+        """Bring the nodes of the cycles up to date, and forget cycles that have ended."""
         if not (self._cycles or self._cleared):
             return
         states = self._groups.states
@@ -168,7 +167,7 @@ class KeptOffPods:
             self._united.clear()
 
     def _unite(self, parts: tuple[frozenset[str], ...]) -> frozenset[str]:
-        """All these nodes; the same object as long as the parts are the same."""
+        """Return the union of node sets; the same object as long as the sets are the same."""
         if len(parts) <= 1:
             return parts[0] if parts else _NONE
         kept = self._list_kept(None)
@@ -180,23 +179,23 @@ class KeptOffPods:
             known = self._united[parts] = frozenset().union(*parts)
         return known
 
-    def _note(self, pod: Pod, closed: frozenset[str], offered: int) -> None:
+    def _note_turned_away(self, pod: Pod, closed: frozenset[str], offered: int) -> None:
         before = self._turned_away.pop(pod.uid, None)
         tries = before.tries + 1 if before is not None and before.closed is closed else 1
         self._turned_away[pod.uid] = _TurnedAway(closed, self._clock(), tries)
         if all(closed is not each for each in self._seen):
-            # A head may come and go between two reviews: the next one has to see that its nodes are open.
+            # A head may come and go between two reviews: the next review has to see that its nodes are open.
             self._seen = (*self._seen, closed)
-        # The scheduler has tried some of many nodes, and tries others the next time: there may be room on these.
+        # kube-scheduler offers a part of many nodes, and another part next time: there may be room on these.
         if offered >= MAX_COMPLETE_LIST and tries <= len(closed) // offered + 1:
             self._due[pod.uid] = None
         if len(self._turned_away) > _MAX_TURNED_AWAY:
             self._forget(next(iter(self._turned_away)))
 
-    # --- waking ------------------------------------------------------------------------------------------------
+    # --- requeueing --------------------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Have those woken that nodes are open to by now. Called about twice a second."""
+        """Requeue pods to which nodes are open by now. Called about twice a second."""
         self._follow_cycles()
         now = (*self._list_kept(None), *(each.nodes for each in self._cleared))
         if now != self._seen:
@@ -208,7 +207,7 @@ class KeptOffPods:
             self._tidy()
 
     def _note_opened(self, closed: frozenset[str]) -> None:
-        """Have one pod of each kind woken; if it is bound, kube-scheduler tries all the others."""
+        """Requeue one pod of each shape and priority; if it is bound, kube-scheduler tries all others."""
         opened: dict[frozenset[str], bool] = {}
         woken: set[tuple[int, int]] = set()
         for uid, turned in self._turned_away.items():
@@ -226,12 +225,12 @@ class KeptOffPods:
         for uid in list(islice(self._due, _MAX_WOKEN)):
             del self._due[uid]
             pod = self._pods.get(uid)
-            # Whoever was asked about again meanwhile needs nobody to wake it.
+            # A pod that was tried again meanwhile, and got a node, is not in `_turned_away` any more.
             if uid in self._turned_away and pod is not None and pod.pending:
                 self._outbox.put(Activate(pod))
 
     def _tidy(self) -> None:
-        since = self._clock() - _STRANGER_SECONDS
+        since = self._clock() - _UNSEEN_SECONDS
         for uid, turned in list(self._turned_away.items()):
             pod = self._pods.get(uid)
             if turned.at < since if pod is None else not pod.pending:
@@ -243,25 +242,25 @@ class KeptOffPods:
 
 
 _REMEMBERED_SECONDS = 30.0
-"""For how long after a failed bind call, or an answer that names victims, a node is looked at: they may end slowly."""
+"""The time for which a node is watched after a failed bind call or an answer with victims, which may end slowly."""
 
 
 _PATIENCE_SECONDS = 11.0
-"""How long there is room for a pod before it is woken, and woken once more.
+"""The time for which a pod has room before it is requeued, and before it is requeued once more, in seconds.
 
-More than kube-scheduler's longest backoff (``podMaxBackoffSeconds``, 10 by default), after which a pod is tried anyway.
-To be woken costs the pod its nomination, which is all that keeps others off the node.
+It is longer than kube-scheduler's longest backoff (``podMaxBackoffSeconds``, 10 by default), after which a pod is tried
+anyway. A requeue costs the pod its nomination, which is all that keeps other pods off the node.
 """
 
 
 PodOnNode = tuple[str, str]
-"""The UID of a pod, and the node that it is for."""
+"""The UID of a pod, and the name of its node."""
 
 
 class OverlookedPreemptors:
-    """Finds and wakes them. Synchronous. ``clock`` gives loop seconds.
+    """Requeues preemptors that kube-scheduler overlooks. Every method is synchronous; ``clock`` gives loop seconds.
 
-    The next leader does not know of them, like those of `extender.features.repair`.
+    All of it is memory: the next leader does not know these pods.
     """
 
     def __init__(self, context: Context) -> None:
@@ -269,30 +268,30 @@ class OverlookedPreemptors:
         self._outbox = context.outbox
         self._clock = context.clock
         self._left: dict[str, float] = {}
-        """The nodes for which a bind call has failed, or victims were named, the oldest first, and when."""
+        """The loop time of the last failed bind call or answer with victims, by node; the oldest first."""
 
         self._found: dict[PodOnNode, float] = {}
-        """Those that were found at the last review, and since when they were, or when they were woken."""
+        """The pods found at the last review, with the loop time since which they have room or were requeued."""
 
         self._woken: set[PodOnNode] = set()
-        """Those of them that were woken, so that they carry no nomination any more.
+        """The pods of ``_found`` that were requeued, and so have lost their nominations.
 
-        It may have been too early once more: kube-scheduler may still have waited for its deletions.
+        They may need another requeue: kube-scheduler may still have been waiting for its deletions.
         """
 
     def note_left(self, node: str) -> None:
-        """Pods leave this node, or kube-scheduler gives the room away that one was to have there."""
+        """Watch a node on which pods end, or on which kube-scheduler releases the room of a member."""
         self._left.pop(node, None)
         self._left[node] = self._clock()
 
     def end_term(self) -> None:
-        """Another instance may lead from now on: what was seen is too old when this one does again."""
+        """Forget all pods and nodes, as another instance may lead from now on."""
         self._left.clear()
         self._found.clear()
         self._woken.clear()
 
     def review(self) -> None:
-        """Have those woken for whom there has been room for a while. Called about twice a second."""
+        """Requeue pods that have had room for a while. Called about twice a second."""
         now = self._clock()
         while self._left and self._left[first := next(iter(self._left))] < now - _REMEMBERED_SECONDS:
             del self._left[first]
@@ -304,7 +303,7 @@ class OverlookedPreemptors:
             self._wake({key: found[key] for key in due[:_MAX_WOKEN]}, now)
 
     def _wake(self, due: dict[PodOnNode, Pod], now: float) -> None:
-        # The deletion of a pod that counts there wakes them in time. Before that they would look for other victims.
+        # A pod that is still ending on the node will wake them. Before that they would look for other victims.
         ending = {pod.node for pod in self._store.pods.values() if pod.deleting and pod.node in self._left}
         for key, pod in due.items():
             self._found[key] = now
@@ -313,7 +312,7 @@ class OverlookedPreemptors:
                 self._outbox.put(Requeue(pod, key[1]))
 
     def _find(self) -> Iterator[tuple[Pod, str]]:
-        """Those pods that have room on the node that they are nominated to, or were when they were woken."""
+        """Yield the pods with room on their nominated node, or on the node of their nomination before the requeue."""
         for pod, node in self._candidates():
             if node in self._left and self._may_be_overlooked(pod) and self._has_room(pod, node):
                 yield pod, node
@@ -327,9 +326,10 @@ class OverlookedPreemptors:
                 yield woken, node
 
     def _may_be_overlooked(self, pod: Pod) -> bool:
-        """Whether it is a pod of no gang, and one that kube-scheduler does not nominate while it waits in PreBind.
+        """Return whether a nominated pod is of no gang and has neither volumes nor devices.
 
-        There it waits for volumes and devices (upstream's NominatedNodeNameForExpectation), and needs no waking.
+        kube-scheduler also nominates a pod that waits for volumes or devices in PreBind (upstream's
+        NominatedNodeNameForExpectation). Such a pod needs no requeue.
         """
         if pod.scheduler not in self._store.schedulers or self._store.members.group_of(pod.uid) is not None:
             return False
@@ -341,16 +341,16 @@ class OverlookedPreemptors:
 
 
 _LOWEST_PRIORITY = -(2**31)
-"""What ``spec.priority`` of a pod can be at least."""
+"""The lowest possible ``spec.priority`` of a pod."""
 
 
 _MAX_REMEMBERED = 10_000
-"""How many pods are remembered; of more, the oldest are forgotten."""
+"""The number of refused preemptors that are remembered; beyond it the oldest are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A pod, a node that it could have, and the cycles that stood in its way."""
+    """A preemptor without candidates, a node that it could have had, and the binding cycles that prevented it."""
 
     pod: Pod
     node: str
@@ -358,9 +358,9 @@ class _Refused:
 
 
 class RefusedPreemptors:
-    """Remembers and wakes them. Synchronous.
+    """Requeues preemptors whose candidates were all rejected because of binding cycles. Every method is synchronous.
 
-    The next leader does not know of them: after a failover in this moment they wait as they would without us.
+    All of it is memory: after a failover these pods wait as they would without Serried.
     """
 
     def __init__(self, context: Context) -> None:
@@ -369,18 +369,18 @@ class RefusedPreemptors:
         self._refused: dict[str, _Refused] = {}
 
     def note(self, pod: Pod, node: str, cycles: Mapping[GroupKey, BindingCycle]) -> None:
-        """No candidate was left to this pod, and these cycles were the reason for the node and maybe for others."""
+        """Remember a pod without candidates, and the cycles because of which ``node`` and others were rejected."""
         self._refused.pop(pod.uid, None)
         self._refused[pod.uid] = _Refused(pod, node, cycles)
         if len(self._refused) > _MAX_REMEMBERED:
             self.forget(next(iter(self._refused)))
 
     def forget(self, uid: str) -> None:
-        """This pod has got an answer that names victims."""
+        """Forget a pod whose last answer had candidates, or had none for other reasons."""
         self._refused.pop(uid, None)
 
     def review(self) -> None:
-        """Have those woken of whose cycles one has ended. Called about twice a second."""
+        """Requeue the pods one of whose cycles has ended. Called about twice a second."""
         due = (refused for refused in self._refused.values() if self._has_ended(refused.cycles))
         self._wake(list(islice(due, _MAX_WOKEN)))
 
@@ -396,30 +396,30 @@ class RefusedPreemptors:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is lost with a candidate."""
+    """The loss if kube-scheduler chooses a candidate: a node with its victims."""
 
     candidate: Candidate
 
     priority: int
-    """The highest of all pods that go, and of their gangs."""
+    """The highest priority of all pods that would end, and of their gangs."""
 
     gangs: int = 0
-    """How many gangs of mode ``all`` go with it."""
+    """The number of gangs of mode ``all`` that would end with the victims."""
 
     others: int = 0
-    """How many pods go with it that kube-scheduler does not evict itself."""
+    """The number of pods that would end with the victims, and that kube-scheduler does not evict itself."""
 
 
 def choose(losses: Sequence[Loss]) -> tuple[Candidate, ...]:
-    """The candidates among which kube-scheduler may choose: all that break no gang, unless a gang is the least loss.
+    """Return the candidates among which kube-scheduler may choose: all that end no gang, unless that is the least loss.
 
-    First count violations of budgets, then the highest priority, as in kube-scheduler's own choice
-    (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then gangs, then pods. So no gang
-    goes where as little of the same priority does without it, and none stays at the cost of pods of higher priority.
+    Losses are compared by violations of budgets first, then by the highest priority, as in kube-scheduler's own choice
+    (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then by gangs, then by pods. So no
+    gang ends if other victims of the same priority will do, and none is spared at the cost of pods of higher priority.
     """
     best = min(losses, key=_order, default=None)
     if best is not None and best.gangs:
-        return (best.candidate,)  # the rest of its gang is unknown to kube-scheduler, which would choose another one
+        return (best.candidate,)  # alone, as kube-scheduler does not count the rest of the gang, and might choose worse
     return tuple(loss.candidate for loss in losses if not loss.gangs)
 
 
@@ -434,7 +434,7 @@ class _Cost:
 
 
 class Candidates:
-    """Weighs kube-scheduler's candidates. Synchronous; nothing follows but that a refused pod may be woken later."""
+    """Chooses among kube-scheduler's candidates for a preemption. Every method is synchronous, and evicts nothing."""
 
     def __init__(self, context: Context, refused: RefusedPreemptors) -> None:
         self._pods = context.store.pods
@@ -447,7 +447,7 @@ class Candidates:
         self._rule = context.options.disrupted
 
     def weigh(self, preemptor: Pod, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-        """The candidates that may stay. The victims of each are those on its node.
+        """Return the candidates that may stay, each with only those victims that are on its node.
 
         kube-scheduler refuses an answer that names a victim on another node (pkg/scheduler/extender.go:
         convertPodUIDToPod), although its own candidates do where it knows of gangs itself.
@@ -459,11 +459,11 @@ class Candidates:
         costs: dict[DisruptionGroup, _Cost] = {}
         losses = [self._count_loss(preemptor, each, costs) for each in here if each.victims]
         chosen = choose([loss for loss in losses if loss is not None])
-        self._note(preemptor, () if chosen else here)
+        self._note_refused(preemptor, () if chosen else here)
         return chosen
 
-    def _note(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
-        """Have a pod woken once a cycle has ended that kept it from the last candidates."""
+    def _note_refused(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
+        """Remember a pod without candidates if binding cycles were the reason; else forget it."""
         found = ((each.node, self._find_way(uid)) for each in refused for uid in each.victims)
         ways = [(node, way) for node, way in found if way is not None]
         if ways:
@@ -475,7 +475,7 @@ class Candidates:
         return self._occupancy.node_of(uid) or ""
 
     def _count_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[DisruptionGroup, _Cost]) -> Loss | None:
-        """None for a candidate that must not be; ``costs`` are those that were looked up for earlier ones."""
+        """Return the loss with a candidate; None if it must not be chosen. ``costs`` is a cache over all candidates."""
         if any(self._find_way(uid) is not None or self._is_turned_away(uid) for uid in candidate.victims):
             return None
         disruption_groups = {
@@ -491,7 +491,7 @@ class Candidates:
             return None
         victims = [pod for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
         known = [self._find_priority(pod) for pod in victims]
-        # A victim that is not known is gone, and kube-scheduler has still to see it: nothing is lost with it.
+        # An unknown victim is gone already, and kube-scheduler has not seen that yet: no loss.
         highest = max([*known, *(each.priority for each in going)], default=_LOWEST_PRIORITY)
         return None if highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
 
@@ -501,23 +501,24 @@ class Candidates:
         return _Cost(frozenset(pod.uid for pod in running), highest)
 
     def _find_priority(self, pod: Pod) -> int:
-        """Whoever ends a pod must be above it, and above its group.
+        """Return the priority that a preemptor must exceed: the higher of the pod's and its group's.
 
-        A member that says less than its group would be taken by whom its gang then evicts, again and again.
+        Otherwise a preemptor could end a member of lower priority, whose gang would then evict the preemptor, and so
+        on for ever.
         """
         return max(pod.priority, self._priorities.of_pod(pod))
 
     def _is_turned_away(self, uid: str) -> bool:
-        """Whether kube-scheduler has still to learn that a member's bind call has failed: it would end it in vain.
+        """Return whether a member's bind call has failed, and kube-scheduler does not know it yet.
 
-        Once it knows, it gives the room away, and tries all again that lack room (pkg/scheduler/schedule_one.go:
-        handleBindingCycleError).
+        To end such a member would be in vain. Once kube-scheduler knows, it releases the room, and tries all pods again
+        that lack room (pkg/scheduler/schedule_one.go: handleBindingCycleError).
         """
         known = uid in self._pods and self._members.group_of(uid) is not None
         return known and self._occupancy.node_of(uid) is None
 
     def _find_way(self, uid: str) -> tuple[GroupKey, BindingCycle] | None:
-        """The cycle of a pod that waits at its bind call for the others of its gang, or is being bound with them."""
+        """Return the group and the cycle of a pod that is at bind, or whose gang is committed; None for others."""
         key = self._members.group_of(uid)
         gang = self._groups.states.get(key) if key is not None else None
         if key is None or gang is None or gang.cycle is None:
@@ -527,7 +528,7 @@ class Candidates:
 
 
 class PlainPods(Feature):
-    """All that is decided on pods of no gang. Synchronous."""
+    """The feature about pods of no gang. Every method is synchronous."""
 
     def __init__(self, parts: Parts) -> None:
         context = parts.context
@@ -537,13 +538,13 @@ class PlainPods(Feature):
         self._candidates = Candidates(context, self._refused)
 
     def filter_pod(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Return those of the offered nodes that a pod may use; None for all of them."""
+        """Return the offered nodes that a pod may use; None for all of them."""
         return self._kept_off.narrow(pod, names)
 
     def preempt_pod(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates that may stay, with the victims on their nodes; none where filter would not leave it.
+        """Return the candidates that may stay, with the victims on their nodes; ``pod`` is the preemptor.
 
-        ``pod`` is the preemptor.
+        Nodes that filter would reject for the pod are left out.
         """
         closed = self._kept_off.closed_to(pod)
         chosen = self._candidates.weigh(pod, [each for each in candidates if each.node not in closed])
@@ -552,15 +553,15 @@ class PlainPods(Feature):
         return chosen
 
     def unreserve_pod(self, node: str) -> None:
-        """A bind call for this node has failed: kube-scheduler gives its room away."""
+        """Take note of a failed bind call for this node: kube-scheduler releases the room."""
         self._overlooked.note_left(node)
 
     def reserve(self, cycle: BindingCycle) -> None:
-        """A cycle begins for which others end: its nodes may have to be kept from pods."""
+        """Take note of a cycle with victims that begins: its nodes may have to be kept from pods."""
         self._kept_off.note_begun(cycle)
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Have the pods woken whose time has come; return no gang."""
+        """Requeue the pods that are due; return no gang."""
         self._kept_off.review()
         self._refused.review()
         self._overlooked.review()
@@ -568,5 +569,5 @@ class PlainPods(Feature):
         return ()
 
     def end_term(self) -> None:
-        """Another instance may lead from now on: what was seen is too old when this one does again."""
+        """Forget what was seen, as another instance may lead from now on."""
         self._overlooked.end_term()

@@ -1,16 +1,17 @@
-"""Slots of dead members are kept for those that come in their place, and a broken gang is told of.
+"""Repair of gangs: the slot of a dead member is kept for its replacement, and a gang below its quorum is reported.
 
-A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the cache opens in the same step.
-Here it is dated, given to the member that comes in its place, and closed when nobody wants it any more: when others
-have its place, or the owner wants fewer members. All of that is memory. A standby has the same, and the next cache of
-this process gets it (`serried.cluster.earlier_slots`); a restart finds the slots of members whose pods are still there
-(decision 31).
+A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the Store opens in the same step.
+This feature dates the vacancy, assigns it to the replacement, and closes it when it is no longer needed: another member
+has taken the place, the owner wants fewer members, or the time is over. All of that is memory. A standby does the same,
+and another cache of this process inherits it (`serried.cluster.earlier_slots`). A restart finds the slots of members
+whose pods still exist (decision 31).
 
-What is left of a gang that stays broken is evicted where that is asked for (``--broken-gangs evict``).
+With ``--broken-gangs evict``, the members left of a gang that stays broken are evicted.
 
-Each look at a gang that has run settles all that (`pre_enqueue`): a member whose slot is kept needs no quorum, neither
-in a plan nor at the permit (`permit`), and a broken gang comes first (`is_urgent`) and says so (`describe`). Whether a
-gang has stood, and since when it is broken, is remembered of each (`Losses`) until the term ends.
+The core calls `Repairs.pre_enqueue` whenever it considers a gang. A replacement with a kept slot needs no quorum,
+neither in a plan nor at bind (`permit`). A broken gang comes first in the queue (`is_urgent`), and its verdict says so
+(`describe`). `Losses` remembers until the end of the term whether a gang has had its quorum, and since when it is
+broken.
 """
 
 import asyncio
@@ -45,14 +46,14 @@ from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import PlanRequest
 
 _RETRY_SECONDS = 10.0
-"""The pause before the members of a broken gang that are left are evicted once more."""
+"""The pause before the eviction of a broken gang's members is tried again, in seconds."""
 
 
 def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
-    """How many members are to run at a time, without those that need no pod any more.
+    """Return the number of members that should run at the same time; members that have succeeded do not count.
 
-    0 if the owner has ended, or is about to, is suspended, is being deleted or is gone. If no known owner says a
-    number, it is what minCount still takes, as long as a member is left. A tree wants what its PodGroups want.
+    0 if the owner has ended or is about to, is suspended, is being deleted or is gone. Without a known owner that gives
+    a size, the number follows minCount, as long as a member is left. For a tree it is the sum over its PodGroups.
     """
     below = ((store.groups.get(group.key.leaf(name)), each) for name, each in group_members.leaves.items())
     return sum(_count_of_leaf(store, leaf, each) for leaf, each in below if leaf is not None)
@@ -78,12 +79,12 @@ def _count_of_job(job: Job) -> int:
 
 
 def _count_of_owner(store: Store, group: PodGroup) -> int | None:
-    """The size that the group's controlling owner gives it, 0 if that is gone, None if it says nothing."""
+    """Return the size that the controlling owner gives the group; 0 if the owner is gone, None if it gives none."""
     owner = next((owner for owner in group.owners if owner.controller), None)
     if owner is None:
         return None
     if owner.kind == JOB:
-        return 0  # else it would be known
+        return 0  # the Job is gone: otherwise `job_of` would have found it
     return _count_of_parent(store, group, owner) if owner.kind in PARENTS else None
 
 
@@ -100,14 +101,14 @@ def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | No
 
 
 def _is_beyond(parent: Parent, replica: str | None) -> bool:
-    """Whether the parent's number of replicas does not reach up to this one (any more)."""
+    """Return whether the index ``replica`` is not below the parent's number of replicas."""
     return (
         replica is not None and parent.replicas is not None and replica.isdecimal() and int(replica) >= parent.replicas
     )
 
 
 class RepairOutcome(StrEnum):
-    """What became of a slot that was kept."""
+    """The end of a kept slot, as a metric label."""
 
     SAME_NODE = "SameNode"
     SAME_DOMAIN = "SameDomain"
@@ -116,38 +117,38 @@ class RepairOutcome(StrEnum):
 
 @dataclass(slots=True)
 class Losses(Memory):
-    """What is remembered of a gang that has run. Times are loop seconds."""
+    """The history of a gang that has run; lives until the end of the term. Times are loop seconds."""
 
     captured = "repair"
 
     stood: Tree | None = None
-    """Its tree when its quorum was seen to stand last."""
+    """The gang's tree at the last time at which it had its quorum; None if it never had in this term."""
 
     broken_since: float | None = None
-    """When it fell below its quorum; None if it stands."""
+    """The time since which the gang is below its quorum; None if it is not."""
 
     reported: bool = False
-    """Whether that was told."""
+    """True once it was reported as broken."""
 
     evicting: bool = False
-    """Whether what is left of it is being evicted."""
+    """True while the members that are left are being evicted."""
 
     def note_whole(self) -> None:
-        """It stands."""
+        """Take note that the gang has its quorum."""
         self.broken_since, self.reported, self.evicting = None, False, False
 
 
 def broken_since(gang: GroupState | None) -> float | None:
-    """Since when a gang is below its quorum that has stood, in loop seconds; None if it is not."""
+    """Return the loop time since which a gang is below the quorum that it has had; None if it is not."""
     memory = gang.memory.find(Losses) if gang is not None else None
     return memory.broken_since if memory is not None else None
 
 
 class Repairs(Feature):
-    """Tends vacancies and broken gangs. Every method but one is synchronous.
+    """The feature that keeps slots of dead members, and handles broken gangs.
 
-    It asks for the eviction of a gang that stays broken, if the rules say so. While a group of another namespace waits
-    for room, slots are kept on ``options.share_percent`` of all nodes for one namespace at most.
+    While a group of another namespace waits for room, slots of one namespace are kept on at most
+    ``options.share_percent`` of all nodes.
     """
 
     memories = (Losses,)
@@ -169,12 +170,15 @@ class Repairs(Feature):
         self._client = parts.client
 
         self._broken: dict[GroupKey, None] = {}
-        """The gangs that were seen broken, until they are looked at and are not."""
+        """The gangs that were found broken, until `hints` finds that they are not."""
 
     # --- one group ---------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, gang: GroupState, group: PodGroup, members: GroupMembers) -> Repair:
-        """Bring the vacancies of a group, and whether it is broken, up to date. Any state of its cycle will do."""
+        """Bring the vacancies of a group, and ``broken_since``, up to date, in any stage of its cycle.
+
+        Return the replacements that need no quorum.
+        """
         if not _has_run(gang, group, members, self._store):
             return NO_REPAIR
         memory = gang.memory.of(Losses)
@@ -190,23 +194,23 @@ class Repairs(Feature):
         wanted = count_wanted(self._store, group, members) if gang.started else 0
         if found:
             self._close_old(gang, found)
-            self._trim(group.key, members, 0 if memory.evicting else wanted)
+            self._close_unneeded(group.key, members, 0 if memory.evicting else wanted)
             self._find_replacements(group.key, members)
             self._keep_to_share(group.key)
         found = self._store.vacancies.of_group(group.key)
-        # What has stood still does: the gang lost nobody, but is to have more.
+        # The last quorum still stands: the gang lost no member, but its minCount has grown.
         grown = memory.stood is not None and not count_missing(memory.stood, members.placed_by_leaf)
-        # An evicted member has its time to end: until then its gang is still being evicted.
+        # While evicted members terminate, the gang still counts as being evicted.
         left = members.bound or found or (memory.evicting and members.terminating)
         if intact or grown or memory.stood is None or not wanted or not left:
             memory.note_whole()
-        elif memory.broken_since is None and not committed:  # else its first members are just being bound
+        elif memory.broken_since is None and not committed:  # a committed gang is just being bound
             memory.broken_since = self._clock()
             self._broken[group.key] = None
         return self._describe(gang, group, found, members)
 
     def _close_old(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
-        """Close those whose time is over; date those that are new."""
+        """Close vacancies whose time is over, and date new ones."""
         now = self._clock()
         for vacancy in vacancies:
             if vacancy.since is None:
@@ -216,8 +220,8 @@ class Repairs(Feature):
             elif now - vacancy.since >= self._rules.seconds:
                 self._lose(vacancy)
 
-    def _trim(self, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
-        """Close those that nobody will fill: their members are not wanted, or others have their place already."""
+    def _close_unneeded(self, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
+        """Close the vacancies beyond ``wanted`` members: first those without replacement whose place was taken."""
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
         vacancies = self._store.vacancies.of_group(key)
@@ -239,13 +243,13 @@ class Repairs(Feature):
             self._store.vacancies.assign(vacancy, pod.uid)
 
     def _keep_to_share(self, key: GroupKey) -> None:
-        """Close those that are too much for one namespace while gangs of others wait, the last ones first."""
+        """Close vacancies beyond the namespace's share while gangs of other namespaces wait, the last ones first."""
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
         while free and self._exceeds_share(key.namespace):
             self._lose(free.pop())
 
     def _exceeds_share(self, namespace: str) -> bool:
-        # Slots whose replacements are there do not count: a quota counts these.
+        # Slots whose replacements exist do not count here: a quota counts those pods.
         if self._share_percent == ALL_PERCENT or not self._unschedulable.holds_others(namespace):
             return False
         most = find_most(self._share_percent, len(self._store.nodes))
@@ -266,14 +270,14 @@ class Repairs(Feature):
             return NO_REPAIR
         fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
         replacements = tuple(pod for pod in replacements if pod.uid in fitting)
-        # With fewer slots than what ran a gang is not mended but starts anew, together.
+        # A PodGroup with fewer kept slots than it lost members is not repaired: it starts anew, as a whole.
         mended = find_repairable(group, group_members, vacancies, state.memory.of(Losses).stood)
         return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
     def _place_replacements(
         self, state: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers
     ) -> dict[str, str]:
-        """The replacements whose own slot takes them now, each with its node, as a plan would see it."""
+        """Return the node of each replacement that fits into its kept slot now, by UID, as the planner would see it."""
         key, nodes = group.topology_key, self._store.nodes
         assigned = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(node.labels.get(key, "") for node in assigned) if key is not None else frozenset[str]()
@@ -286,9 +290,9 @@ class Repairs(Feature):
     def describe(
         self, gang: GroupState, group: PodGroup, members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
-        """Return what is said of a gang that stands at ``verdict``: if it is broken, that first of all.
+        """Return the verdict to report: Broken, with ``verdict`` as its detail, if the gang is broken.
 
-        Where nobody waits there is nobody to tell: the gang is just marked, until the grace is over.
+        Return None for a broken gang without waiting members: it is reported by an event when the grace period is over.
         """
         if broken_since(gang) is None:
             return verdict
@@ -302,13 +306,13 @@ class Repairs(Feature):
         return replace(broken, detail=render(verdict))
 
     def is_urgent(self, gang: GroupState) -> bool:
-        """Return whether a gang is broken: what is left of it holds room, and does nothing with it."""
+        """Return whether a gang is broken: its members hold resources, and cannot work."""
         return broken_since(gang) is not None
 
     def permit(self, cycle: BindingCycle, uid: str) -> bool:
-        """Return whether a member has the slot that is kept for it, and its PodGroup, which runs, is whole with those.
+        """Return whether a replacement may be bound without a quorum; ``uid`` is that of the replacement.
 
-        The member is one for which a slot is kept.
+        Its slot must be the one that is kept for it, and the kept slots must make its running PodGroup whole.
         """
         slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_replacement(uid)
         group = self._store.groups.get(cycle.reservation.group)
@@ -322,18 +326,18 @@ class Repairs(Feature):
     # --- terms and time ----------------------------------------------------------------------------------------
 
     def end_term(self) -> None:
-        """Others see to the gangs now; what was seen so far says nothing of them when our turn comes again.
+        """Forget counts that are not reported yet, as another instance may lead from now on.
 
-        Slots stay kept, for as long as they would be: whoever is next knows as much of them.
+        Slots stay kept for the rest of their time, as the next leader keeps them, too.
         """
         self._store.vacancies.filled.clear()
         self._age(list(self._store.vacancies))
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """See that the time of kept slots ends; return the gangs that have some: it passes without any change."""
+        """Close slots whose time is over; return the gangs with kept slots, as nothing else may wake them."""
         if self._store.vacancies.filled:
             self._note_filled()
-        # Of gangs that have no object yet nobody looks at the group.
+        # A gang whose PodGroup is not there yet is never considered, so its slots are dated and closed here.
         vacancies = self._store.vacancies
         self._age([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
         if not self._term.obstacle:
@@ -358,15 +362,15 @@ class Repairs(Feature):
                 self._store.vacancies.close(vacancy)
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Our turn begins, and the records promise slots on nodes: close what only a standby has kept.
+        """Close the slots that only a standby keeps, at the begin of a term; ``records`` are the Reservations found.
 
-        It gives no slot to a replacement, so it keeps those that were taken since, and those that nobody wants. Nor is
-        one kept of a member that ended for another gang: its room is that one's.
+        A standby assigns no slot to a replacement. So it still keeps slots that were taken since, or are not needed any
+        more. The slot of a member that ended as a victim is closed, too: its room belongs to the preemptor.
         """
         promised = {slot.node for each in records for slot in each.slots.values()}
         victims = {uid for each in records for uid in each.victims}
         for vacancy in self._store.vacancies:
-            # Its room is theirs for whom it ended. Elsewhere it tells who goes with it.
+            # Here its room belongs to the preemptor. On other nodes the slot stays: `disruption` needs it.
             if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in promised:
                 self._store.vacancies.close(vacancy)
         for key in self._store.vacancies.groups():
@@ -376,7 +380,7 @@ class Repairs(Feature):
             group_members = self._store.members.classify(key)
             self._close_taken(key, group_members.bound)
             wanted = count_wanted(self._store, group, group_members)
-            self._trim(key, group_members, wanted)
+            self._close_unneeded(key, group_members, wanted)
             self._find_replacements(key, group_members)
         for vacancy in self._store.vacancies:
             if vacancy.pod.uid in victims:
@@ -390,9 +394,9 @@ class Repairs(Feature):
                 self._store.vacancies.close(vacancy)
 
     def begin_term(self, now: float) -> None:
-        """Our turn begins, at ``now`` in seconds since 1970: keep the slots of members that have failed of late.
+        """Keep the slots of members that have failed lately, at the begin of a term; ``now`` is in seconds since 1970.
 
-        Their pods are still there. Of one that was deleted only those know who have seen it: a standby does.
+        Their pods still exist. Deleted pods are known only to an instance that has seen the deletion, as a standby has.
         """
         known = {vacancy.pod.uid for vacancy in self._store.vacancies}
         for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:
@@ -401,7 +405,7 @@ class Repairs(Feature):
                 self._store.earlier_slots.recall(pod, self._clock() - max(0.0, now - ended))
 
     def _note_filled(self) -> None:
-        """Count the repairs that are done."""
+        """Count finished repairs in the metrics."""
         filled, self._store.vacancies.filled = self._store.vacancies.filled, []
         now = self._clock()
         for vacancy, node in filled:
@@ -409,13 +413,13 @@ class Repairs(Feature):
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
     def observe(self, key: GroupKey, gang: GroupState, group: PodGroup | None) -> None:
-        """Forget that a gang is broken whose PodGroup is not there: nobody asks for that now."""
+        """Forget that a gang is broken if its PodGroup is gone."""
         memory = gang.memory.find(Losses)
         if group is None and memory is not None:
             memory.note_whole()
 
     def _review(self, key: GroupKey, gang: GroupState) -> None:
-        """Report a gang that is broken for too long, once, and have it evicted if the rules say so."""
+        """Report a gang that is broken for longer than the grace period, once, and evict it if the rules say so."""
         memory = gang.memory.find(Losses)
         since = memory.broken_since if memory is not None else None
         if memory is None or since is None or memory.reported or self._clock() - since < self._rules.grace:
@@ -433,10 +437,10 @@ class Repairs(Feature):
     # --- what is left of a broken gang -------------------------------------------------------------------------
 
     async def _evict(self, key: GroupKey) -> None:
-        """Evict the bound members one after the other, until none is left or the gang is whole again.
+        """Evict the bound members one after the other, until none is left or the gang has its quorum again.
 
-        Before each one it is looked again: a gang that was repaired meanwhile keeps what it has. Dying half-way, or at
-        the end of the term, leaves a broken gang, which the next process reports, and evicts, after a grace of its own.
+        Each member is checked first, so that a gang that was repaired meanwhile keeps its members. If the process or
+        the term ends in between, the next leader reports and evicts the gang after another grace period.
         """
         while left := [pod for pod in self._store.members.of_group(key) if self._is_due(key, pod.uid)]:
             for pod in left:
@@ -450,13 +454,13 @@ class Repairs(Feature):
         return memory is not None and memory.evicting and self._runs(uid)
 
     def _runs(self, uid: str) -> bool:
-        """Whether a pod is bound and nobody has ended it yet; not asked for any more once the term is over."""
+        """Return whether a pod is bound and not being deleted; False once the term is over."""
         pod = self._store.pods.get(uid)
         return self._term.active and pod is not None and pod.bound and not pod.deleting
 
 
 def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
-    """The vacancies (by ``id``) on whose node a member of the same kind is placed: maybe it came in their place."""
+    """Return the ``id`` of each vacancy on whose node a member of the same kind is placed: maybe its replacement."""
     by_node: dict[str, list[Pod]] = {}
     for pod in placed:
         by_node.setdefault(pod.node, []).append(pod)
@@ -472,11 +476,11 @@ def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int
 def find_repairable(
     group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy], stood: Tree | None
 ) -> frozenset[str]:
-    """The PodGroups that run and that the kept slots make whole, by name; the others start anew.
+    """Return the names of the running PodGroups that the kept slots make whole; the others have to start anew.
 
-    Whole is what ``stood`` when the quorum did last: a gang that is to grow lacks what it lost, not what it is to get.
-    None is for a gang that ran before this process looked: then every PodGroup that runs is mended. Whoever is being
-    deleted has a slot yet, which will be kept.
+    ``stood`` is the tree when the gang had its quorum last: a gang whose minCount has grown lacks only what it lost. It
+    is None for a gang that ran before this process saw it; then every running PodGroup counts as whole. A member that
+    is being deleted counts, as its slot will be kept.
     """
     kept = Counter(vacancy.leaf for vacancy in vacancies)
     before = {leaf.name: leaf.need for leaf in list_leaves(stood)} if stood is not None else {}
@@ -490,26 +494,26 @@ def find_repairable(
 
 
 def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Whether the quorum that the group asks for now has stood, by its condition: nothing of it was changed since.
+    """Return whether the group had its current quorum once, by its condition and an unchanged generation.
 
-    Of objects made anew for a gang that was bound under others, nothing was changed either.
+    True also for a PodGroup created for members that were bound under another API, which is no longer served.
     """
     stranded = any(pod.stranded for pod in group_members.bound)
     return (group.scheduled or stranded) and group.generation <= 1
 
 
 def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Whether the quorum has stood before this process looked, as far as the API can tell.
+    """Return whether the group had its quorum before this process saw it, as far as the API shows.
 
-    Two kinds of groups have no condition to say so: there a bound member does, as none is bound before the others. Of
-    the others, the condition is written only some time after the Bindings, and these say it themselves.
+    Two kinds of groups have no condition. There a bound member is enough, as gangs are bound as a whole. For the other
+    kinds, the condition is written some time after the Bindings, so an annotation of the bound pods counts, too.
     """
     bound = group_members.bound
     return group.scheduled or (group.key.kind in BARE_KINDS and bool(bound)) or any(pod.told for pod in bound)
 
 
 def _has_run(gang: GroupState, group: PodGroup, members: GroupMembers, store: Store) -> bool:
-    """Whether a group may have run, or a member of it; of others there is nothing to repair."""
+    """Return whether a member of the group may have run; for other groups there is nothing to repair."""
     memory = gang.memory.find(Losses)
     known = memory is not None and (memory.stood is not None or memory.broken_since is not None)
     committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)

@@ -1,7 +1,8 @@
-"""Leading where callers come by a Service: the extenders' own election, and the EndpointSlice that leads to the leader.
+"""Leader election where kube-scheduler calls a Service: the extenders' own Lease, and the Service's EndpointSlice.
 
-A Service with a selector would go by readiness. A standby is ready, so that updates and drains may count on it, and a
-node that has lost its power stays ready for the better part of a minute.
+`Candidacy.run` takes part in the election; `EndpointSlice.run` writes the leader's address. A Service with a selector
+would not do, as it goes by readiness. A standby is ready, so that rollouts and drains need not wait for it, and the pod
+on a node that has lost its power stays ready for most of a minute.
 """
 
 import asyncio
@@ -21,23 +22,25 @@ from serried.kube.wire import Resource
 log = logging.getLogger(__name__)
 
 REST_SECONDS = 15.0
-"""How long it keeps out, at least. Whoever waits for the Lease looks for it several times in that.
+"""The time for which an extender that gave up the Lease stays out of the election, in seconds.
 
-It is longer than the part of the Lease's duration for which its own last renewal would count.
+A waiting extender looks at the Lease several times in it. It is longer than the part of the Lease's duration for which
+the last renewal would count.
 """
 
 _LOOK_SECONDS = 1.0
-"""How often it looks whether it plans: as often as the probe of a scheduler beside it would."""
+"""The pause between two checks for idleness: as long as between the probes of a kube-scheduler in the same Pod."""
 
 
 class Candidacy:
-    """One extender's part in the election. ``clock`` is monotonic.
+    """One extender's part in the election. ``clock`` is monotonic, in seconds.
 
-    A Lease is renewed whether its holder plans or not. So one that does not plan for long gives it up, and keeps out of
-    the election for a while: the other one takes over. If there is no other, it takes it again.
+    A Lease is renewed whether its holder plans or not. So a leader that has not planned for too long releases the
+    Lease, and stays out of the election for a while, in which the other extender takes over. If there is no other, it
+    acquires the Lease again.
 
-    ``may_go_on`` is asked while the Lease is held, and at least once after each turn. ``settle`` returns when nothing
-    that was begun in this turn is on its way any more.
+    ``may_go_on`` (`Idleness.may_go_on`) is called while the Lease is held, and at least once after that. ``settle``
+    waits until no request of this term is in flight.
     """
 
     def __init__(
@@ -58,18 +61,18 @@ class Candidacy:
         self._look_seconds = look_seconds
 
     async def run(self) -> NoReturn:
-        """Take part until cancelled. To be called once all caches are listed."""
+        """Take part until cancelled. Call after the first list of every watch."""
         while True:
             await self._election.acquire()
             try:
                 await self._keep()
             except LeaseLostError:
-                self._may_go_on()  # so that the next turn's time counts from its own begin
+                self._may_go_on()  # resets the idle time, which must not count in the next term
             else:
                 await self._step_back()
 
     async def _keep(self) -> None:
-        """Renew the Lease until there have been no plans for too long. Raises LeaseLostError."""
+        """Renew the Lease until nothing has been planned for too long. Raises LeaseLostError."""
         keeping = asyncio.create_task(self._election.keep())
         try:
             while self._may_go_on():
@@ -81,16 +84,16 @@ class Candidacy:
             await asyncio.gather(keeping, return_exceptions=True)
 
     async def _step_back(self) -> None:
-        log.warning("has not planned for too long, so it gives the Lease up for a while")
-        # In this order: whoever leads next must find nothing of ours still on its way.
-        self._leadership.lay_down()
+        log.warning("this instance has not planned for too long: it releases the Lease, so that another one can lead")
+        # In this order: no request of this instance may be in flight when the next leader begins.
+        self._leadership.suspend()
         await self._settle()
         await self._election.release()
         until = self._clock() + REST_SECONDS
         while self._clock() < until:
             self._may_go_on()
             await asyncio.sleep(self._look_seconds)
-        self._leadership.take_up()
+        self._leadership.resume()
 
 
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
@@ -98,14 +101,17 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 _SERVICE_NAME = "kubernetes.io/service-name"
 
 _SLICE_LOOK_SECONDS = 5.0
-"""How often the leader looks whether it is still there as it was written."""
+"""The pause in which the leader compares the EndpointSlice with what it has written."""
 
 _RETRY = Backoff(first=0.5, cap=_SLICE_LOOK_SECONDS)
-"""Until it is written, callers go to whoever led before."""
+"""The pauses after failures. Until the write succeeds, calls go to the earlier leader."""
 
 
 class EndpointSlice:
-    """Keeps one right. ``client`` writes only while we lead; ``ports`` are the Service's, by name."""
+    """Writes this instance's address to the Service's EndpointSlice while it leads.
+
+    ``client`` writes only while this instance leads; ``ports`` are the Service's ports by name.
+    """
 
     def __init__(
         self,
@@ -118,7 +124,7 @@ class EndpointSlice:
         look_seconds: float = _SLICE_LOOK_SECONDS,
     ) -> None:
         self.obstacle = ""
-        """Why it could not be written; "" for no reason, and while we do not lead."""
+        """The error of the last write; "" if it succeeded, and while this instance does not lead."""
 
         self._client = client
         self._name = name
@@ -127,16 +133,16 @@ class EndpointSlice:
         self._object = _describe(name, address, ports)
         self._turned = asyncio.Event()
         self._failures = 0
-        """How many looks in a row could not set it right."""
+        """The number of failures in a row."""
 
     def note_turn(self) -> None:
-        """Leadership has turned, to us or away."""
+        """Take note that leadership has changed: this instance has won or lost it."""
         self._turned.set()
 
     async def run(self) -> None:
-        """Keep it right until cancelled."""
+        """Keep the EndpointSlice up to date until cancelled."""
         while True:
-            self._turned.clear()  # before the look: a turn during the writes below is looked at as well
+            self._turned.clear()  # first, so that a change of leadership during the write below is not missed
             if self._leads():
                 await self.settle()
             else:
@@ -152,14 +158,15 @@ class EndpointSlice:
         return min(self._look_seconds, _RETRY.delay(self._failures)) if self._failures else self._look_seconds
 
     async def settle(self) -> None:
-        """Write it if it says anything else."""
+        """Write the EndpointSlice if it differs. A failure is logged, and kept in ``obstacle``."""
         try:
             if not await self._is_right():
                 await self._client.apply(ENDPOINT_SLICES, self._name.namespace, self._name.name, self._object)
-                log.info("the Service leads to this instance", extra={"endpointSlice": str(self._name)})
+                log.info("the Service now leads to this instance", extra={"endpointSlice": str(self._name)})
         except ApiError as error:
             if str(error) != self.obstacle:
-                log.error("cannot write the EndpointSlice", extra={"endpointSlice": str(self._name), "err": str(error)})
+                text = "cannot write the EndpointSlice, so kube-scheduler does not reach this leader; trying again"
+                log.error(text, extra={"endpointSlice": str(self._name), "err": str(error)})
             self.obstacle = str(error)
             self._failures += 1
         else:
@@ -193,7 +200,7 @@ def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, An
 
 
 def _read(found: Mapping[str, Any]) -> tuple[str | None, list[Any], dict[Any, Any]]:
-    """What leads callers here: the Service, its endpoints and its ports. Fields may have been left out."""
+    """Return the Service's name, the endpoints and the ports of an EndpointSlice; fields may be missing."""
     labels = (found.get("metadata") or {}).get("labels") or {}
     endpoints = [
         (each.get("addresses"), (each.get("conditions") or {}).get("ready")) for each in found.get("endpoints") or ()

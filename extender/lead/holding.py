@@ -1,7 +1,9 @@
-"""How members are held, by filter or by scheduling gate, and the members that no way holds.
+"""The ways to hold waiting members, filter or scheduling gate, and a warning about members that neither can hold.
 
-A gate, which the API server adds at creation, costs the scheduler nothing while a gang waits, and a write per pod when
-it goes: right for long queues. The MutatingAdmissionPolicy reads a ConfigMap as its parameter: that is the switch.
+`HoldSwitch.run` chooses the way. A gate, which the API server adds when the pod is created, costs kube-scheduler
+nothing while the gang waits, and one write per pod when it is removed: right for long queues. The switch is a ConfigMap
+that the MutatingAdmissionPolicy reads as its parameter. `Isolation` finds the members that an isolated scheduler binds
+without a call.
 """
 
 import asyncio
@@ -25,55 +27,55 @@ log = logging.getLogger(__name__)
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 _LOOK_SECONDS = 1.0
-"""The pause between two looks for members that have not been told of."""
+"""The pause between two rounds of `HoldSwitch` and of `Isolation`."""
 
 _RETRY_SECONDS = 60.0
-"""The pause before a switch is tried again that is not there, or not ours to set."""
+"""The pause after a write that failed because the ConfigMap is missing or may not be written."""
 
 
 @dataclass(slots=True, eq=False)
 class HoldSwitch:
-    """Sets the switch. ``clock`` gives loop seconds."""
+    """Chooses how new members are held, and writes it to the ConfigMap. ``clock`` gives loop seconds."""
 
     _client: ApiClient
 
     _switch: Key
-    """The ConfigMap."""
+    """The ConfigMap that the admission policy reads."""
 
     mode: str
-    """What was asked for: filter, gate or auto."""
+    """The flag ``--hold``: filter, gate or auto."""
 
     _limit: int
-    """With more pods held by filter, auto turns to gates; with less than half as many, back."""
+    """The number of pods held by filter above which auto turns to gates; below half of it, auto turns back."""
 
     _schedules_gangs: Callable[[], bool]
-    """Whether kube-scheduler's own gang scheduling is on: auto then has no gates."""
+    """Returns True while kube-scheduler's own gang scheduling is on: auto then never chooses gates."""
 
     _clock: Callable[[], float]
 
     _autoscaled: Callable[[], bool | None] = lambda: False
-    """Whether there is an autoscaler, which adds nodes for pods that no gate holds; None if that is not known yet."""
+    """Returns whether there is an autoscaler, which adds nodes for pods without gates; None if that is not known."""
 
     way: str = ""
-    """How new members are held, filter or gate; "" before that is known."""
+    """The way in which new members are held, filter or gate; "" before the ConfigMap was written."""
 
     obstacle: str = ""
-    """Why the switch could not be set; "" for no reason."""
+    """The reason why the ConfigMap could not be written, a sentence; "" if it was."""
 
     _retry_at: float = 0.0
-    """When the switch may be tried again, in loop seconds."""
+    """The time of the next try after a failure, in loop seconds."""
 
     _turns: int = 0
-    """How often leadership has turned."""
+    """The number of changes of leadership, by which a late answer is recognized."""
 
     def forget(self) -> None:
-        """Leadership has turned: another instance may set the switch, or has done so."""
+        """Forget what was written, as leadership has changed: another instance may write the ConfigMap meanwhile."""
         self._turns += 1
         self._retry_at = 0.0
         self.way = ""
 
     def choose(self, held: int) -> str:
-        """The way for new pods, with so many held by filter now."""
+        """Return the way for new pods, filter or gate; ``held`` is the number of pods that filter holds now."""
         if self.mode != "auto":
             return self.mode
         if self._schedules_gangs():
@@ -85,14 +87,14 @@ class HoldSwitch:
         return "filter" if held < self._limit / 2 else self.way or "filter"
 
     async def run(self, is_active: Callable[[], bool], count_held: Callable[[], int]) -> None:
-        """Keep the switch right until cancelled; only the active instance sets it."""
+        """Keep the ConfigMap up to date while ``is_active``, until cancelled."""
         while True:
             if is_active():
                 await self.settle(count_held())
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def settle(self, held: int) -> None:
-        """Write the switch if the way changes. A cluster without the switch holds by filter, whatever was chosen."""
+        """Write the ConfigMap if the way has changed. Without the ConfigMap, filter holds, whatever was chosen."""
         if self.mode == "auto" and self._autoscaled() is None:
             return
         way = self.choose(held)
@@ -104,14 +106,14 @@ class HoldSwitch:
             await self._client.patch_merge(CONFIG_MAPS, self._switch.namespace, self._switch.name, body)
         except ApiError as error:
             if turns == self._turns:
-                self._meet(error, way)
+                self._note_failure(error, way)
             return
-        if turns == self._turns:  # else another leader's write may have come after it
+        if turns == self._turns:  # else another leader may have written the ConfigMap after this write
             self.way = way
             self.obstacle = ""
 
-    def _meet(self, error: ApiError, way: str) -> None:
-        """Nobody reads a switch that does not exist, so no pod gets a gate; of any other failure nothing follows."""
+    def _note_failure(self, error: ApiError, way: str) -> None:
+        """Set ``obstacle``, and log it once. If the ConfigMap does not exist, no pod gets a gate, so filter holds."""
         said = f"the gate's switch cannot be set: {error}"
         if isinstance(error, NotFound | Forbidden):
             self._retry_at = self._clock() + _RETRY_SECONDS
@@ -119,10 +121,11 @@ class HoldSwitch:
             self.way = "filter"
             said = f"there is no ConfigMap {self._switch}: pods get a gate only with manifests/kustomize/overlays/gate"
         if self.mode == self.way:
-            said = ""  # as was asked for
+            said = ""  # filter was asked for, and holds
         elif said != self.obstacle:
             level = logging.WARNING if way == "gate" else logging.INFO
-            log.log(level, "cannot set the gate's switch", extra={"configMap": str(self._switch), "err": str(error)})
+            text = "could not write the ConfigMap that switches scheduling gates on and off; trying again"
+            log.log(level, text, extra={"configMap": str(self._switch), "err": str(error)})
         self.obstacle = said
 
 
@@ -135,15 +138,15 @@ _MESSAGE = (
 )
 
 _MAX_EXAMPLES = 10
-"""How many of them are named on ``/debug/selfcheck``."""
+"""The number of unmarked members that ``/debug/selfcheck`` names."""
 
 
 class Isolation:
-    """Follows the pods of our scheduler that could be members and lack a marker, as long as they wait for a node.
+    """Finds waiting pods of our schedulers that could be members and lack a marker.
 
-    An isolated scheduler does not ask about them (docs/install.md): kube-scheduler binds them one by one, as plain
-    pods, and nothing here can stop it but saying so at once. ``isolated`` is whether the scheduler's config asks about
-    marked pods only; if not, they are counted, for whoever is about to turn it on, and nothing is said.
+    An isolated kube-scheduler calls the extender for marked pods only (docs/install.md). It binds unmarked members one
+    by one, as plain pods. Serried cannot stop that, so it emits an event at once. ``isolated`` is True if the
+    scheduler's configuration is such. Otherwise the pods are only counted, for administrators who plan to isolate it.
     """
 
     def __init__(
@@ -163,16 +166,16 @@ class Isolation:
         self._schedulers = schedulers
 
         self._leads = leads
-        """Whether this instance is the one that tells; what another has told may be told once more."""
+        """Returns whether this instance emits events. After a change of leadership, an event may come twice."""
 
         self._waiting: dict[str, Pod] = {}
         """Unmarked pods that wait for a node and could be members, by UID."""
 
         self._told: set[str] = set()
-        """Those of them for which there was an event."""
+        """The UIDs of those pods for which there was an event."""
 
     def note(self, old: Item | None, new: Item | None) -> None:
-        """Follow one change of the cluster; other kinds than pods are passed over."""
+        """Take note of one change in the Store; kinds other than pods are passed over."""
         if isinstance(new, Pod):
             self._follow(new)
         elif isinstance(old, Pod):
@@ -184,7 +187,7 @@ class Isolation:
         if new.pending and new.linked:
             self._waiting[new.uid] = new
             if self.isolated:
-                self._tell(new)  # at once: the scheduler does not wait for us
+                self._emit(new)  # at once, as kube-scheduler does not wait
             return
         self._forget(new.uid)
 
@@ -193,7 +196,7 @@ class Isolation:
         self._told.discard(uid)
 
     def list_unmarked(self) -> list[Pod]:
-        """The waiting members without markers: of what could be one, what is one."""
+        """Return the waiting pods without markers that are members of a gang."""
         return [pod for uid, pod in self._waiting.items() if self._is_member(uid)]
 
     def _is_member(self, uid: str) -> bool:
@@ -202,25 +205,26 @@ class Isolation:
         return key is not None and (group is None or group.policy.is_gang or group.topology_key is not None)
 
     def warn(self) -> None:
-        """Tell of those that have not been told of, because they have become members since."""
+        """Emit an event for each unmarked pod that has become a member since its last change."""
         for pod in self._waiting.values():
-            self._tell(pod)
+            self._emit(pod)
 
-    def _tell(self, pod: Pod) -> None:
+    def _emit(self, pod: Pod) -> None:
         if pod.uid in self._told or not self._is_member(pod.uid) or not self._leads():
             return
         self._told.add(pod.uid)
-        log.warning("a member without markers", extra={"pod": f"{pod.namespace}/{pod.name}"})
+        text = "a member lacks its markers, so kube-scheduler binds it without its gang"
+        log.warning(text, extra={"pod": f"{pod.namespace}/{pod.name}"})
         about = {"apiVersion": PODS.api_version, "kind": "Pod", "namespace": pod.namespace}
         self._events.emit(about | {"name": pod.name, "uid": pod.uid}, "Warning", UNMARKED, _MESSAGE)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON, for ``/debug/selfcheck``."""
+        """Return the JSON part of ``/debug/selfcheck`` about unmarked members."""
         names = sorted(f"{pod.namespace}/{pod.name}" for pod in self.list_unmarked())
         return {"isolated": self.isolated, "unmarkedMembers": len(names), "examples": names[:_MAX_EXAMPLES]}
 
     async def run(self) -> None:
-        """Warn until cancelled, where the scheduler is isolated."""
+        """Warn again and again until cancelled; return at once if the scheduler is not isolated."""
         while self.isolated:
             self.warn()
             await asyncio.sleep(_LOOK_SECONDS)

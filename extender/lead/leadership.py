@@ -1,14 +1,14 @@
-"""Whether this instance leads, whether it is to go on, and how a term begins: with the records of earlier ones.
+"""Leadership of this instance: `Leadership` follows the Lease, `Takeover` begins a term, `Idleness` finds idle leaders.
 
-It leads while the scheduler beside it holds the scheduler's Lease, whose holderIdentity is its hostname (in a Pod, the
-Pod's name), "_" and a UUID. There is one election, not two; where the extenders hold a Lease themselves, what is said
-here of the scheduler is true of the extender.
+An extender leads while the kube-scheduler in the same Pod holds the scheduler's Lease. The Lease's holderIdentity is
+kube-scheduler's hostname (in a Pod, the Pod's name), "_" and a UUID. So there is one election, not two. Where the
+extenders hold a Lease of their own, read "extender" for "kube-scheduler" here.
 
-What the watch showed last may be old, and by then another instance may lead. So leadership runs out by the Lease's own
-renewTime, a while before others may take it: what is on its way then arrives in time. A wall clock that is set back
-would prolong that, so it runs out by a clock that nobody sets as well. A Lease that is given up does not run out:
-others have it at once. The scheduler gives it up when our probe has failed for long enough, so a process that has stood
-still for about that long leads again only after a later renewal.
+The watch may be late, and another instance may lead already. So leadership expires by the Lease's renewTime, a while
+before another instance may acquire the Lease: requests in flight arrive within that time. A wall clock that is set back
+would prolong it, so it expires by the monotonic clock, too. A Lease that is released does not expire: another instance
+has it at once. kube-scheduler releases it when the extender's probe has failed for long enough. So a process that was
+stopped for about that long leads again only after it has seen a later renewal.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import LEASES, RESERVATIONS, Selection, select_name
 
 PATIENCE = Backoff(first=60.0, cap=3600.0)
-"""How long an extender may be idle, in seconds: the caches of a large cluster take some tens of seconds to fill.
+"""The time for which a leading extender may be idle, in seconds: caches of a large cluster need tens of seconds.
 
-It doubles whenever that was too short. Caches fill on without the Lease, but many records are taken over by a leader
-only, so two slow pairs that were as patient each time would hand the Lease to and fro for ever.
+It doubles with each term that ended so. Caches fill without the Lease, too, but only a leader takes over records. Two
+slow pairs with a constant time would pass the Lease to each other for ever.
 """
 
 _ASKED_SECONDS = 15.0
-"""For how long a refused call shows that the scheduler leads: it tries a pod again after 10 s at the latest."""
+"""The time for which a refused call shows that kube-scheduler leads: it tries a pod again within 10 s."""
 
 
 class Idleness:
-    """Whether an extender that is to plan does not for long: then its scheduler gives the Lease to the other pair.
+    """Finds out whether a leading extender has planned nothing for too long. If so, its kube-scheduler must not go on.
 
-    Each probe of the scheduler looks at it. Who looks at groups is not idle, even if they all have to wait. All times
-    are seconds of ``clock``. ``leads`` says whether we see that the scheduler beside us holds the Lease. ``refused`` is
-    when it was last told that it does not: it calls nobody without the Lease, so then it is we who cannot see.
-    ``planned`` is when groups were last looked at, which counts while the caches are ``synced``: full, and shown all
-    changes.
+    Each probe of kube-scheduler calls `may_go_on`. An extender that considers groups is not idle, even if all of them
+    wait. All times are in seconds of ``clock``. ``leads`` returns whether this instance sees its kube-scheduler hold
+    the Lease. ``refused`` returns when a call was last refused because it does not: kube-scheduler only calls while it
+    leads, so this instance has missed that. ``planned`` returns when groups were last considered, which only counts
+    while ``synced``: caches are full and their watches up to date.
     """
 
     def __init__(
@@ -66,19 +66,19 @@ class Idleness:
         self._clock = clock
 
         self._worked = -math.inf
-        """When groups were last looked at by caches that follow the cluster."""
+        """The last time at which groups were considered with caches that were up to date."""
 
         self._since = math.inf
-        """Since when the scheduler leads, infinity while it does not."""
+        """The time since which kube-scheduler leads; infinity while it does not."""
 
         self._too_long = False
-        """Whether the extender has been idle for too long in that time."""
+        """True if the extender has been idle for too long since then."""
 
         self._turns = 0
-        """How many times of the scheduler in a row have ended so."""
+        """The number of kube-scheduler's terms in a row that ended because the extender was idle."""
 
     def may_go_on(self) -> bool:
-        """Whether the scheduler may keep the Lease, if it has it."""
+        """Return False if kube-scheduler leads and the extender has been idle for too long."""
         now = self._clock()
         if not self._leads() and now - self._refused() > _ASKED_SECONDS:
             self._turns += 1 if self._too_long else 0
@@ -97,7 +97,7 @@ class Idleness:
 log = logging.getLogger(__name__)
 
 _SHARE = 0.8
-"""The part of the Lease's duration, from its renewTime on, for which we lead: 12 of the usual 15 seconds.
+"""The part of the Lease's duration, from its renewTime on, for which this instance leads: 12 of the usual 15 seconds.
 
 kube-scheduler itself gives up after 10 seconds without a renewal (renewDeadline).
 """
@@ -105,39 +105,39 @@ kube-scheduler itself gives up after 10 seconds without a renewal (renewDeadline
 _LOOK_SECONDS = 0.5
 
 STILL_SECONDS = 4.0
-"""Standing still for longer than this may have cost the scheduler the Lease: its probe takes longer to fail."""
+"""A process that was stopped for longer may have lost the Lease; kube-scheduler's probe takes longer to fail."""
 
 _UNREAD_SECONDS = 1.0
-"""What the watch shows so soon after standing still may be older: it was kept for us meanwhile."""
+"""The time after a stop in which events of the watch are not believed: they may have been buffered meanwhile."""
 
 WATCH_TIMING = WatchTiming(silence=10.0)
-"""A Lease is renewed every few seconds: a watch that shows nothing for so long has lost its connection.
+"""A Lease is renewed every few seconds, so a watch without events for this long has lost its connection.
 
-It is shorter than the time for which we lead, so that another connection shows the renewals before that is over; a
-reflector counts it as a watch that lasted, and makes the next one at once.
+It is shorter than the time for which one renewal counts, so a new connection shows the next renewal in time. The
+reflector counts the silent watch as one that lasted, and opens the next one at once.
 """
 
 NOBODY = Lease("")
 
 UNCONTESTED = Lease("", renewed=2**62, duration=2**62)
-"""By what one instance without a Lease leads, as holder "": it never runs out."""
+"""The Lease of an instance that runs without a Lease, with holder "": it never expires."""
 
 
 @dataclass(slots=True, eq=False)
 class Leadership:
-    """Follows one Lease."""
+    """Follows one Lease, and knows at each moment whether this instance leads. One per process."""
 
     _prefix: str
-    """What our holder's name begins with."""
+    """The holderIdentity of this instance is this, or begins with this and "_"."""
 
     _changed: Callable[[bool], None]
-    """Called with the new state whenever it turns; it must not block."""
+    """Called with the new state when leadership is won or lost; it must not block."""
 
     _wall: Callable[[], float]
-    """Seconds since 1970: the holder's clock and ours must agree to within seconds."""
+    """Seconds since 1970: the holder's clock and this one must agree to within seconds."""
 
     _clock: Callable[[], float] = time.monotonic
-    """Not the loop's: that one stands still within a turn, during which the process may have been stopped."""
+    """The monotonic clock, and not the event loop's: the process may be stopped in the middle of one callback."""
 
     active: bool = field(default=False, init=False)
 
@@ -148,20 +148,20 @@ class Leadership:
     """The monotonic time at which its last renewal was seen first."""
 
     _looked: float | None = field(default=None, init=False)
-    """The monotonic time of the last look at the Lease; None while nobody looks all the time."""
+    """The monotonic time of the last `check_time`; None before `begin_checks`."""
 
     _believed_from: float = field(default=-math.inf, init=False)
-    """The monotonic time from which on a renewal that is seen is believed."""
+    """The monotonic time before which renewals that were seen do not count."""
 
     _lapsed: bool = field(default=False, init=False)
-    """Whether somebody was told that we do not lead any more, while that turn is not told yet."""
+    """True if `leads` has returned False for the first time, and ``_changed`` was not called yet."""
 
     _willing: bool = field(default=True, init=False)
-    """Whether we lead if the Lease says so."""
+    """False between `suspend` and `resume`."""
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease by what was seen last, "" for nobody."""
+        """The holderIdentity of the Lease as it was seen last; "" for none."""
         return self._lease.holder
 
     async def watch(self, client: ApiClient, lease: Key) -> None:
@@ -182,26 +182,27 @@ class Leadership:
             self.take(NOBODY)
 
     def take(self, lease: Lease) -> None:
-        """The Lease looks like this now."""
+        """Take over the Lease's current state, and lead or stop leading by it."""
         if (lease.holder, lease.renewed) != (self._lease.holder, self._lease.renewed):
             self._seen = self._clock()
         self._lease = lease
         self.review()
 
-    def lay_down(self) -> None:
-        """Lead no more from this moment, before the Lease shows it, until ``take_up``."""
+    def suspend(self) -> None:
+        """Stop leading at once, before the Lease is released, until `resume`."""
         self._willing = False
         self.review()
 
-    def take_up(self) -> None:
-        """Lead again, if the Lease says so."""
+    def resume(self) -> None:
+        """Lead again as soon as the Lease says so."""
         self._willing = True
         self.review()
 
     def leads(self) -> bool:
-        """Whether the scheduler beside us holds the Lease at this moment, for all that anybody can know.
+        """Return whether kube-scheduler holds the Lease at this moment, as far as this instance can know.
 
-        Who has heard a no has left something to the next leader: it is no until that turn is told.
+        A caller that got False has left its work to the next leader. So the answer stays False until `review` has
+        ended the term.
         """
         holds = self._holds()
         self._lapsed = self._lapsed or (self.active and not holds)
@@ -221,7 +222,7 @@ class Leadership:
         return self._looked is not None and self._clock() > self._looked + STILL_SECONDS
 
     def review(self) -> None:
-        """Look whether the state has turned: with a change of the Lease, or with time alone."""
+        """Call ``_changed`` if leadership was won or lost, by a change of the Lease or by time alone."""
         active = self._holds()
         if self._lapsed:
             self._turn(active=False)
@@ -232,24 +233,25 @@ class Leadership:
         self.active = active
         self._lapsed = False
         if not active and self._willing and self._lease.holder.startswith(self._prefix):
-            log.warning("the Lease was not renewed in time, or clocks differ", extra={"holder": self.holder})
+            text = "this instance stops leading: the Lease was not renewed in time, or clocks differ"
+            log.warning(text, extra={"holder": self.holder})
         self._changed(active)
 
     async def watch_time(self) -> None:
-        """Notice the end of a Lease that nobody renews, and that we stood still, until cancelled."""
-        self.begin_to_look()
+        """Notice, until cancelled, that the Lease has expired or that this process was stopped for a while."""
+        self.begin_checks()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            self.look()
+            self.check_time()
 
-    def begin_to_look(self) -> None:
-        """From now on `look` is called all the time."""
+    def begin_checks(self) -> None:
+        """Set the time from which `check_time` is called every half second."""
         self._looked = self._clock()
 
-    def look(self) -> None:
-        """Look at the Lease, and at how long ago the last look was."""
+    def check_time(self) -> None:
+        """Stop leading if the Lease has expired, or if the last call of this method is too long ago."""
         if self._stood_still():
-            log.warning("this process stood still for long: the Lease may be another's by now")
+            log.warning("this process was stopped for a while: it leads again once it has seen the Lease renewed")
             self._believed_from = self._clock() + _UNREAD_SECONDS
         self._looked = self._clock()
         self.review()
@@ -257,17 +259,17 @@ class Leadership:
 
 _BACKOFF = Backoff(first=1.0, cap=10.0)
 _CONTEST_SECONDS = 5.0
-"""How long another that is active may go on with what it has committed: what it has bound by then is seen."""
+"""The time for which another active instance may go on binding a gang that it has committed, in seconds."""
 
 _READ_SECONDS = 3.0
-"""How often it is looked whether Reservations can be read: they are not watched."""
+"""The pause between two tries to read the Reservations, which are not watched."""
 
 _MAX_FAILURES = 3
-"""How many failures in a row are passed over; after them it is no matter of moments."""
+"""The number of failures in a row after which a failure is reported to the gangs that wait."""
 
 
 class Takeover:
-    """Begins a term whenever leadership has turned to us."""
+    """Begins a term when this instance has won leadership: it takes over the records of earlier terms."""
 
     def __init__(
         self,
@@ -284,18 +286,18 @@ class Takeover:
         self._leadership = leadership
         self._recovery = recovery
         self._synced = synced
-        """Set while all caches are whole: the records are judged by them."""
+        """Set while all caches are full: records are compared with them."""
         self._wall = wall
         self._turned = asyncio.Event()
 
     def note_turn(self) -> None:
-        """Leadership has turned, to us or away."""
+        """Take note that leadership has changed: this instance has won or lost it."""
         self._turned.set()
 
     async def renew(self, contested: asyncio.Event, begin_anew: Callable[[], None]) -> None:
-        """Have a new term begun whenever this one meets a commit of another that it has not taken over.
+        """Begin a new term whenever another instance has committed a gang during this one; run until cancelled.
 
-        Whoever has written it may be dead, and then nobody would go on with it. Runs until cancelled.
+        The other instance may be dead, and then the gang would stay bound in part.
         """
         while True:
             await contested.wait()
@@ -306,10 +308,10 @@ class Takeover:
                 begin_anew()
 
     async def watch_records(self, may_read: Callable[[], Awaitable[bool]], begin_anew: Callable[[], bool]) -> None:
-        """Have a new term begun when the Reservations cannot be read any more: it tells every gang that waits.
+        """Begin a new term when the Reservations can no longer be read; run until cancelled.
 
-        One refusal may be that of one API server of several, so two in a row count. ``begin_anew`` returns whether it
-        has begun one. Runs until cancelled.
+        The new term tells every gang that waits. One refusal may come from one API server of several, so two in a row
+        count. ``begin_anew`` returns whether it has begun a new term.
         """
         refused = 0
         while True:
@@ -333,17 +335,17 @@ class Takeover:
             await self._synced.wait()
             try:
                 if not await self._recovery.recover():
-                    continue  # the term ended under it; if the next one is ours, too, it begins at the beginning
+                    continue  # the term ended meanwhile; if this instance leads the next one, recovery starts over
             except (ApiError, UnjudgedError) as error:
                 self._meet_obstacle(error, attempts.failures + 1)
                 await attempts.rest()
                 continue
             self._group_scheduler.begin_term(self._wall())
-            self._term.active = self._leadership.active  # it may have turned meanwhile
+            self._term.active = self._leadership.active  # leadership may have been lost meanwhile
             self._group_scheduler.set_obstacle("")
 
     def _meet_obstacle(self, error: ApiError | UnjudgedError, failures: int) -> None:
-        """Nothing can be planned in this term yet: say so, and let go of whom it does not concern."""
+        """Log why nothing can be planned in this term yet. If the error lasts, tell the gangs, and serve plain pods."""
         log.error("cannot take over the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES
         if self._leadership.active and lasting:
@@ -352,7 +354,7 @@ class Takeover:
 
 
 def _describe(error: ApiError | UnjudgedError) -> str:
-    """What keeps us from the records, or from judging them, and what helps."""
+    """Return a sentence about why the records could not be read or judged, and what an administrator can do."""
     what = f"{RESERVATIONS} ({RESERVATIONS.version})"
     if isinstance(error, NotFound):
         return f"the API server does not serve {what}; install the CRDs"

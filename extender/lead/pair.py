@@ -1,8 +1,8 @@
-"""Whether the scheduler beside this extender may go on: what the probes of both containers ask.
+"""Health checks of a Pod with a kube-scheduler and its extender, for the probes of both containers.
 
-kube-scheduler keeps its Lease as long as it renews it, whatever has become of its extender. So its liveness probe asks
-here. If either of them does not answer, or the extender cannot plan (`leadership`), the kubelet restarts the
-scheduler: it gives the Lease up, and the other pair takes over.
+kube-scheduler keeps its Lease as long as it renews it, even while its extender does not answer. So its liveness probe
+asks `Pair` for ``/livez/pair``. If kube-scheduler or filter does not answer, or the extender is idle for too long
+(`leadership.Idleness`), the kubelet restarts kube-scheduler. It then releases the Lease, and the other pair takes over.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from serried.ops.server import render_checks
 from serried.settings import Address
 
 PATIENCE_SECONDS = 0.7
-"""How long either may take to answer. The probe itself waits longer, so that it hears which of them did not."""
+"""The timeout of each check, in seconds. The probe's own timeout is longer, so its answer names the failed check."""
 
 KEPT_SECONDS = 0.5
-"""How long an answer counts, from when it was asked for: less than the second between the scheduler's probes."""
+"""The time for which a result is reused, in seconds: less than the second between kube-scheduler's probes."""
 
 _REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 def _make_unverified() -> ssl.SSLContext:
-    # Nothing is told to it, and on loopback nobody else can be there: the scheduler signs its certificate itself.
+    # kube-scheduler signs its certificate itself. On loopback no other process can answer, and no secret is sent.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -35,7 +35,7 @@ def _make_unverified() -> ssl.SSLContext:
 
 
 class Pair:
-    """The scheduler and the extender of one Pod."""
+    """The checks of one Pod's kube-scheduler and extender. ``clock`` is in seconds."""
 
     def __init__(
         self,
@@ -48,33 +48,33 @@ class Pair:
         self._filter = filter_listen
 
         self._secured = client_ca is not None
-        """Whether filter wants certificates, of which we have none."""
+        """True if the filter listener wants client certificates. The probe has none."""
 
         self._plans = plans
-        """Whether the extender plans, or need not."""
+        """Returns False if the extender should plan and has not for too long."""
 
         self._scheduler = urlsplit(scheduler_livez)
-        """Where the scheduler says whether it is alive; empty if it is not asked."""
+        """The URL of kube-scheduler's /livez; empty if it is not to be checked."""
 
         self._unverified = _make_unverified()
         self._filters = _Shared(self.check_filter, clock)
         self._schedules = _Shared(self.check_scheduler, clock)
 
     async def check_filter(self) -> bool:
-        """Whether filter would answer: any answer of its listener is one, for they all come from the same place."""
+        """Return whether the filter listener answers a request, with any status, or a TLS handshake."""
         if self._secured:
             return await _greet(self._filter.host, self._filter.port, self._unverified)
         return bool(await _ask(self._filter.host, self._filter.port, "/"))
 
     async def check_scheduler(self) -> bool:
-        """Whether the scheduler says that it is alive; true if it is not to be asked."""
+        """Return whether kube-scheduler's /livez answers with 200; True if no URL was set."""
         url = self._scheduler
         if url.hostname is None or url.port is None:
             return True
         return await _ask(url.hostname, url.port, url.path, self._unverified if url.scheme == "https" else None) == 200
 
     def routes(self) -> APIRouter:
-        """``/livez/filter`` for the extender's start, ``/livez/pair`` for the scheduler's liveness."""
+        """Return the routes ``/livez/filter``, the extender's startup probe, and ``/livez/pair``, the scheduler's."""
         routes = APIRouter()
 
         @routes.get("/livez/filter", response_class=PlainTextResponse)
@@ -90,7 +90,7 @@ class Pair:
 
 
 class _Shared:
-    """One check for all who ask: anybody may, and each check costs filter's loop a connection."""
+    """One check whose result concurrent callers share: any client may call, and each check opens a connection."""
 
     def __init__(self, check: Callable[[], Awaitable[bool]], clock: Callable[[], float]) -> None:
         self._check = check
@@ -99,17 +99,17 @@ class _Shared:
         self._asked_at = 0.0
 
     async def ask(self) -> bool:
-        """What the check that is under way says, or one that was asked for a moment ago."""
+        """Return the result of the check that is running, or that was started less than `KEPT_SECONDS` ago."""
         now = self._clock()
         if self._last is None or (self._last.done() and now >= self._asked_at + KEPT_SECONDS):
             self._last = asyncio.ensure_future(self._check())
             self._asked_at = now
-        # One who hangs up must not take the answer from the others.
+        # A caller that disconnects must not cancel the check of the others.
         return await asyncio.shield(self._last)
 
 
 async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
-    """Whether somebody takes part in a handshake, if only to say that a certificate is missing."""
+    """Return whether the server takes part in a TLS handshake, if only to demand a certificate."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             _, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -122,7 +122,7 @@ async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
 
 
 async def _ask(host: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> int:
-    """The status of the answer; 0 if none comes."""
+    """Send GET, and return the status code; 0 if there is no answer in time."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=tls)

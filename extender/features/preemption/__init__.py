@@ -1,1 +1,1 @@
-"""Preemption: who is to go for a gang, and how they are told to."""
+"""Preemption for gangs: the search for victims (`search`, `units`), and their eviction (`preempting`)."""

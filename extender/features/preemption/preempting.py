@@ -1,21 +1,23 @@
-"""The stage of a binding cycle in which others end for its gang: dry runs, conditions, evictions, and the wait.
+"""The stage of a binding cycle in which victims are evicted: dry runs, conditions, evictions, and the wait for the end.
 
-The record names the victims before anything is done to them. What holds at each await from there:
+`Preempting.run` is this stage. The record (Reservation) names the victims before anything is done to them. From there
+on, at each await:
 
-- before the first eviction: nothing has happened to anybody; the cycle may be given up, a restart begins anew, also
-  when it finds the conditions on all of them: budgets are asked, and the plan is judged, as it is then;
-- after it: a restart finds one that ends or is gone, and that all who are left say that they end: it goes on with
-  them. Each eviction has the pod's UID as precondition, so none is evicted twice, and none that was made anew under
-  its name;
-- a member that is deleted after it leaves its slot to the one that comes in its place. Until that one has come, and the
-  record names it, nobody else is evicted. A restart before that finds no quorum, and lets off who is left;
-- of members beyond the quorum all have to be there for that; if nobody comes in the place of one, those that are not
-  evicted by then stay, and the others get what room there is;
-- whoever evicts for a gang that is gone by then stops: what was evicted by then has ended in vain, nobody else does.
+- Before the first eviction, no pod was changed but for its condition. The cycle may be given up. A restart begins
+  again, even if it finds the conditions on all victims: it asks the budgets and checks the plan anew.
+- After the first eviction, a restart finds a victim that is being deleted or gone, and the conditions on all others. It
+  goes on with them. Each eviction has the pod's UID as precondition, so no pod is evicted twice, and no new pod of the
+  same name is evicted.
+- A member that is deleted after the first eviction leaves its slot to its replacement. No more victims are evicted
+  until the replacement exists and the record names it. A restart before that finds no quorum, and spares the other
+  victims.
+- For members beyond the quorum, all of them have to exist. If one gets no replacement in time, the victims that were
+  not evicted stay, and the other members get the room that there is.
+- If the gang is deleted, evictions stop. The victims that were evicted by then have ended in vain.
 
-When evictions are written, Events of type Normal wait: each victim has one, and the gang waits for its room.
+While evictions are written, Events of type Normal wait: each victim has one, and the gang needs its room first.
 
-Meanwhile the slots are claimed beside what the victims still use, so no other plan finds room there (`Ledger`).
+The slots are counted in addition to what the victims still use, so no other plan finds room there (`Ledger`).
 """
 
 import asyncio
@@ -31,7 +33,7 @@ from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import WriteBurst
 from extender.core.scheduling.permit import Permit
 from extender.core.timeline import Milestone
-from extender.evictions import Rehearsal, find_running, mark, unmark
+from extender.evictions import Rehearsal, find_running, remove_disruption_target, set_disruption_target
 from extender.features.preemption.units import Units
 from extender.options import Method
 from serried.api.names import PREEMPTED, GroupKey
@@ -46,31 +48,31 @@ from serried.ops.log import name_group
 log = logging.getLogger(__name__)
 
 _AFTERMATH_SECONDS = 2.0
-"""How long Events give way beyond the last eviction, or the last end: the members of the gang are to be bound."""
+"""The time for which Events wait after the last eviction or end of a victim, as members are bound then; in seconds."""
 
 _LONGEST_SECONDS = 30.0
-"""How long Events wait at the most, whoever is evicted for whom meanwhile."""
+"""The longest time for which Events wait."""
 
 _BIND_SECONDS = 120.0
-"""How long bind calls may be open while victims end: they are open while the others gather, too (15 minutes in all)."""
+"""The time for which bind calls stay open while victims end. They stay open at the barrier, too; at most 15 minutes."""
 
 _REPLACEMENT_SECONDS = 30.0
-"""How long those who were evicted for a gang are not in vain yet though a member was deleted: another one may come."""
+"""The time in which a replacement of a deleted member is expected, after victims were evicted for the gang."""
 
 _RETRY_SECONDS = 5.0
-"""The pause after which victims are looked at anew that were not evicted."""
+"""The pause before the eviction of a victim is tried again."""
 
 _KEPT_OFF = Verdict(Reason.PLAN_OUTDATED, detail="other pods or volumes keep members off their nodes by now")
 _FULL = Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
 
 
 class Preempting:
-    """Runs the stage. ``clock`` gives loop seconds."""
+    """Evicts the victims of binding cycles; one instance for all cycles. ``clock`` gives loop seconds."""
 
     def __init__(self, parts: Parts, units: Units) -> None:
         context = parts.context
         self.eviction_writes = WriteBurst(context.clock, _AFTERMATH_SECONDS, _LONGEST_SECONDS)
-        """The time in which it writes, and in which one victim after the other ends."""
+        """On while evictions are written and while victims end: Events wait."""
 
         self._client = parts.client
         self._store = context.store
@@ -88,7 +90,10 @@ class Preempting:
         self._timeout_seconds = context.options.preemption_timeout_seconds
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:
-        """Have the victims of a cycle end; None when none is left, or it is over, else why it is given up."""
+        """Evict the victims of a cycle, and wait until they have ended.
+
+        Return None when none is left, or when the cycle is over; else why the cycle is given up.
+        """
         reservation = cycle.reservation
         rehearsal = Rehearsal(self._client, self._store, self._method)
         pending = _PendingPreemption(cycle, list(reservation.victims.values()), rehearsal, set(reservation.slots))
@@ -97,46 +102,46 @@ class Preempting:
                 refusal = await self._prepare(pending)
             refusal = refusal or await self._end_all(pending)
         except Exception:
-            await self._take_back(pending.told, pending.whole, pending.find_going())
+            await self._unmark(pending.marked, pending.whole, pending.find_going())
             raise
-        await self._take_back(pending.told, pending.whole, pending.find_going())
+        await self._unmark(pending.marked, pending.whole, pending.find_going())
         if self._term.leads():
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
         return refusal
 
     async def let_off(self, reservation: Reservation) -> None:
-        """Nobody is evicted (any more) for a reservation of an earlier term: take back what that one has said."""
+        """Spare the victims of an earlier term's reservation, and remove the conditions that the term has written."""
         self._store.pending_victims.remove(reservation.victims)
         marked = self._list_marked(reservation.victims.values())
-        await self._take_back(marked, self._store.disruption_groups.list_whole({victim.uid for victim in marked}))
+        await self._unmark(marked, self._store.disruption_groups.list_whole({victim.uid for victim in marked}))
 
     async def let_off_forgotten(self) -> None:
-        """Take back what earlier terms have said of pods that are in no record: that went with the gang it was for.
+        """Remove the conditions of earlier terms' victims that no record names: the record was deleted with its gang.
 
-        To be called when all records are held, and before anybody is planned. Who could not be told stays, too: nobody
-        follows one that does not end, and kube-controller-manager takes conditions back that are two minutes old.
+        Call when all records are held, and before the first plan. A condition that could not be removed does no harm:
+        kube-controller-manager removes it after two minutes.
         """
         pods = (pod for pod in self._store.pods.values() if pod.says_victim and pod.bound and not pod.deleting)
         left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.pending_victims]
-        await self._take_back(left, self._store.disruption_groups.list_whole({victim.uid for victim in left}))
+        await self._unmark(left, self._store.disruption_groups.list_whole({victim.uid for victim in left}))
 
     async def _prepare(self, pending: "_PendingPreemption") -> Verdict | None:
-        """All that comes before the first eviction; why there is none."""
-        await pending.rehearsal.prepare()
+        """Do all steps before the first eviction. Return why nothing may be evicted; None to go on."""
+        await pending.rehearsal.list_budgets()
         begun = self._has_begun(pending)
         if not begun:
             if pending.cycle.taken_up:
-                self._tell(pending, self._list_marked(pending.victims))  # the earlier term has said it of these
-            refusal = await self._rehearse(pending) or self._judge_plan(pending)
+                self._note_marked(pending, self._list_marked(pending.victims))  # by the earlier term
+            refusal = await self._rehearse(pending) or self._revalidate(pending)
             if refusal is not None or self._is_over(pending.cycle):
                 return refusal
-        self._tell(pending, pending.victims)
+        self._note_marked(pending, pending.victims)
         await self._announce(pending)
-        refusal = None if begun else self._judge_plan(pending)
+        refusal = None if begun else self._revalidate(pending)
         if refusal is None:
             pending.cycle.note_eviction_sent(self._store.list_foreign(pending.cycle.reservation.nodes))
-            # Whoever ends first leaves room at once: the scheduler is to keep others off it while the last ones go.
+            # The first victim frees its room at once. Nominations keep other pods off it until the last one has ended.
             self._nominator.nominate_all(pending.cycle)
         return refusal
 
@@ -145,7 +150,7 @@ class Preempting:
         deadline = self._clock() + self._find_longest_grace(pending.victims) + self._timeout_seconds
         running = len(pending.victims)
         while not self._is_over(cycle):
-            cycle.changed.clear()  # before the look: what ends during the writes below is not waited for
+            cycle.changed.clear()  # first, so that a victim that ends during the writes below is not missed
             left = self._list_left(pending)
             if len(left) < running:
                 running = len(left)
@@ -163,15 +168,15 @@ class Preempting:
             if refusal is not None:
                 return refusal
             if not begun and not self._is_over(cycle):
-                # The scheduler has cleared the nominations of those that it tried while nobody ended on their nodes.
+                # kube-scheduler clears a nomination when it tries the member before a victim ends on the node.
                 self._nominator.nominate_all(cycle)
             await self._wait(cycle)
         return None
 
     async def _go_on(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> Verdict | None:
-        """Evict who is due, but only for a gang that is there to be bound, and of which a restart would know that.
+        """Evict the victims that are due, but only if all members exist and the record names their slots.
 
-        Why nobody else is to go: the slots would not do any more.
+        Return why no more victims may be evicted: the slots no longer fit. None to go on.
         """
         if pending.is_ready():
             if due := self._list_due(pending, left):
@@ -186,7 +191,7 @@ class Preempting:
     def _list_due(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> list[Victim]:
         now = self._clock()
         due = [victim for victim in left if now >= pending.again.get(victim.uid, 0.0)]
-        # Node by node: whose node is free goes to bind, and the scheduler tries it no more.
+        # Node by node, so that the member of the first free node can go to bind early.
         return sorted(due, key=self._find_node)
 
     async def _end_due(self, pending: "_PendingPreemption", due: Sequence[Victim]) -> None:
@@ -207,16 +212,20 @@ class Preempting:
         return cycle.over or not self._term.leads()
 
     def _list_left(self, pending: "_PendingPreemption") -> list[Victim]:
-        """Those that have not ended; for lost members beyond the quorum, whom nobody replaces, nobody else is to."""
+        """Return the victims that still run.
+
+        If members beyond the quorum were deleted and got no replacement in time, the victims that were not evicted yet
+        are left out: they stay.
+        """
         left = [victim for victim in pending.victims if self._runs(victim)]
         cycle = pending.cycle
-        if cycle.reservation.need or not cycle.list_lost() or not self._is_late(cycle):
+        if cycle.reservation.need or not cycle.list_lost() or not self._replacement_overdue(cycle):
             return left
         going = pending.find_going()
         return [victim for victim in left if victim.uid in going or self._find(victim) is None]
 
     def _runs(self, victim: Victim) -> bool:
-        """Whether a victim still uses its node: also while it ends."""
+        """Return whether a victim still uses its node, also while it is being deleted."""
         pod = self._store.pods.get(victim.uid)
         return pod is not None and pod.bound
 
@@ -225,7 +234,7 @@ class Preempting:
         return pod.node if pod is not None else ""
 
     def _find_longest_grace(self, victims: Iterable[Victim]) -> int:
-        """The longest that any of those that are there has for its end, in seconds."""
+        """Return the longest grace period of the victims that still exist, in seconds."""
         pods = (self._store.pods.get(victim.uid) for victim in victims)
         return max((pod.grace for pod in pods if pod is not None), default=0)
 
@@ -233,17 +242,17 @@ class Preempting:
         return find_running(self._store.pods, victim)
 
     def _has_begun(self, pending: "_PendingPreemption") -> bool:
-        """Whether an earlier term may have evicted some of them already.
+        """Return whether an earlier term has evicted some of the victims: one is gone, all others have the condition.
 
-        All of them have said so before the first one is evicted. A condition on some may be kube-scheduler's, or of a
-        term that evicted nobody; so may it be on all of them, as long as all of them run and nobody ends them.
+        All victims get the condition before the first eviction. A condition alone shows nothing: it may be
+        kube-scheduler's, or that of a term that ended before the first eviction.
         """
         left = [pod for victim in pending.victims if (pod := self._find(victim)) is not None]
         gone = len(left) < len(pending.victims)
         return pending.cycle.taken_up and gone and all(pod.disruption == PREEMPTED for pod in left)
 
     def _list_marked(self, victims: Iterable[Victim]) -> list[Victim]:
-        """Those that say that they are preempted."""
+        """Return the victims that have the condition DisruptionTarget for a preemption."""
         pods = ((victim, self._store.pods.get(victim.uid)) for victim in victims)
         return [victim for victim, pod in pods if pod is not None and pod.disruption == PREEMPTED]
 
@@ -257,23 +266,24 @@ class Preempting:
         return None
 
     def _is_short(self, cycle: BindingCycle) -> bool:
-        """Whether too few members are left for the quorum, and the tree does not stand without their PodGroup."""
+        """Return whether too few members are left for the quorum, and the tree needs their PodGroup."""
         return cycle.out_of_reach() and not self._reassignments.drop_parts(cycle, cycle.reservation.slots)
 
     def _awaits_replacements(self, cycle: BindingCycle) -> bool:
-        """Whether the quorum lacks members that were deleted after the first eviction, and others may come for them."""
+        """Return whether the quorum lacks members deleted after the first eviction, and replacements may still come."""
         if not cycle.freed_slots or not self._is_short(cycle):
             return False
-        return not self._is_late(cycle) and self._permit.find_group(cycle) is not None
+        return not self._replacement_overdue(cycle) and self._permit.find_group(cycle) is not None
 
-    def _is_late(self, cycle: BindingCycle) -> bool:
-        """Whether nobody is expected any more in the place of members that were deleted; of others nobody ever is."""
+    def _replacement_overdue(self, cycle: BindingCycle) -> bool:
+        """Return whether the replacements of deleted members should have been created by now."""
         return self._clock() > cycle.freed_at + _REPLACEMENT_SECONDS
 
-    def _judge_plan(self, pending: "_PendingPreemption") -> Verdict | None:
-        """Why the first victim must not go: the slots would not do, somebody has joined them, or others wait for it.
+    def _revalidate(self, pending: "_PendingPreemption") -> Verdict | None:
+        """Check the plan again before the first eviction. Return why nothing may be evicted; None if all is well.
 
-        Of members beyond the quorum all slots have to do: each victim goes for one of them. No gang breaks for these.
+        The slots may no longer fit, a victim's group may have grown, or another scheduler may want the room. For
+        members beyond the quorum all slots have to fit, as each victim belongs to one of them, and no gang may break.
         """
         cycle = pending.cycle
         refusal = self._judge(cycle)
@@ -293,7 +303,7 @@ class Preempting:
         return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
     def _is_full(self, cycle: BindingCycle) -> bool:
-        """Whether too few slots for the quorum would do, if all victims had ended; beyond it, not all of them."""
+        """Return whether too few slots will fit once all victims have ended; beyond the quorum, all have to fit."""
         reservation = cycle.reservation
         fit = {uid for uid in reservation.slots if self._permit.find_misfit(cycle, uid) is None}
         if not reservation.need:
@@ -301,7 +311,7 @@ class Preempting:
         return reservation.lacks(fit) and reservation.lacks(fit | cycle.bound)
 
     def _have_joined(self, victims: Iterable[Victim]) -> bool:
-        """Whether members run that would have to go whole with victims, and are none."""
+        """Return whether a disruption group of victims has new running members, which are not victims."""
         uids = {victim.uid for victim in victims if victim.group}
         disruption_groups = {
             disruption_group
@@ -317,33 +327,35 @@ class Preempting:
     # --- steps -------------------------------------------------------------------------------------------------
 
     async def _rehearse(self, pending: "_PendingPreemption") -> Verdict | None:
-        """Why a victim could not be evicted; None if all could."""
-        refused = await pending.rehearsal.run(pending.victims)
+        """Try the evictions by dry run. Return the verdict about the first refusal; None if there is none."""
+        refused = await pending.rehearsal.find_refused(pending.victims)
         if not refused:
             return None
-        log.info("victims may not be evicted", extra=name_group(pending.group) | {"pods": len(refused)})
+        text = "the API server refuses to evict victims, so the gang is planned anew without them"
+        log.info(text, extra=name_group(pending.group) | {"pods": len(refused)})
         self._units.refusals.add(pending.group, refused)
         first = next(victim for victim in pending.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
-    def _tell(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
-        """Of these it is said, or will be, that they are evicted."""
-        pending.told[:] = victims
+    def _note_marked(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
+        """Remember the victims, and their groups, whose conditions have to be removed if they stay."""
+        pending.marked[:] = victims
         pending.whole[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})
 
     async def _record(self, pending: "_PendingPreemption") -> None:
-        """Write the slots of those that have come since, so that a restart goes on with them; then look at all anew."""
+        """Write the slots of replacements into the record, so that a restart goes on with them."""
         slots = frozenset(pending.cycle.reservation.slots)
         try:
             await self._records.write(pending.cycle.group, pending.cycle.reservation)
         except ApiError as error:
-            log.warning("replacements are not recorded yet", extra=name_group(pending.group) | {"err": str(error)})
+            text = "could not write the slots of replaced members into the Reservation, so evictions wait; trying again"
+            log.warning(text, extra=name_group(pending.group) | {"err": str(error)})
             return
         pending.recorded.update(slots)
         pending.cycle.changed.set()
 
     async def _announce(self, pending: "_PendingPreemption") -> None:
-        """Say it first: a condition on each victim and each group that goes whole, and events that name both sides."""
+        """Write the conditions of all victims and of groups evicted as a whole, and emit events about both sides."""
         text, victims = describe_end(pending.group), pending.victims
         names = name_some(victims)
         self._timelines.note(pending.group, Milestone.PREEMPTING)
@@ -361,14 +373,14 @@ class Preempting:
     async def _mark_running(self, victim: Victim, text: str) -> None:
         pod = self._find(victim)
         if pod is not None and pod.disruption != PREEMPTED:
-            await mark(self._client, victim, text)
+            await set_disruption_target(self._client, victim, text)
 
     async def _end(self, pending: "_PendingPreemption", victim: Victim) -> "_End":
-        """What the API server says: once it has taken it, the victim ends by itself, however late the watch says so."""
+        """Evict or delete one victim, and return what the API server answered; the watch may show it later."""
         if not pending.is_ready():
-            return _End.REFUSED  # a member was deleted under the evictions
+            return _End.REFUSED  # a member was deleted meanwhile
         if victim.uid in pending.again:
-            # It was refused before, maybe for want of the condition, which could not be written then.
+            # The last try may have been refused because the condition could not be written.
             await self._mark_running(victim, describe_end(pending.group))
         pod = self._find(victim)
         if pod is None or self._is_over(pending.cycle):
@@ -378,12 +390,12 @@ class Preempting:
         except NotFound:
             return _End.GONE
         except Conflict:
-            # Another UID, says the API server, or a webhook something else: the watch knows.
+            # Either the UID differs, or a webhook answered so: the watch shows which.
             return _End.GONE if self._find(victim) is None else _End.REFUSED
         except BudgetRefusal:
-            log.info("a disruption budget keeps a victim for now", extra={"pod": victim.name})
+            log.info("a PodDisruptionBudget refuses the eviction of a victim; trying again", extra=_name(victim))
         except ApiError as error:
-            log.warning("could not evict a victim", extra={"pod": victim.name, "err": str(error)})
+            log.warning("could not evict a victim; trying again", extra=_name(victim) | {"err": str(error)})
         else:
             self._metrics.evicted(self._classify(victim), pod.namespace)
             return end
@@ -399,9 +411,9 @@ class Preempting:
             except (NotFound, Fenced):
                 raise
             except ApiError as error:
-                # No such role, a webhook, or serried-extender-deletions does not find the condition: who may evict
-                # needs none of them.
-                log.info("a victim is evicted, not deleted", extra={"pod": pod.name, "err": str(error)})
+                # The role may be missing, a webhook may refuse, or serried-extender-deletions may not see the condition
+                # yet. None of them matters for an eviction.
+                log.info("could not delete a victim, so it is evicted", extra=_name(pod) | {"err": str(error)})
             else:
                 return _End.DELETED
         await self._client.evict(pod.namespace, pod.name, pod.uid)
@@ -409,19 +421,19 @@ class Preempting:
 
     async def _mark_ending(self, victim: Victim, text: str) -> None:
         if self._runs(victim) and self._term.leads():
-            await mark(self._client, victim, text)
+            await set_disruption_target(self._client, victim, text)
 
     def _classify(self, victim: Victim) -> str:
         if victim.group:
             return "Group"
         return "Member" if self._store.members.group_of(victim.uid) is not None else "Plain"
 
-    async def _take_back(
+    async def _unmark(
         self, victims: Iterable[Victim], whole: Iterable[GroupKey], going: AbstractSet[str] = frozenset()
     ) -> None:
-        """Nobody who still runs is evicted any more: so nobody may say so, but those that are ``going`` (UIDs).
+        """Remove the conditions of victims that stay, and of the groups ``whole`` that stay.
 
-        The watch may not have shown yet that these end.
+        ``going`` are the UIDs of victims that were evicted, which the watch may not have shown yet.
         """
         if not self._term.leads():
             return
@@ -430,7 +442,7 @@ class Preempting:
         staying = set(self._store.disruption_groups.list_whole({victim.uid for victim in left} | going))
         staying.difference_update(self._store.disruption_groups.list_whole(going))
         await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
-        await do_each(left, lambda victim: unmark(self._client, victim))
+        await do_each(left, lambda victim: remove_disruption_target(self._client, victim))
 
     async def _wait(self, cycle: BindingCycle) -> None:
         try:
@@ -442,53 +454,57 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class _PendingPreemption:
-    """How far the evictions for one gang are."""
+    """The progress of the evictions for one gang; lives as long as its `Preempting.run`."""
 
     cycle: BindingCycle
     victims: Sequence[Victim]
     rehearsal: Rehearsal
 
     recorded: set[str]
-    """The members whose slots are in the record, or were; UIDs."""
+    """The UIDs of the members whose slots are in the record, or were."""
 
-    told: list[Victim] = field(default_factory=list)
-    """The victims of which it is said that they are evicted."""
+    marked: list[Victim] = field(default_factory=list)
+    """The victims that have, or will have, the condition DisruptionTarget."""
 
     whole: list[GroupKey] = field(default_factory=list)
-    """The groups of which the same is said."""
+    """The groups that have the same condition, as they are evicted as a whole."""
 
     again: dict[str, float] = field(default_factory=dict)
-    """When each is to be evicted once more, by UID, in loop seconds; infinite for one that ends."""
+    """The loop time of the next eviction, by the UID of each victim tried; infinite if the API server accepted it."""
 
     def is_ready(self) -> bool:
-        """Whether as many members as the quorum needs are there, and all that have slots are in the record.
+        """Return whether the quorum's members exist, and the record names all slots.
 
-        Beyond the quorum all have to be there: nobody can tell which victim goes for whom.
+        Beyond the quorum all members have to exist, as it is not known which victim belongs to which member.
         """
         complete = self.cycle.reservation.need or not self.cycle.list_lost()
         return bool(complete) and not self.cycle.out_of_reach() and self.is_recorded()
 
     def is_recorded(self) -> bool:
-        """Whether all that have slots are in the record."""
+        """Return whether the record names all members that have slots."""
         return self.cycle.reservation.slots.keys() <= self.recorded
 
     def find_going(self) -> frozenset[str]:
-        """The UIDs of those whose end the API server has taken."""
+        """Return the UIDs of the victims whose eviction or deletion the API server has accepted."""
         return frozenset(uid for uid, again in self.again.items() if again == math.inf)
 
     @property
     def group(self) -> GroupKey:
-        """The gang's."""
+        """The key of the gang."""
         return self.cycle.reservation.group
 
 
 class _End(Enum):
-    """What has become of a victim."""
+    """The result of one try to evict a victim."""
 
     GONE = "gone"
     DELETED = "deleted"
     EVICTED = "evicted"
     REFUSED = "refused"
+
+
+def _name(pod: Pod | Victim) -> dict[str, str]:
+    return {"namespace": pod.namespace, "pod": pod.name}
 
 
 def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:

@@ -1,14 +1,14 @@
-"""Whether others have to go for a gang that does not fit, and who (docs/preemption.md). No decision awaits.
+"""The search for victims of lower priority for a gang that does not fit (docs/preemption.md). Nothing here awaits.
 
-Asked once a gang was refused for want of room and no wider level is left for it to try (`post_filter`; it goes on in
-`go_on`). A search is a planning task
-(`extender.core.scheduling.planning_tasks`): its answer is taken only if all victims still run as they were found and
-the plan holds once they are gone. From then on the gang is in a binding cycle like any other, whose first stage waits
-for the victims (`pre_bind`, `extender.features.preemption.preempting`). A gang remembers what is searched for as long
-as it waits (`Search`), and what was found last (`Finding`).
+The core calls `Preemptions.post_filter` when a gang was rejected for want of room and has no wider level left to try,
+and `go_on` until the search has ended. A search is a planning task (`extender.core.scheduling.planning_tasks`). Its
+result is used only if all victims still run as they were found, and the plan holds without them. Then the gang gets a
+binding cycle like any other, whose first stage waits for the victims (`pre_bind`,
+`extender.features.preemption.preempting`). A waiting gang remembers its search (`Search`) and the last result
+(`Finding`).
 
-After a search in vain freed room leads to another one, even if it alone could help nobody: less may be free than a
-member needs, and yet enough once those of lower priority beside it go. A few gangs are woken at a time, in turns.
+After a search in vain, freed room leads to another search, even if the freed room is less than a member needs: with
+victims of lower priority on the same node it may be enough. A few gangs are woken at a time, in turn.
 """
 
 import math
@@ -40,27 +40,27 @@ from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
 from serried.plan.revalidate import revalidate
 
 _MIN_PAUSE_SECONDS = 1.0
-"""The shortest time between two searches of a gang that only freed room has led to."""
+"""The shortest time between two searches for a gang because of freed room."""
 
 _AGAIN_SECONDS = 60.0
-"""After which time a gang is searched for again though nothing was freed: a group that was being bound may run now."""
+"""The time after which a search is repeated though nothing was freed: a group that was being bound may run now."""
 
 _MAX_LOOKED_AT = 100
-"""How many gangs are looked at at a time, twice a second."""
+"""The number of gangs that are checked per tick, twice a second."""
 
 _MAX_WOKEN = 4
-"""How many of them are woken at a time."""
+"""The number of gangs that are woken per tick."""
 
 _REST_SECONDS = 5.0
-"""The pause after a search in vain."""
+"""The shortest pause after a search in vain."""
 
 _MAX_RESTARTS = 3
-"""How often victims are looked for anew because the cluster has changed meanwhile."""
+"""The number of times that a search is repeated because the cluster has changed during it."""
 
 
 @dataclass(slots=True)
 class Search(Memory):
-    """A gang that was refused, for which victims may be looked for."""
+    """The search for victims for one rejected gang; lives while the gang waits."""
 
     for_wait = True
 
@@ -69,33 +69,33 @@ class Search(Memory):
     refusal: Verdict
 
     opens_at: float
-    """From when it may try a wider level, in loop seconds; infinite if none is left."""
+    """The loop time from which the gang may try a wider level; infinite if none is left."""
 
     runs: bool = False
-    """Whether victims are being looked for."""
+    """True while victims are being searched."""
 
     again_at: float | None = None
-    """From when freed room leads to another search after one in vain, in loop seconds; None before any."""
+    """The loop time from which freed room leads to another search after one in vain; None before the first search."""
 
     restarts: int = 0
 
     freed: tuple[int, ...] = ()
-    """How often room of each kind had been freed when it was refused."""
+    """The count of releases of each kind of room when the gang was rejected."""
 
     taken: int = 0
-    """On how many nodes pods of other schedulers have the room that was made for it: nobody else is to end there."""
+    """The number of nodes on which pods of other schedulers took the room freed for this gang: no victims there."""
 
     finding: str = ""
-    """What was found for it, a phrase; "" if nothing was yet, or it says nothing to whoever waits."""
+    """The result of the last search, a phrase; "" before it, or if the user could do nothing about it."""
 
     asked: PlanRequest | None = None
-    """The question that was refused, with no node closed but those that were to it: what the refusal's numbers are of.
+    """The request that the planner rejected, to which the numbers of the refusal belong; None if it is ``ask``.
 
-    None if it is ``ask``.
+    ``ask`` closes more nodes: those on which earlier evictions were in vain.
     """
 
-    def tell(self) -> Verdict:
-        """The refusal, and what was found."""
+    def describe(self) -> Verdict:
+        """Return the refusal, with the result of the search in its detail."""
         others = "pods of another scheduler have the room that others left for it, so nobody else goes there"
         taken = f"on {self.taken} nodes {others}" if self.taken else ""
         return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.finding, taken))))
@@ -103,21 +103,21 @@ class Search(Memory):
 
 @dataclass(slots=True)
 class Finding(Memory):
-    """What the last search for a gang has found, as long as it waits, and until a cycle of it has ended well."""
+    """The result of the last search for a gang; lives until a binding cycle of the gang has succeeded."""
 
     found: Preemption | NoVictims | None = None
 
 
 def find_preemption(gang: GroupState) -> Preemption | NoVictims | None:
-    """Return what the last search for victims for a gang has found; None if nothing was, or none was searched for."""
+    """Return the result of the last search for victims for a gang; None if there was none, or it found none in time."""
     memory = gang.memory.find(Finding)
     return memory.found if memory is not None else None
 
 
 class Preemptions(Feature):
-    """Decides on preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+    """The feature of preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
 
-    ``running_priorities`` are how many pods of each priority run, by what the pods themselves say.
+    ``running_priorities`` counts the running pods by the priority in their spec.
     """
 
     memories = (Search, Finding)
@@ -126,7 +126,7 @@ class Preemptions(Feature):
         context = parts.context
         self._units = Units(context)
         self.stage = Preempting(parts, self._units)
-        """The stage of a binding cycle in which others end."""
+        """The stage of a binding cycle in which victims are evicted."""
 
         self._planning_tasks = parts.planning_tasks
         self._queue = parts.queue
@@ -145,16 +145,16 @@ class Preemptions(Feature):
         self._spare_seconds = context.options.preemption_spare_seconds
 
         self._searched: dict[GroupKey, None] = {}
-        """The gangs whose last search found no victims, in the order in which they are searched for again."""
+        """The gangs whose last search found no victims, in the order of their next searches."""
 
     # --- a gang that does not fit ------------------------------------------------------------------------------
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Return who goes for a gang that was just refused; else what is said of it."""
+        """Return the victims for a gang that was just rejected, with its plan; else the verdict to report."""
         gang, waiting, request, now = refused.gang, refused.waiting, refused.request, self._clock()
         asked, request = request, request.closing(self._queue.closed_to(waiting, request))
         if refusal.reason is Reason.BEHIND_HEAD:
-            asked = request  # it would fit but for these nodes
+            asked = request  # the gang was rejected because of these closed nodes only
         refusals, taken = gang.refusals, frozenset[str]()
         if refusals.spared or refusals.occupied:
             request = request.closing(refusals.find_spared(request.members, now, self._store))
@@ -167,16 +167,16 @@ class Preemptions(Feature):
     def go_on(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Return the answer to a search if it is there by now, else what is said with what was found before."""
+        """Return the result of a search that has ended, else the verdict with the result of the last search."""
         search = gang.memory.find(Search)
         if said is not None and search is not None:
             search.refusal = said
-            said = search.tell()
+            said = search.describe()
         found = self._go_on(gang, group.key)
         return said if found is None else found
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Return the gangs that are to be planned again because others may go for them by now."""
+        """Return the gangs to be planned again because there may be victims for them by now."""
         due = self.take_due(self._groups.states)
         for group in due:
             state = self._groups.states[group]
@@ -188,17 +188,17 @@ class Preemptions(Feature):
     # --- its binding cycle -------------------------------------------------------------------------------------
 
     async def pre_bind(self, cycle: BindingCycle) -> Verdict | None:
-        """Have the victims of a cycle end."""
+        """Evict the victims of a cycle, and wait for their end. Return why the cycle is given up; None if not."""
         return await self.stage.run(cycle)
 
     async def recovered(self, dropped: Sequence[Reservation]) -> None:
-        """Nobody ends for the records that were dropped, nor for those that are gone."""
+        """Remove the conditions of victims whose records were dropped at recovery, or are gone."""
         for record in dropped:
             await self.stage.let_off(record)
         await self.stage.let_off_forgotten()
 
     def ended(self, gang: GroupState, cycle: BindingCycle, refused: Collection[str], verdict: Verdict | None) -> None:
-        """A cycle has ended: if others ended for it in vain, the gang waits before others do again."""
+        """Take note of a cycle's end. If pods were evicted in vain, the gang waits before the next evictions."""
         bound = cycle.bound and cycle.bound >= cycle.reservation.slots.keys()
         if verdict is None:
             gang.memory.pop(Finding, None)
@@ -209,14 +209,14 @@ class Preemptions(Feature):
         elif not bound and not cycle.reservation.need:
             self._pause(gang, cycle, refused)
         else:
-            # Of members that have joined a running gang in free room nothing is learnt.
+            # Members that join a running gang in free room show nothing about evictions in vain.
             gang.refusals.forget_evictions()
 
     def _pause(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
-        """Nobody is evicted for a gang again and again: each time in vain it waits longer before the next.
+        """Delay the next evictions for a gang, longer after each eviction in vain.
 
-        Then others go: not those again after whom the scheduler has tried these members (UIDs) in vain, without a call
-        of filter, as its own plugins know more of the node. Of members that it has not tried nothing is learnt.
+        ``refused`` are the UIDs of members that kube-scheduler rejected on their nodes without a call of filter, as one
+        of its own plugins knows more about the node. Later searches spare the pods on these nodes.
         """
         now, refusals = self._clock(), gang.refusals
         for uid in refused:
@@ -229,10 +229,10 @@ class Preemptions(Feature):
             refusals.note_occupied(node, uids, self._store)
 
     def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
-        """By node, the pods of other schedulers that have come where victims of a cycle ended, if its slots do not fit.
+        """Return pods of other schedulers that took room freed for a cycle's slots: their UIDs by node.
 
-        They are the slots that were planned when the first one was told to end; they have been given back by now. Who
-        ran there then has taken nothing.
+        The slots are those that were planned at the first eviction (``cleared``), as the cycle has released them by
+        now. Pods that ran there already at that time (``foreign``) do not count.
         """
         pods = self._store.pods
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
@@ -257,10 +257,10 @@ class Preemptions(Feature):
     def consider(
         self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float, taken: int
     ) -> Decision | Verdict:
-        """Who goes for a gang that was just refused; else what is said of it.
+        """Begin a search for a gang that was just rejected. Return plan and victims, else the verdict to report.
 
-        ``opens_in`` is in how many seconds it may try a wider level: nobody goes for a preference. ``taken`` is of how
-        many nodes ``ask`` keeps off because others have ended there in vain.
+        ``opens_in`` is the time until the gang may try a wider level, in seconds: nothing is evicted for a preferred
+        level. ``taken`` is the number of nodes that ``ask`` closes because pods were evicted there in vain.
         """
         group = waiting.group
         now = self._clock()
@@ -273,15 +273,15 @@ class Preemptions(Feature):
             gang.entry.retry_by(gang.refusals.no_search_before)
             if last is not None:
                 search.finding, search.freed, search.again_at = last.finding, last.freed, last.again_at
-            return search.tell()
+            return search.describe()
         if self.find_objection(search):
             self._note_searched(group, search, 0.0)
             return refusal
         search.runs = True
-        return self._go_on(gang, group) or search.tell()
+        return self._go_on(gang, group) or search.describe()
 
     def _go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
-        """The answer to a search if it is there by now; None if nothing is searched, or not found yet."""
+        """Return the result of a search that has ended; None if none runs, or it has not ended yet."""
         search = gang.memory.find(Search)
         if search is None or not search.runs:
             return None
@@ -302,7 +302,7 @@ class Preemptions(Feature):
     def _decide(
         self, gang: GroupState, search: Search, found: Preemption | NoVictims | None, rest: float
     ) -> Decision | Verdict:
-        """What follows from what was found, and has cost ``rest`` seconds of rest."""
+        """Return plan and victims, or the verdict to report; ``rest`` is the pause for the work of the search."""
         group = search.waiting.group
         sooner = self._find_sooner_room(group, found)
         acts = sooner is None and self._mode is not PreemptionMode.ADVICE
@@ -312,18 +312,18 @@ class Preemptions(Feature):
         self._note_searched(group, search, rest)
         if sooner is not None:
             gang.entry.retry_by(sooner + _REST_SECONDS)
-            return search.refusal  # which says when there will be room
+            return search.refusal  # its text contains the forecast
         search.finding = _explain(found)
-        return search.tell()
+        return search.describe()
 
     def _note_searched(self, group: GroupKey, search: Search, rest: float) -> None:
-        """A search was in vain; its work costs the gang ``rest`` seconds."""
+        """Put a gang into the queue for its next search, after a pause of ``rest`` seconds at least."""
         search.again_at = self._clock() + max(_MIN_PAUSE_SECONDS, rest)
         self._searched.pop(group, None)
         self._searched[group] = None
 
     def take_due(self, states: Mapping[GroupKey, GroupState]) -> list[GroupKey]:
-        """The gangs for which victims may be found by now, though none were. Called about twice a second."""
+        """Return the gangs whose search is due again. Called about twice a second."""
         due: list[GroupKey] = []
         for group in list(islice(self._searched, _MAX_LOOKED_AT)):
             if len(due) == _MAX_WOKEN:
@@ -331,7 +331,7 @@ class Preemptions(Feature):
             del self._searched[group]
             search = states[group].memory.find(Search) if group in states else None
             if search is None or search.again_at is None:
-                continue  # it waits for no room any more, or is searched for
+                continue  # it no longer waits for room, or its search runs
             if self._is_due(search, search.again_at) and not self.find_objection(search):
                 due.append(group)
             else:
@@ -343,7 +343,7 @@ class Preemptions(Feature):
         return now >= again_at and (search.freed != self._snapshots.count_freed() or now >= again_at + _AGAIN_SECONDS)
 
     def find_objection(self, search: Search) -> str:
-        """Why nobody goes for a gang, whoever runs, a sentence; "" if somebody may."""
+        """Return why there are no victims for a gang, whatever runs, as a sentence; "" if there may be."""
         if Mark.ROOM not in search.refusal.reason.marks:
             return "it does not wait for room that others could leave"
         if search.ask.own_slots:
@@ -357,15 +357,15 @@ class Preemptions(Feature):
         return "" if self._is_anyone_lower(search.waiting.priority) else "nothing that runs has a lower priority"
 
     def _is_anyone_lower(self, priority: int) -> bool:
-        """Whether anything may run of lower priority; if not, nobody has to look at all pods."""
+        """Return whether a pod or group of lower priority may run; if not, no search over all pods is needed."""
         if any(each < priority for each in self._running_priorities):
             return True
         return any(each < priority for each in self._priorities.list_levels())
 
     def _find_sooner_room(self, group: GroupKey, found: Preemption | NoVictims | None) -> float | None:
-        """When room is forecast for a gang before the victims would have ended, if these take their full time.
+        """Return the loop time for which room is forecast, if that is sooner than the victims' grace periods end.
 
-        None if they would have ended by then, or nothing is forecast that can be relied on, or nobody is to end.
+        None if it is later, or there are no victims, or there is no reliable forecast.
         """
         if not isinstance(found, Preemption):
             return None
@@ -379,7 +379,7 @@ class Preemptions(Feature):
         return at if now <= at <= now + grace else None
 
     def _seek(self, search: Search) -> Preemption | NoVictims | None:
-        """The answer to a search. Raises Unfinished."""
+        """Return the result of a search. Raises Unfinished while it runs."""
         group = search.waiting.group
         leaving = self._list_leaving(search)
         answer = self._planning_tasks.seek_victims(group, search.ask, leaving, self.prepare(search))
@@ -391,7 +391,7 @@ class Preemptions(Feature):
         return self._kept_slots.list_kept(search.ask.members)
 
     def prepare(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Make:
-        """What looks for victims; as if the pods with the UIDs ``gone`` were gone."""
+        """Return the function that searches victims on a snapshot; ``gone`` are UIDs of pods to be left out."""
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
@@ -422,25 +422,28 @@ class Preemptions(Feature):
         )
 
     def _find_spared_priority(self, priority: int) -> int:
-        """The next lower priority that there is: of one level above only, others are spared."""
+        """Return the next lower priority in the cluster: young pods of this priority only are spared."""
         levels = {*self._priorities.list_levels(), *self._running_priorities}
         return max((each for each in levels if each < priority), default=priority)
 
-    # --- for whoever asks --------------------------------------------------------------------------------------
+    # --- dry runs by /debug ------------------------------------------------------------------------------------
 
     def try_out(self, gang: GroupState) -> Search | str:
-        """The search for a gang as it would be now, whatever the mode, and also in a pause; else why there is none."""
+        """Return the search for a gang as it would be now, in any mode and also in a pause; else why there is none."""
         search = gang.memory.find(Search)
         if search is None:
             return "it does not wait for room"
         return self.find_objection(search) or search
 
     def explain(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
-        """What such a search has found, and whether it would be done, a sentence; None is not found in time."""
+        """Return a sentence: the result of such a search, and whether Serried would act on it.
+
+        ``found`` is None if there was no result in time.
+        """
         return _join(_describe_finding(found), self._find_reserve(gang, found))
 
     def _find_reserve(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
-        """Why victims that were found would not go all the same, a phrase; "" if they would."""
+        """Return why victims that were found would not be evicted, a phrase; "" if they would."""
         search = gang.memory.find(Search)
         if search is None or not isinstance(found, Preemption) or not found.victims:
             return ""
@@ -475,7 +478,7 @@ class Preemptions(Feature):
         return revalidate(found.plan, ask, now.nodes, without)
 
     def _breaks_more(self, found: Preemption) -> bool:
-        """Whether more gangs would break by now: what they could spare has ended meanwhile, or ends for others."""
+        """Return whether more gangs would break than when the victims were found, as spare members have ended."""
         allowances = Allowances(self._units.list_spares(found.victims))
         now = measure_cost(found.victims, allowances, 0).damages
         return any(each.broken > was.broken for each, was in zip(now, found.cost.damages, strict=True))
@@ -487,7 +490,7 @@ class Preemptions(Feature):
             gang.refusals.no_search_before = now
             gang.entry.retry_by(now)  # it fits by now
         elif found is None or (isinstance(found, NoVictims) and found.blocker is Blocker.PROTECTION):
-            # No room has to be freed for another answer: time alone changes it.
+            # Time alone may change this result, without any room being freed.
             gang.entry.retry_by(now + max(REFUSAL_SECONDS, pause))
 
 
@@ -500,7 +503,7 @@ def _name_outcome(found: Preemption | NoVictims | None) -> str:
 
 
 def _describe_finding(found: Preemption | NoVictims | None) -> str:
-    """As `_explain`, also where whoever waits could change nothing."""
+    """Return the text of `_explain`, or a text about results that a user can do nothing about."""
     if isinstance(found, Preemption) and not found.victims:
         return "it fits without any evictions by now"
     if isinstance(found, NoVictims) and found.blocker is Blocker.PRIORITY:
@@ -520,11 +523,11 @@ def _explain(found: Preemption | NoVictims | None) -> str:
     if found.blocker is Blocker.PROTECTION:
         count = "1 pod" if found.protected == 1 else f"{found.protected} pods" if found.protected else "pods"
         return f"preemption would help, but {count}{where} may not be evicted: {', '.join(found.protections)}"
-    return ""  # of lower priority there is not enough: nothing that whoever waits could change
+    return ""  # too little runs at a lower priority, and the user of the gang can do nothing about that
 
 
 def describe_victims(units: Collection[Unit]) -> str:
-    """How many pods, and some of their names."""
+    """Return a phrase with the number of the units' pods, and some of their names."""
     pods = [pod for unit in units for pod in unit.pods]
     return f"{len(pods)} pods of lower priority ({name_some(pods)})"
 

@@ -1,6 +1,7 @@
-"""What runs, as the search for victims sees it: who goes with whom, at which priority, and who may not go.
+"""The units of the search for victims: pods that are evicted together, with their priority and protection.
 
-A large cluster has a unit for each of its pods.
+`Units.list_running` reads them off the Store; `keep_budgets`, `keep_gangs` and `spare_young` protect some of them. A
+large cluster has one unit for almost every pod.
 """
 
 import math
@@ -21,34 +22,37 @@ from serried.plan.fit import slots
 from serried.plan.limit import Limit
 
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
-"""How far a gang may be that gives its slots to one of higher priority."""
+"""The stages of a binding cycle in which a gang may lose its slots to a gang of higher priority."""
 
 _MAX_RIVALS = 64
-"""Of more different shapes one fits anywhere, as far as anybody asks: whoever wants to can make any number of them."""
+"""With more shapes than this, every node counts as contested: any user can create any number of shapes."""
 
 _FOREIGN = "another scheduler serves them, and would take the room"
-"""kube-scheduler keeps room for who is nominated from the pods of its own profiles only."""
+"""The reason for pods of other schedulers: kube-scheduler keeps nominated room from pods of its own profiles only."""
 
 _CONTESTED = "pods of another scheduler wait for room, and would take theirs"
 
 
 REFUSAL_SECONDS = 60.0
-"""For how long a pod is left alone whose eviction was refused."""
+"""The time for which a pod is no victim after its eviction was refused, in seconds."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """What was refused for one gang, one search after the other."""
+    """The evictions that were refused for one gang, over several searches in a row."""
 
     until: float = -math.inf
+    """The loop time until which they count."""
+
     whys: dict[str, str] = field(default_factory=dict)
+    """The reason of each refusal, a phrase, by the pod's UID."""
 
 
 class Refusals:
-    """Which evictions were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
+    """Evictions that were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
 
-    As long as evictions are refused for a gang, all stay known that were: each search leaves out more than the last,
-    so there is an end to it however many there are.
+    Each new refusal for a gang prolongs all refusals for it. So each search leaves out more pods than the last, and the
+    searches come to an end.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -57,7 +61,7 @@ class Refusals:
         self._by_uid: dict[str, _Series] = {}
 
     def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
-        """The evictions of these pods were refused: their UIDs, and a phrase why."""
+        """Remember refused evictions: a phrase why, by the pod's UID."""
         now = self._clock()
         for key in [key for key, series in self._series.items() if now >= series.until]:
             self._drop(key)
@@ -67,7 +71,7 @@ class Refusals:
         self._by_uid.update(dict.fromkeys(refused, series))
 
     def find(self, uid: str) -> str:
-        """Why a pod would not be evicted, a phrase; "" if it would, as far as is known."""
+        """Return why the eviction of a pod was refused lately, a phrase; "" if it was not."""
         series = self._by_uid.get(uid)
         return series.whys[uid] if series is not None and self._clock() < series.until else ""
 
@@ -80,14 +84,14 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """All that could be evicted, or that stands in the way."""
+    """All units of the cluster, and what their budgets and gangs allow."""
 
     units: tuple[Unit, ...]
     allowances: Allowances
 
 
 class Units:
-    """Reads units off the Store."""
+    """Makes units of the pods in the Store."""
 
     def __init__(self, context: Context) -> None:
         self.refusals = Refusals(context.clock)
@@ -108,11 +112,10 @@ class Units:
     def list_running(
         self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset(), limit: Limit | None = None
     ) -> Running:
-        """The units beside those of the gang itself.
+        """Return all units except those of the gang ``preemptor``.
 
-        Pods that end already are none: their room comes without anybody's help. Those that will end for another gang
-        are none, either, and take of what their budgets allow and their gangs can spare; so do those with the UIDs
-        ``gone``.
+        Pods that are being deleted are left out, as they free their room anyway. Victims of other gangs, and the pods
+        with the UIDs ``gone``, are left out, too; their evictions are subtracted from what budgets and gangs allow.
         """
         limit = limit or Limit()
         away = self._pending_victims.uids | gone if gone else self._pending_victims.uids
@@ -130,7 +133,7 @@ class Units:
         return Running(tuple(units), Allowances(listing.gangs, listing.allowed))
 
     def _add(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> None:
-        """The unit that a pod goes with, if it was not added with another pod of it."""
+        """Add the unit of a pod, unless it was added with another pod of the unit."""
         if group is not None and group.key not in listing.priorities:
             listing.priorities[group.key] = self._priorities.find_own(group.key)
             listing.gangs.update(self._list_spares(group, listing.away))
@@ -142,10 +145,10 @@ class Units:
             listing.disruption_groups.add(disruption_group)
             together = self._list_together(disruption_group, listing.away)
             if not together:
-                return  # all of it is deleted, or is to end for others
+                return  # all pods of the disruption group are being deleted, or are victims already
         priority = listing.priorities[group.key] if group is not None else None
         budgets, doubly_guarded = listing.find_budgets(together)
-        protection = self._find_protection(together) or self._seek_contest(listing, together)
+        protection = self._find_protection(together) or self._find_contest_of(listing, together)
         unit = Unit(
             together,
             pod.priority if priority is None else priority,
@@ -159,7 +162,7 @@ class Units:
         listing.units.append(unit)
 
     def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str], limit: Limit) -> list[Unit]:
-        """The gangs that are planned and give way as they are."""
+        """Return a unit for each planned gang that has no bound members: its slots can be released at no cost."""
         units: list[Unit] = []
         for key, state in self._states.states.items():
             if key == preemptor or state.cycle is None:
@@ -170,7 +173,7 @@ class Units:
         return units
 
     def is_current(self, unit: Unit) -> bool:
-        """Whether a unit can still be evicted as it was found: it runs where it ran, and nobody has joined it."""
+        """Return whether a unit can still be evicted as it was found: same nodes, and the same pods."""
         if unit.planned:
             planned = self._find_planned(unit.gang)
             return planned is not None and _list_places(planned) == _list_places(unit)
@@ -188,7 +191,7 @@ class Units:
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
 
     def _find_planned(self, key: GroupKey | None) -> Unit | None:
-        """A gang that is planned, of which nobody runs and nothing is committed, and for which nobody ends or has."""
+        """Return a planned gang as a unit; None if it is bound in part, committed, or has victims of its own."""
         state = self._states.states.get(key) if key is not None else None
         cycle = state.cycle if state is not None else None
         if key is None or cycle is None or cycle.stage not in _YIELDING or cycle.preempted:
@@ -234,11 +237,11 @@ class Units:
         return "its gang is just being bound"
 
     def find_contest(self, nodes: Iterable[str]) -> str:
-        """Why room on one of these nodes would not be a gang's once pods of ours leave it, a phrase; "" if it would."""
+        """Return why another scheduler would take the room freed on one of these nodes, a phrase; "" if none would."""
         return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
 
-    def _seek_contest(self, listing: "_Listing", pods: Iterable[Pod]) -> str:
-        """The same of the nodes of pods, each of which is asked about once."""
+    def _find_contest_of(self, listing: "_Listing", pods: Iterable[Pod]) -> str:
+        """Return the same for the nodes of pods; the listing remembers the result of each node."""
         for name in {pod.node for pod in pods} if listing.rivals else ():
             if name not in listing.contested:
                 listing.limit.spend(min(len(listing.rivals), _MAX_RIVALS))
@@ -248,14 +251,14 @@ class Units:
         return ""
 
     def _is_contested(self, name: str, rivals: Collection[Shape]) -> bool:
-        """Whether one of these shapes would fit on a node that is empty."""
+        """Return whether a pod of one of these shapes would fit on the node if it were empty."""
         node = self._nodes.get(name)
         return node is not None and (len(rivals) > _MAX_RIVALS or any(slots(shape, node, None) for shape in rivals))
 
     # --- what gangs can lose -----------------------------------------------------------------------------------
 
     def list_spares(self, units: Iterable[Unit]) -> dict[GroupKey, Spare]:
-        """What the gangs of these units, and those above them, can lose now."""
+        """Return how many members the gangs of these units, and the groups above them, can lose now."""
         keys = {self._members.group_of(unit.pods[0].uid) for unit in units if unit.gang is not None}
         found: dict[GroupKey, Spare] = {}
         for group in [self._groups.get(key) for key in keys if key is not None]:
@@ -264,7 +267,7 @@ class Units:
         return found
 
     def breaks(self, victims: Iterable[str]) -> bool:
-        """Whether a gang has too few members without these, of which it is known that they are to end; UIDs."""
+        """Return whether a gang falls below its quorum without these victims (UIDs), which are pending already."""
         for uid in victims:
             group = self._groups.get(key) if (key := self._members.group_of(uid)) is not None else None
             if group is not None and group.policy.is_gang:
@@ -281,9 +284,10 @@ class Units:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """What was found so far. ``alone_in`` is the topology key in whose domains the preemptor wants to be alone.
+    """The state of one `Units.list_running`.
 
-    ``away`` are the UIDs of those that end anyway, ``rivals`` the shapes of those that other schedulers place.
+    ``alone_in`` is the topology key in whose domains the preemptor wants to be alone, None if it does not. ``away`` are
+    the UIDs of pods that will end anyway; ``rivals`` are the shapes of waiting pods of other schedulers.
     """
 
     units: list[Unit]
@@ -294,15 +298,15 @@ class _Listing:
     limit: Limit
 
     contested: dict[str, bool] = field(default_factory=dict, init=False)
-    """By node: whether one of the rivals could go there, as far as was asked."""
+    """Whether a rival fits on a node, by the node's name; only nodes that were checked."""
 
     gangs: dict[GroupKey, Spare] = field(default_factory=dict, init=False)
 
     priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
-    """Of each group that has been met; None where its pods' own count."""
+    """The priority of each group met so far; None for a group whose pods have their own priorities."""
 
     disruption_groups: set[DisruptionGroup] = field(default_factory=set, init=False)
-    """Those whose unit is there."""
+    """The disruption groups whose units are in the list."""
 
     allowed: dict[Budget, int] = field(default_factory=dict, init=False)
     _budgets: dict[str, list[DisruptionBudget]] = field(default_factory=dict, init=False)
@@ -313,11 +317,11 @@ class _Listing:
             self._budgets.setdefault(budget.key.namespace, []).append(budget)
 
     def find_budgets(self, pods: Iterable[Pod]) -> tuple[tuple[Key, ...], bool]:
-        """The budgets that count these pods, each as often as it does; and whether two of them are asked of one pod."""
+        """Return the budgets of these pods, one entry per pod; and whether two budgets select the same pod."""
         found: list[Key] = []
         doubled = False
         for pod in pods if self._budgets else ():
-            # All budgets of a namespace are asked about each pod of it, and anybody may write thousands.
+            # Each budget of a namespace is compared with each pod of it, and any user may write thousands.
             here = self._budgets.get(pod.namespace, ())
             self.limit.spend(len(here))
             own = [budget for budget in here if is_asked(budget, pod)]
@@ -326,7 +330,7 @@ class _Listing:
         return tuple(found), doubled
 
     def charge_budgets(self, pod: Pod) -> None:
-        """The eviction of a pod that runs is about to come: its budgets allow one fewer to others."""
+        """Subtract the coming eviction of a running pod from what its budgets allow."""
         if pod.bound and not pod.deleting:
             budgets, _ = self.find_budgets((pod,))
             for key in budgets:
@@ -366,10 +370,10 @@ _YOUNG = "they have just started"
 
 
 def keep_budgets(running: Running) -> Running:
-    """As if the API server would evict no more than budgets allow (Eviction of policy/v1).
+    """Limit the victims to what budgets allow in sum (Eviction of policy/v1).
 
-    So they bind all victims together. Units do not go at all that have more pods under a budget than it allows, or a
-    pod under two of them: the API server would not evict these whatever else goes.
+    A unit with more pods under one budget than it allows is protected, and so is a unit with a pod under two budgets:
+    the API server never evicts such a pod.
     """
     allowed = running.allowances.budgets
     if not allowed:
@@ -379,9 +383,9 @@ def keep_budgets(running: Running) -> Running:
 
 
 def keep_gangs(running: Running) -> Running:
-    """As if no gang could lose more members than it has to spare: none goes whole, and none that is planned gives way.
+    """Limit the victims to members that their gangs can spare: no gang is broken, whole or planned gangs stay.
 
-    One that has fewer than it needs is left alone, too: it is being mended.
+    A gang below its quorum is protected, too, as it is being repaired.
     """
     gangs = running.allowances.gangs
     kept = _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
@@ -400,7 +404,7 @@ def _can_spare(unit: Unit, gangs: Mapping[GroupKey, Spare]) -> bool:
 
 
 def spare_young(running: Running, priority: int, latest: float) -> Running:
-    """As if units of this priority could not go of which a pod has started after ``latest`` (since 1970)."""
+    """Protect units of this priority with a pod that started after ``latest``, in seconds since 1970."""
     return _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest)
 
 

@@ -1,10 +1,11 @@
-"""The conditions of a PodGroup, or of every group of a tree: whether it has been scheduled, and why not.
+"""The conditions of PodGroups, and of all groups of a tree: whether the group is scheduled, and why not.
 
-At the fallback level a gang has a second one, Ready: its reason is ours, its message how many of its quorum are placed,
-such as ``0/6``. It is what ``kubectl get`` shows of the group, and unlike the first it can turn False again.
+`Conditions.write` writes them. At the fallback level a gang has a second condition, Ready. Its reason is Serried's
+reason, its message the number of placed members of the quorum, such as ``0/6``. ``kubectl get`` shows it. Unlike the
+first condition, it can turn False again.
 
-A gang that waits has one more, FirstQuorum: its place in the queue, which outlasts its pods (decision 58). It is
-written with the others, and left out once the gang has been scheduled.
+A waiting gang has one more, FirstQuorum: its place in the queue, which outlasts its pods (decision 58). It is written
+with the others, and left out once the gang has been scheduled.
 """
 
 import time
@@ -26,13 +27,13 @@ from serried.plan.quorum import GroupMembers, count_missing, count_standing
 FIELD_MANAGER = "serried"
 
 _DISRUPTION_MANAGER = "serried-preemption"
-"""Another one, so that a condition is not taken away when the other one is applied."""
+"""A field manager of its own: applying the other condition would otherwise remove DisruptionTarget."""
 
 _READY_MANAGER = "serried-ready"
-"""The one of Ready and FirstQuorum once the other condition is True: that is not applied again."""
+"""The field manager of Ready and FirstQuorum once the first condition is True, which is not applied any more."""
 
 _MAX_GONE = 1000
-"""How many more objects may be remembered than twice as many as there are."""
+"""The number of objects remembered beyond twice the number of existing ones, before deleted ones are forgotten."""
 
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
@@ -42,18 +43,18 @@ _SCHEDULED: _Condition = ("True", "Scheduled", "")
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the conditions of a group say."""
+    """The conditions of one group."""
 
     scheduled: _Condition | None
 
     ready: _Condition | None = None
-    """None where it has none."""
+    """The condition Ready; None for a group that has none."""
 
     first_quorum: FirstQuorum | None = None
 
 
 class Conditions:
-    """Writes conditions, each only when it says something new."""
+    """Writes the conditions of all groups, each only when it changes. One instance per `Reports`."""
 
     def __init__(
         self,
@@ -73,16 +74,16 @@ class Conditions:
         self._find_place = find_place
 
         self._written: dict[str, _Told] = {}
-        """What was written last, by the UID of the object."""
+        """The conditions written last, by the object's UID."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
-        """Say how each group of a tree stands. One that is gone is fine.
+        """Write the conditions of each group of a tree. A group that is gone is passed over.
 
-        Raises ApiError: the first one, when all groups have been tried.
+        Raises the first ApiError, after all groups were tried.
         """
         if group.key.kind in BARE_KINDS:
-            return  # a Workload has no status, theirs has no conditions: events and /debug have to do
-        # Read off the members, not off the verdict: a gang that is up may have a late member that waits by now.
+            return  # these kinds have no status or no conditions: users read events and /debug
+        # From the members, and not from the verdict, which may be about a late member of a running gang.
         members = self._members.classify(group.key)
         placed = members.placed_by_leaf
         place = self._find_place(group.key)
@@ -100,31 +101,31 @@ class Conditions:
         if refusals:
             raise refusals[0]
 
-    async def disrupt(self, key: GroupKey, text: str) -> None:
-        """Say of one group that it is evicted as a whole. Raises ApiError."""
+    async def set_disruption_target(self, key: GroupKey, text: str) -> None:
+        """Write the condition DisruptionTarget of a group that is evicted as a whole. Raises ApiError."""
         found = self.find(key)
         if found is not None and key.kind not in BARE_KINDS:
             condition = _describe(found, DISRUPTION_TARGET, ("True", PREEMPTED, text))
             await self._apply(found, [condition], _DISRUPTION_MANAGER)
 
-    async def spare(self, key: GroupKey) -> None:
-        """Take back what `disrupt` has said. Raises ApiError."""
+    async def remove_disruption_target(self, key: GroupKey) -> None:
+        """Remove the condition DisruptionTarget of a group. Raises ApiError."""
         found = self.find(key)
         if found is not None and key.kind not in BARE_KINDS:
             await self._apply(found, [], _DISRUPTION_MANAGER)
 
     def find(self, key: GroupKey) -> PodGroup | Composite | None:
-        """The object of one group; of a CompositePodGroup itself, whether it is a root or not."""
+        """Return the object of one group, also of a CompositePodGroup that is not the root of its tree."""
         if key.kind is GroupKind.COMPOSITE:
             return self._forest.composites.get(key.object_key)
         return self._groups.get(key)
 
     def forget(self) -> None:
-        """Others may write from now on: what counts is what the watch shows."""
+        """Forget what was written, as another instance may write from now on: only the watch counts then."""
         self._written.clear()
 
     def _choose(self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]) -> _Told:
-        """Return what the conditions say of a group, but for FirstQuorum."""
+        """Return the conditions that a group should have, without FirstQuorum."""
         reason = "SchedulerError" if Mark.OURS in verdict.reason.marks else "Unschedulable"
         stands = count_missing(tree, placed) == 0
         said = _SCHEDULED if stands else ("False", reason, render(verdict))
@@ -133,14 +134,14 @@ class Conditions:
     async def _settle(self, item: PodGroup | Composite, wanted: _Told) -> None:
         stands = wanted.scheduled == _SCHEDULED
         wanted = replace(wanted, first_quorum=None) if stands else wanted
-        # Our own watch may not have shown yet what we wrote last.
+        # The watch may not have shown the last write yet.
         last = self._written.get(item.uid, _Told(item.condition, item.ready, item.first_quorum))
-        # Once True it never goes back (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go); later
-        # reasons are told by Ready, events and /debug.
+        # Once True it never turns False (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go). Later
+        # reasons are in Ready, events and /debug.
         if item.scheduled or (last.scheduled is not None and last.scheduled[0] == "True"):
             wanted = replace(wanted, scheduled=last.scheduled or _SCHEDULED)
             if wanted.ready is None or (last.ready is None and stands):
-                # A gang that ran before there was a Ready gets none before it changes.
+                # A gang that ran before Serried wrote Ready gets it with the next change.
                 wanted = replace(wanted, ready=last.ready)
             if wanted == last:
                 return
@@ -162,7 +163,7 @@ class Conditions:
     def _find_ready(
         self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
     ) -> _Condition | None:
-        """The condition Ready, None for a group that is no gang, or whose kind is not ours."""
+        """Return the condition Ready; None for a group that is no gang, or not of a CRD of Serried."""
         is_gang = item.policy.is_gang if isinstance(item, PodGroup) else item.min_group_count is not None
         if not is_gang or self._level_of(item).group != FALLBACK.group:
             return None
@@ -207,7 +208,7 @@ def _describe(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict
 
 
 def _describe_place(item: PodGroup | Composite, place: FirstQuorum) -> dict[str, Any]:
-    """The condition FirstQuorum; `serried.api.group` reads the dates again."""
+    """Return the condition FirstQuorum; `serried.api.group` decodes its dates again."""
     if place.lost is None:
         said, changed = ("True", "Waits", write_time(place.since)), place.since
     else:
@@ -216,7 +217,7 @@ def _describe_place(item: PodGroup | Composite, place: FirstQuorum) -> dict[str,
 
 
 def _is_placed_anew(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:
-    """Whether a group says that it is preempted of which only pods run that have started since."""
+    """Return whether a group has the condition DisruptionTarget, and all its running pods have started after it."""
     if item.preempted is None:
         return False
     leaves = members.leaves
@@ -226,5 +227,5 @@ def _is_placed_anew(item: PodGroup | Composite, tree: Tree, members: GroupMember
 
 
 def tell_time() -> str:
-    """Now, RFC 3339 to the second."""
+    """Return the current time in RFC 3339, to the second."""
     return write_time(time.time())

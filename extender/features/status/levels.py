@@ -1,6 +1,6 @@
-"""Writes which label stands for each level of the topology, into the status of TopologyLevels ``default``.
+"""The status of TopologyLevels ``default``: the node label of each level of the topology, written by `LevelReport.run`.
 
-The controller, which follows no nodes, resolves the levels that Jobs name by it. People read it.
+The controller, which does not watch nodes, resolves the levels that Jobs name by this status. Users read it, too.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from serried.kube.wire import TOPOLOGY_LEVELS
 log = logging.getLogger(__name__)
 
 _RETRY = Backoff(first=1.0, cap=60.0)
-"""The seconds between two looks, and more after failures: one write a second while what levels mean changes."""
+"""The pause between two comparisons, longer after failures. So there is at most one write per second."""
 
 _COUNTS_SECONDS = 30.0
-"""The time between two writes of which only how many nodes there are is new."""
+"""The pause between two writes that only change numbers of nodes, in seconds."""
 
 
 class LevelReport:
-    """Keeps the status right while ``may_write`` says so."""
+    """Keeps the status of TopologyLevels up to date while ``may_write`` returns True."""
 
     def __init__(
         self, client: ApiClient, levels: Levels, may_write: Callable[[], bool], clock: Callable[[], float]
@@ -37,31 +37,32 @@ class LevelReport:
         self._clock = clock
         """The monotonic time in seconds."""
         self._written = -math.inf
-        """When the status was last written."""
+        """The time of the last write."""
         self._failures = 0
-        """How many looks in a row ended with a refusal of the API server."""
+        """The number of failed writes in a row."""
 
     @property
     def delay(self) -> float:
-        """The seconds until the next look."""
+        """The pause before the next comparison, in seconds."""
         return _RETRY.delay(self._failures + 1)
 
     async def run(self) -> NoReturn:
-        """Look at it until cancelled."""
+        """Compare and write again and again, until cancelled."""
         while True:
             await asyncio.sleep(self.delay)
             if self._may_write():
                 await self.settle()
 
     async def settle(self) -> None:
-        """Write the status if it says anything else; create the object if there is none."""
+        """Write the status if it differs from the topology; create the object if there is none."""
         try:
             await self._write()
         except AlreadyExists:
-            self._failures += 1  # the watch will show it, and does not where it is behind
+            self._failures += 1  # the watch is late, and will show the object
         except ApiError as error:
             if not self._failures:
-                log.error("cannot write TopologyLevels", extra={"err": str(error)})
+                text = "cannot write TopologyLevels, so the controller may resolve levels by an old table; trying again"
+                log.error(text, extra={"err": str(error)})
             self._failures += 1
         else:
             self._failures = 0

@@ -1,4 +1,7 @@
-"""Saying how a group stands: one reason in the PodGroup's condition, in an event and on ``/debug``."""
+"""Reports about gangs: one reason in the PodGroup's condition, in an event and on ``/debug/decisions``.
+
+The core calls `Reports.say` with each verdict; `Reports.run` writes a verdict once it has settled.
+"""
 
 import asyncio
 import heapq
@@ -37,63 +40,63 @@ from serried.ops.log import name_group
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 0.8
-"""How long a reason has to hold before it is told (decision 4)."""
+"""The time for which a reason has to hold before it is reported (decision 4), in seconds."""
 
 _PASSING_SECONDS = 0.9
-"""The same for a step on the way: nobody has to do anything, and what comes next says more."""
+"""The same for a reason that usually ends within a moment, such as Planning."""
 
 _RESTLESS_SECONDS = 0.9
-"""After how long a group is told of whose reasons to wait change faster than they settle, whatever stands then."""
+"""The time after which a reason is reported even if reasons change faster than they settle."""
 
 _PROGRESS_SECONDS = 2.0
-"""The same for steps on the way, and for new numbers of a reason that was told."""
+"""The same for reasons of progress, and for new numbers of a reason that was reported."""
 
 _BURST_SECONDS = 5.0
-"""How long good news wait at the most while gangs are bound, from when the first of them was there."""
+"""The longest time for which good news waits while gangs are bound, from the first of it."""
 
 _LOOK_SECONDS = 0.25
-"""How often it is looked whether they still have to."""
+"""The pause before it is checked again whether gangs are still being bound."""
 
 _NOBODY_SECONDS = 30.0
-"""How long a reason has to hold where no pod waits: a PodGroup whose pods are on their way, a burst that is through."""
+"""The time for which a reason has to hold if no pod waits: its pods do not exist yet, or are all bound."""
 
 _OUTAGE = Backoff(first=1.0, cap=30.0)
-"""The pauses after conditions to which the API server gave no answer: it will give one sooner or later."""
+"""The pauses after writes that the API server did not answer: it will sooner or later."""
 
 _REFUSAL = Backoff(first=1.0, cap=300.0)
-"""The pauses after conditions that it refused (403, 422): somebody has to change something."""
+"""The pauses after writes that the API server refused (403, 422): an administrator has to act first."""
 
 _HOLD_SECONDS = 60.0
-"""How long held pods are told the same reason at least. Each new text is a write, and another try, for every one."""
+"""The shortest time for which filter gives held pods the same reason. A new text costs a write and a try per pod."""
 
 _MAX_WRITES = 8
-"""How many groups may be written at the same time."""
+"""The number of groups whose conditions are written at the same time."""
 
 _MAX_GONE = 1000
-"""How many more groups may be remembered than twice as many as there are."""
+"""The number of groups remembered beyond twice the number of existing ones, before deleted ones are forgotten."""
 
 
 PRIORITY_MISMATCH = "PriorityMismatch"
-"""The event of a group that says another priority than its members; once for each."""
+"""The event of a group whose priority differs from that of its members; once per group."""
 
 TOPOLOGY_IGNORED = "TopologyIgnored"
 """The event of a group whose topology key does not count; once for each."""
 
 INVALID_TREE = "TreeInvalidIn138"
-"""The event of a tree that kube-scheduler 1.38 takes for invalid; once for each."""
+"""The event of a tree that kube-scheduler 1.38 rejects as invalid; once per tree."""
 
 GANG_BROKEN = "GangBroken"
 """The event of a gang that stays below its quorum; there is no condition for it (decision 13)."""
 
 GANG_DISRUPTED = "GangDisrupted"
-"""The event of a gang whose members go with one of them (decision 25)."""
+"""The event of a gang whose members are ended because one of them is disrupted (decision 25)."""
 
 
 PREEMPTION = "PreemptionBegun"
-"""The event of a gang for which others are evicted."""
+"""The event of a gang for which victims are evicted."""
 
 PREEMPTED_EVENT = "Preempted"
-"""The event of what is evicted for a gang of higher priority; kube-scheduler's word for it."""
+"""The event of a victim, and of a group that is evicted as a whole; kube-scheduler's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,48 +104,48 @@ class Said:
     """One decision, as ``/debug/decisions`` shows it."""
 
     at: str
-    """RFC 3339."""
+    """The time of the decision, RFC 3339."""
 
     group: GroupKey
     reason: str
     text: str
 
     id: str = ""
-    """Under which the log and ``/debug/decisions`` have it."""
+    """The id of the decision in the log and on ``/debug/decisions``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What is to be told of a group. Times are loop seconds."""
+    """A verdict that is not reported yet. Times are loop seconds."""
 
     verdict: Verdict
 
     due: float
-    """When it is told."""
+    """The time at which it is written to condition and event, unless it has changed by then."""
 
     begun: float
-    """Since when something is to be told; infinite where nobody waits for it."""
+    """The time since which the group has a verdict to be reported; infinite if no pod waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A group's condition could not be written."""
+    """The failures to write a group's condition."""
 
     times: int
-    """How often in a row."""
+    """The number of failures in a row."""
 
     until: float
-    """When it may be tried again, in loop seconds."""
+    """The loop time of the next try."""
 
 
 @dataclass(slots=True, eq=False)
 class Reports:
-    """Writes conditions and events after the decisions, once a reason has settled.
+    """Writes the conditions and events of verdicts once they have settled. One instance per extender.
 
-    The writes of one group are one after the other, and each tells the newest verdict; groups do not wait for each
-    other. Where several are due, their namespaces take turns. A condition that cannot be written is tried again with
-    pauses, which no verdict cuts short; events go on. Good news wait while gangs are bound: each write competes with
-    their Bindings, and the end of a gang often overtakes its steps.
+    The writes of one group follow each other, and each writes the newest verdict. Groups do not wait for each other. If
+    several are due, their namespaces take turns. A condition that cannot be written is tried again after a pause, which
+    a new verdict does not shorten; events are emitted all the same. Good news waits while gangs are bound, as each
+    write competes with their Bindings, and is often outdated by then.
     """
 
     _conditions: Conditions
@@ -152,25 +155,25 @@ class Reports:
     _store: Store
 
     _gives_way: Callable[[], bool] = lambda: False
-    """Whether gangs are being bound, for which good news wait."""
+    """Returns True while gangs are being bound."""
 
     decisions: deque[Said] = field(default_factory=lambda: deque(maxlen=1000), init=False)
     """The last decisions, the oldest first."""
 
     _pending: dict[GroupKey, _Pending] = field(default_factory=dict, init=False)
-    """What is to be told."""
+    """The verdicts that are not reported yet."""
 
     _agenda: list[tuple[float, GroupKey]] = field(default_factory=list, init=False)
-    """A heap of the times at which something may be due."""
+    """A heap of the times at which a verdict may be due."""
 
     _in_turn: Turns[tuple[float, GroupKey]] = field(default_factory=Turns, init=False)
     """The entries of the agenda whose time has come."""
 
     _writing: set[GroupKey] = field(default_factory=set, init=False)
-    """Groups that are being told of."""
+    """The groups whose verdicts are being written."""
 
     _refused: dict[GroupKey, _Refusal] = field(default_factory=dict, init=False)
-    """Groups whose condition could not be written."""
+    """The groups whose condition could not be written."""
 
     _told: dict[GroupKey, tuple[str, Verdict]] = field(default_factory=dict, init=False)
     """The last event of each group: the UID of its object, and the verdict."""
@@ -179,36 +182,36 @@ class Reports:
     """The last event about a member of each group: the UID of the pod, and the reason."""
 
     _holds: dict[GroupKey, tuple[Reason, float]] = field(default_factory=dict, init=False)
-    """The reason that held members of each group are told, and since when, in loop seconds."""
+    """The reason in filter's answers to held members of each group, and the loop time since which it is used."""
 
     _warned: dict[tuple[GroupKey, str], str] = field(default_factory=dict, init=False)
-    """The UID of a group's object, by the group and the warning that was reported of it."""
+    """The UID of a group's object, by the group and the warning for which there was an event."""
 
     _token: str = field(default_factory=lambda: uuid.uuid4().hex[:6], init=False)
-    """What the ids of this process's decisions begin with."""
+    """The prefix of this process's decision ids."""
 
     _count: int = field(default=0, init=False)
-    """How many decisions there were."""
+    """The number of decisions so far."""
 
     _terms: int = field(default=0, init=False)
-    """How many terms have ended."""
+    """The number of terms that have ended."""
 
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when something may be due."""
+    """Set when a verdict may be due."""
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
-        """Note a verdict; it is written once it has settled."""
+        """Log a verdict, and write it to condition and events once it has settled."""
         self._record(group, verdict.reason.value, render(verdict))
         before = self._pending.get(group)
         pending = self._settle(group, verdict)
         self._pending[group] = pending
         if before is None or before.due != pending.due:
-            self._note(group, pending.due)
+            self._schedule(group, pending.due)
 
     def end_term(self) -> None:
-        """Another instance may lead from now on: what was not told yet is no longer ours to tell.
+        """Drop verdicts that were not written, as another instance may lead from now on.
 
-        What was told may be told otherwise by others: our next term says it again.
+        Written verdicts are forgotten, too, so that the next term of this instance writes them again.
         """
         self._terms += 1
         self._pending.clear()
@@ -220,10 +223,10 @@ class Reports:
         self._conditions.forget()
 
     def describe_hold(self, group: GroupKey) -> str:
-        """What filter says of a held member: its gang, and the reason that was told last, but for passing ones.
+        """Return the text of filter for a held member: its gang, and the last reason to wait that was reported.
 
-        Before a reason was told it names only the owner, which is the same before and after the PodGroup exists: a gang
-        that starts at once shall not have its pods written twice.
+        Before the first report the text names only the owner, which is the same before and after the PodGroup is
+        created. So pods of a gang that starts at once are not written twice.
         """
         owner, name = self._store.membership.name_owner(group), self._store.membership.name_group(group)
         reason = self._choose_hold(group)
@@ -236,42 +239,42 @@ class Reports:
         new = told[1].reason if told is not None and Mark.GOOD not in told[1].reason.marks else None
         held, since = self._holds.get(group, (None, -math.inf))
         if held is None and new is None:
-            new = _read_reason(self._store.groups.get(group))  # as an earlier process told it
+            new = _read_reason(self._store.groups.get(group))  # as an earlier process wrote it
         if new is not None and new is not held and now >= since + _HOLD_SECONDS:
             self._holds[group] = new, now
             return new
         return held
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """Say with an event that a gang stays broken."""
+        """Emit the event that a gang stays broken."""
         self._report(group, GANG_BROKEN, render(verdict))
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
-        """Say with an event that members go with one that was disrupted."""
+        """Emit the event that members of a gang are ended because one was disrupted."""
         self._report(group, GANG_DISRUPTED, text)
 
     def report_preemption(self, group: GroupKey, text: str) -> None:
-        """Say with an event for whom others are evicted, also if that does not take long enough for a reason."""
+        """Emit the event that victims are evicted for a gang; the reason Preempting may be too short to be reported."""
         self._report(group, PREEMPTION, text, "Normal")
 
     def report_victim(self, victim: Victim, text: str) -> None:
-        """Say with an event that a pod is evicted for a gang."""
+        """Emit the event of a pod that is evicted for a gang."""
         about = _reference("v1", "Pod", Key(victim.namespace, victim.name), victim.uid)
         self._events.emit(about, "Normal", PREEMPTED_EVENT, text)
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Say with a condition and an event that one group is evicted as a whole for a gang."""
+        """Write the condition and emit the event of a group that is evicted as a whole for a gang."""
         self._record(group, PREEMPTED_EVENT, text)
         found = self._conditions.find(group)
         if found is not None:
             subject = self._subject(group, None) if group.kind is GroupKind.COUNTED else self._refer(found)
             for about in filter(None, (subject, _owner_of(found))):
                 self._events.emit(about, "Warning", PREEMPTED_EVENT, text)
-        await _try(group, self._conditions.disrupt(group, text))
+        await _try(group, self._conditions.set_disruption_target(group, text))
 
     async def unmark_preempted(self, group: GroupKey) -> None:
-        """Take the condition back: the group is not evicted."""
-        await _try(group, self._conditions.spare(group))
+        """Remove the condition, as the group is not evicted."""
+        await _try(group, self._conditions.remove_disruption_target(group))
 
     def _refer(self, found: PodGroup | Composite) -> dict[str, str]:
         if isinstance(found, Composite):
@@ -281,7 +284,7 @@ class Reports:
         return _reference(holder.api_version, holder.kind, Key(found.key.namespace, holder.name), found.uid)
 
     def _report(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:
-        """An event for whoever looks at the PodGroup, and at its owner."""
+        """Emit an event about the PodGroup, and the same about its owner."""
         self._record(group, reason, text)
         found = self._store.groups.get(group)
         subject = self._subject(group, found)
@@ -289,7 +292,7 @@ class Reports:
             self._events.emit(about, kind, reason, text)
 
     def _record(self, group: GroupKey, reason: str, text: str) -> None:
-        """Keep a decision, and log it in one line; numbers that change before the reason is told are no line each."""
+        """Keep a decision, and log it: at debug level if only numbers of a pending reason have changed."""
         self._count += 1
         said = Said(tell_time(), group, reason, text, f"{self._token}-{self._count}")
         self.decisions.append(said)
@@ -311,18 +314,18 @@ class Reports:
         if before is None or before.begun == math.inf or _is_overtaken(before, verdict, now):
             return _Pending(verdict, due, now)
         if news and before.verdict.reason is verdict.reason is not Reason.BINDING:
-            # New numbers must not put the reason off; those of a burst are its progress, and its end says more.
+            # New numbers must not delay the reason. Binding may be delayed, as its last numbers say most.
             return _Pending(verdict, before.due, before.begun)
         latest = before.begun + (_RESTLESS_SECONDS if news and not passing else _PROGRESS_SECONDS)
         return _Pending(verdict, min(due, latest), before.begun)
 
-    def _note(self, group: GroupKey, due: float) -> None:
-        if group not in self._writing:  # else its writer notes what is left when it is done
+    def _schedule(self, group: GroupKey, due: float) -> None:
+        if group not in self._writing:  # else `_tell` schedules the rest when it is done
             heapq.heappush(self._agenda, (due, group))
             self.wake()
 
     def wake(self) -> None:
-        """Something may be due: look again."""
+        """Let `run` check at once whether a verdict is due."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -340,7 +343,7 @@ class Reports:
                     continue
 
     def _next(self) -> GroupKey | None:
-        """The next group that is due now. Entries that were put off or taken over by others are passed over."""
+        """Return the next group whose verdict is due; None if there is none. Outdated entries are passed over."""
         now = self._clock()
         while self._agenda and self._agenda[0][0] <= now:
             entry = heapq.heappop(self._agenda)
@@ -356,7 +359,7 @@ class Reports:
         return None
 
     def _waits_for_bindings(self, pending: _Pending) -> bool:
-        """Whether what is due is good news, and the API server is busy with Bindings: after them more is known."""
+        """Return whether a verdict is good news that has to wait for Bindings, which compete for the API server."""
         recent = pending.begun <= self._clock() < pending.begun + _BURST_SECONDS
         return recent and _is_good(pending.verdict) and self._gives_way()
 
@@ -369,8 +372,8 @@ class Reports:
         try:
             await self._tell(key, verdict)
         except Exception:
-            # One group that we cannot tell of must not keep the others in the dark.
-            log.exception("could not tell how a group stands", extra=name_group(key))
+            # A failure of one group must not stop the reports of all others.
+            log.exception("could not report the reason of a gang because of an internal error", extra=name_group(key))
             self._writing.discard(key)
             self.wake()
 
@@ -385,7 +388,8 @@ class Reports:
                 await self._conditions.write(group, verdict)
                 self._refused.pop(key, None)
         except ApiError as error:
-            log.warning("could not write a condition", extra=name_group(key) | {"err": str(error)})
+            text = "could not write the reason of a gang into its condition; trying again"
+            log.warning(text, extra=name_group(key) | {"err": str(error)})
             if term == self._terms:
                 self._pause(key, error)
         finally:
@@ -393,7 +397,7 @@ class Reports:
             if term == self._terms:
                 self._try_later(key, group, verdict)
             if key in self._pending:
-                self._note(key, self._pending[key].due)
+                self._schedule(key, self._pending[key].due)
             self.wake()
 
     def _is_paused(self, key: GroupKey) -> bool:
@@ -408,7 +412,7 @@ class Reports:
         if group is None:
             self._refused.pop(key, None)
         elif key in self._refused:
-            # As if nobody waited for it: what is said before then settles as if nothing were left to tell.
+            # With ``begun`` infinite, a new verdict settles as if none were pending.
             self._pending.setdefault(key, _Pending(verdict, self._refused[key].until, math.inf))
 
     def _emit(self, key: GroupKey, group: PodGroup | None, verdict: Verdict) -> None:
@@ -423,14 +427,14 @@ class Reports:
         if Mark.GOOD not in verdict.reason.marks:
             self._emit_pod(key, about["uid"], verdict)
         if Mark.PASSES not in verdict.reason.marks:
-            # Whoever submitted the Job looks at the Job; its status is the Job controller's, an event is free to write.
+            # Users look at the Job that they submitted. Its status belongs to the Job controller, so it gets an event.
             for owner in self._list_owners(group):
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
 
     def _emit_pod(self, key: GroupKey, told_uid: str, verdict: Verdict) -> None:
-        """Say it once of a reason at the waiting member that is first in rank: people describe pods (decision 4).
+        """Emit the event once per reason about the first waiting member, as users describe pods (decision 4).
 
-        ``told_uid`` is the object that has heard it already.
+        ``told_uid`` is the UID of the object that has the event already.
         """
         found = self._store.members.classify(key)
         pod = next(iter((*found.waiting, *found.refused, *found.gated)), None)
@@ -441,7 +445,7 @@ class Reports:
         self._events.emit(about, "Warning", verdict.reason.value, render(verdict))
 
     def _emit_warnings(self, key: GroupKey, group: PodGroup) -> None:
-        """Report once of each group what does not keep it from being planned, and is hardly meant."""
+        """Emit warnings about a group's mistakes that do not prevent its plan; each warning once per group."""
         about = self._subject(key, group)
         mismatch = self._store.priorities.find_mismatch(key)
         invalid = self._store.forest.find_invalid(key)
@@ -456,15 +460,15 @@ class Reports:
                 self._events.emit(about, "Warning", reason, text)
 
     def _is_old(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
-        """Whether an event would say again what the last one about this object said."""
+        """Return whether an event would repeat the last one about this object."""
         told_uid, told = self._told.get(key, ("", None))
         if told is None or told_uid != uid:
-            # What an earlier process has brought up is no news of ours.
+            # A gang that was scheduled by an earlier process needs no event.
             return verdict.reason is Reason.SCHEDULED and group is not None and group.scheduled
         return told == verdict or told.reason is verdict.reason is Reason.SCHEDULED
 
     def _list_owners(self, group: PodGroup | None) -> list[dict[str, str]]:
-        """The Jobs or parents that control a group and the PodGroups of its tree."""
+        """Return references to the Jobs or parents that control a group and the PodGroups of its tree."""
         if group is None:
             return []
         below = [group.key.leaf(leaf.name) for leaf in list_leaves(group.tree)]
@@ -495,11 +499,13 @@ async def _try(group: GroupKey, write: Awaitable[None]) -> None:
     try:
         await write
     except ApiError as error:
-        log.warning("could not write a disruption condition", extra=name_group(group) | {"err": str(error)})
+        log.warning(
+            "could not patch the condition DisruptionTarget of a group", extra=name_group(group) | {"err": str(error)}
+        )
 
 
 def _read_reason(group: PodGroup | None) -> Reason | None:
-    """The reason in a group's condition."""
+    """Return the reason to wait in a group's condition; None if there is none."""
     said = group.condition[2].partition(":")[0] if group is not None and group.condition is not None else ""
     found = find_reason(said)
     return None if found is None or Mark.GOOD in found.marks else found
@@ -510,12 +516,12 @@ def _is_good(verdict: Verdict) -> bool:
 
 
 def _is_overtaken(before: _Pending, verdict: Verdict, now: float) -> bool:
-    """Whether good news waited for Bindings until a reason to wait came, which has to last as long as ever."""
+    """Return whether a reason to wait replaces good news that was delayed by Bindings: it has to settle anew."""
     return _is_good(before.verdict) and not _is_good(verdict) and now > before.begun + _RESTLESS_SECONDS
 
 
 def _owner_of(group: PodGroup | Composite | None) -> dict[str, str] | None:
-    """The Job or parent that controls the group."""
+    """Return a reference to the Job or parent that controls the group; None if there is none."""
     owners = group.owners if group is not None else ()
     owner = next((owner for owner in owners if owner.controller and owner.kind in OWNER_KINDS), None)
     if group is None or owner is None:

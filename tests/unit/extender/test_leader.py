@@ -257,7 +257,7 @@ class TestAProcessThatStoodStill:
     @pytest.fixture
     def leadership(self, turns: Turns, clock: Clock, steady: Clock) -> Leadership:
         made = Leadership(HERE, turns, clock, steady)
-        made.begin_to_look()
+        made.begin_checks()
         made.take(held_by("serried-0_a"))
         return made
 
@@ -271,18 +271,18 @@ class TestAProcessThatStoodStill:
         assert not leadership.leads()
 
     def test_tells_that_turn(self, leadership: Leadership, turns: Turns) -> None:
-        leadership.look()
+        leadership.check_time()
         assert (leadership.leads(), turns.seen) == (False, [True, False])
 
     def test_is_not_persuaded_by_renewals_that_were_kept_for_it(self, leadership: Leadership, turns: Turns) -> None:
-        leadership.look()
+        leadership.check_time()
         leadership.take(held_by("serried-0_a", NOW + 4))
         assert (leadership.leads(), turns.seen) == (False, [True, False])
 
     def test_leads_again_when_the_lease_is_renewed_after_that(
         self, leadership: Leadership, turns: Turns, clock: Clock, steady: Clock
     ) -> None:
-        leadership.look()
+        leadership.check_time()
         for each in (clock, steady):
             each.advance(1.5)
         leadership.take(held_by("serried-0_a", NOW + 7))
@@ -292,10 +292,10 @@ class TestAProcessThatStoodStill:
 def test_a_pause_that_costs_no_scheduler_the_lease_is_no_reason_to_doubt(turns: Turns, clock: Clock) -> None:
     steady = Clock()
     leadership = Leadership(HERE, turns, clock, steady)
-    leadership.begin_to_look()
+    leadership.begin_checks()
     leadership.take(held_by("serried-0_a"))
     steady.advance(STILL_SECONDS - 0.1)
-    leadership.look()
+    leadership.check_time()
     assert (leadership.leads(), turns.seen) == (True, [True])
 
 

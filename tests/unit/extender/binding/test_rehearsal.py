@@ -132,9 +132,9 @@ async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run
     victims = victims_of(world, 2)
     world.add(budget("all").having({}, "spec", "selector").allowing(watched))
     rehearsal = Rehearsal(world.api.client(), world.store, Method.EVICTION)
-    await rehearsal.prepare()
-    assert await rehearsal.run(victims) == {"pod-low2": "its PodDisruptionBudget does not allow it"}
-    assert await rehearsal.run(victims[1:]) == {}
+    await rehearsal.list_budgets()
+    assert await rehearsal.find_refused(victims) == {"pod-low2": "its PodDisruptionBudget does not allow it"}
+    assert await rehearsal.find_refused(victims[1:]) == {}
 
 
 async def test_what_a_budget_allows_is_not_promised_to_two_gangs(world: Harness) -> None:
@@ -171,13 +171,13 @@ async def test_budgets_of_other_namespaces_are_not_looked_through(world: Harness
     other = Watched()
     world.store.put_budget(cast("DisruptionBudget", other))
     other.looks = 0
-    await Rehearsal(world.api.client(), world.store, Method.EVICTION).run(victims_of(world, 3))
+    await Rehearsal(world.api.client(), world.store, Method.EVICTION).find_refused(victims_of(world, 3))
     assert other.looks == 0
 
 
 async def test_while_many_victims_are_looked_through_others_get_their_turn(world: Harness) -> None:
     victims = victims_of(world, 200)
-    task = asyncio.create_task(Rehearsal(world.api.client(), world.store, Method.EVICTION).run(victims))
+    task = asyncio.create_task(Rehearsal(world.api.client(), world.store, Method.EVICTION).find_refused(victims))
     turns = 0
     for _ in range(1000):
         if said(world, "rehearse"):
