@@ -1,1 +1,1 @@
-"""Looking at it: ``/debug`` and its page, and other clusters: decisions made again, and gangs that do not exist."""
+"""The read side of the extender: ``/debug`` and its page, snapshots and their replay, and what-if questions."""

@@ -1,7 +1,7 @@
-"""Claims that come with a question: those that were sent count as created, and templates as if claims had been made.
+"""Claims of a what-if question: claims in its manifests count as created, and so do claims made from templates.
 
-PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains among the manifests, and the templates
-of ephemeral volumes in the pods themselves.
+`take_claims` reads PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains; `add_own` adds
+the claims of a pod's ephemeral volumes.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ _COMPUTE_DOMAIN = "ComputeDomain"
 def take_claims(
     objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
 ) -> tuple[list[tuple[str, Any]], Coming]:
-    """The claims and templates of claims among the objects, and all others; ``default_class`` is that of storage.
+    """Return all other objects, and the claims and claim templates; ``default_class`` is the default StorageClass.
 
-    What cannot be understood of them is among the others. So are ComputeDomains, from which templates are made.
+    Claims that cannot be decoded stay among the other objects. So do ComputeDomains, of which templates are made.
     """
     rest: list[tuple[str, Any]] = []
     volumes: dict[Key, VolumeClaim] = {}
@@ -45,7 +45,10 @@ def take_claims(
 
 
 def add_own(coming: Coming, pod: Pod, spec: Mapping[str, Any], *, alike: bool) -> Coming:
-    """The same with the claims that are made for one pod; what it names besides is shared if others are ``alike``."""
+    """Return ``coming`` with the claims that are made for one pod.
+
+    Other claims that the pod names count as shared if more pods are made ``alike``. Raises ValueError.
+    """
     own = dict(coming.volumes)
     for volume in read_objects(spec, "volumes"):
         template = read_map(read_map(volume, "ephemeral"), "volumeClaimTemplate")
@@ -72,7 +75,7 @@ def _decode(
     match raw.get("apiVersion"), raw.get("kind"):
         case "v1", "PersistentVolumeClaim":
             found = decode_volume_claim(_default(obj, default_class))
-            # One that names its volume is bound to it at once.
+            # A claim that names its volume is bound to it at once.
             return replace(found, completed=bool(found.volume)) if isinstance(found, VolumeClaim) else found
         case str(version), "ResourceClaim" if version.startswith("resource.k8s.io/"):
             return decode_resource_claim({**obj, "status": {}})
@@ -84,9 +87,9 @@ def _decode(
 
 
 def _decode_compute_domain(obj: Mapping[str, Any]) -> tuple[Key, ClaimSpec] | Malformed:
-    """The template that NVIDIA's DRA driver makes for the members: each claims the channel of its node.
+    """Return the template that NVIDIA's DRA driver makes for the members: each claims the channel of its node.
 
-    The pods of the DaemonSet that the driver makes, too, start after the members are bound.
+    The driver's DaemonSet pods do not matter here, as they start after the members are bound.
     """
     template = read_map(read_map(read_map(obj, "spec"), "channel"), "resourceClaimTemplate")
     request = {"name": "channel", "exactly": {"deviceClassName": "compute-domain-default-channel.nvidia.com"}}
@@ -95,7 +98,7 @@ def _decode_compute_domain(obj: Mapping[str, Any]) -> tuple[Key, ClaimSpec] | Ma
 
 
 def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:
-    """A claim with the class that it gets if it says nothing of any (the admission plugin DefaultStorageClass)."""
+    """Return a claim with the default class if it names none, as the admission plugin DefaultStorageClass does."""
     spec = read_map(obj, "spec")
     says = spec.get("storageClassName") is not None
     says = says or BETA_CLASS in read_map(read_map(obj, "metadata"), "annotations")
@@ -103,7 +106,7 @@ def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:
 
 
 def _list_named(raw: Any, namespace: str) -> Iterable[Key]:
-    """The claims that a Pod names."""
+    """Yield the claims that a Pod names; none for other objects."""
     if not isinstance(raw, dict) or raw.get("kind") != "Pod":
         return
     try:
@@ -113,4 +116,4 @@ def _list_named(raw: Any, namespace: str) -> Iterable[Key]:
         for claim in read_objects(spec, "resourceClaims"):
             yield Key(home, str(claim.get("resourceClaimName")))
     except ValueError:
-        return  # whoever reads the pod says what is wrong
+        return  # `Manifests.read` reports the error of this pod

@@ -1,11 +1,10 @@
-"""Takes the planner's whole input as it is at one instant.
+"""Captures of the planner's whole input: `take_capture` makes one of a running core, `restore` makes a core of one.
 
-The instant is one copy of each map, a few milliseconds for 50,000 pods; the values in them never change. What is left
-out, and what may not leave the process, is seen to afterwards, in steps.
+The first step of a capture copies each map at one instant, a few milliseconds for 50,000 pods; the values in the maps
+never change. What is not needed, or must not leave the process, is removed afterwards, in steps.
 
-Builds the extender's core anew from a capture: the same state, the same code, and no API server.
-
-What is decided then is put into the ledger and the outbox of this core alone; nothing is carried out.
+A restored core has the same state and code, and no API server. Its decisions go to its own ledger and outbox; nothing
+is carried out.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,19 +57,19 @@ from serried.rules.volumes.cluster import Volumes
 _OPTIONS = TypeAdapter(Options)
 
 
-class Nobody:
-    """Stands where nothing is called: there is no API server, and nobody is told anything."""
+class NoClient:
+    """The API client of a restored core: it has no methods, as a core that carries nothing out never calls one."""
 
 
-class Silence:
-    """Nobody is told how groups stand: of a `StatusSink` only ``say`` is called where nothing is carried out."""
+class SilentStatus:
+    """The `StatusSink` of a restored core, which calls only ``say``. Nothing is reported."""
 
     def say(self, group: GroupKey, verdict: Verdict) -> None:
-        """The group stands like this now; it is in its memory, too."""
+        """Do nothing: the verdict is in the memory of the group, too."""
 
 
 def restore(capture: Capture) -> Core:
-    """The core as it was when the capture was taken. Raises ValueError if the capture contradicts itself."""
+    """Return a core in the state of the capture. Raises ValueError if the capture contradicts itself."""
     core = _make_core(capture)
     store = core.store
     _fill(store, capture)
@@ -106,15 +105,15 @@ def _make_core(capture: Capture) -> Core:
     context = Context(
         store,
         Term(lambda: True),
-        cast("StatusSink", Silence()),
+        cast("StatusSink", SilentStatus()),
         ExtenderMetrics(),
         _OPTIONS.validate_python(capture.settings),
         clock=lambda: capture.clock,
         wall=lambda: capture.wall,
     )
-    client = cast("ApiClient", Nobody())
+    client = cast("ApiClient", NoClient())
     records = Records(client, capture.level.api_version, "replay", lambda: False)
-    # No plan is given up for the time that it takes.
+    # The stopwatch stands still, so no plan is given up because of the time that it takes.
     return Core(client, context, records, stopwatch=lambda: 0.0, fork=None)
 
 
@@ -142,7 +141,7 @@ def _fill(store: Store, capture: Capture) -> None:
 
 
 def _link(shape: Shape, pools: Iterable[Pool]) -> Shape:
-    """The shape with these pools in the place of those that it names."""
+    """Return the shape with the full pools in place of their names."""
     if not shape.volumes:
         return shape
     known = {pool.amount: pool for pool in pools}
@@ -151,7 +150,7 @@ def _link(shape: Shape, pools: Iterable[Pool]) -> Shape:
 
 
 def _name_pools(shape: Shape) -> Shape:
-    """The shape with the names of its pools, and nothing that is in them."""
+    """Return the shape with the names of its pools only, without their volumes."""
     chosen = [replace(each, pool=each.pool and replace(each.pool, volumes=())) for each in shape.volumes]
     return replace(shape, volumes=tuple(chosen)) if chosen else shape
 
@@ -187,7 +186,7 @@ def _reserve(core: Core, reserved: Reserved) -> None:
 
 
 def _claim_rest(store: Store, capture: Capture) -> None:
-    """What else was used on each node: by pods whose bind call was seen, before the watch showed them."""
+    """Claim what else was used on each node: by pods whose bind call came before the watch showed them bound."""
     for uid in capture.on_their_way:
         pod = store.pods.get(uid)
         if pod is not None and store.occupancy.node_of(uid) is None:
@@ -240,12 +239,12 @@ def _adapter_of(kind: type[Memory]) -> TypeAdapter[Memory]:
 
 
 def _write(kind: type[Memory], memory: Memory) -> Any:
-    """What a feature remembers of a group, as JSON."""
+    """Return a feature's memory of a group as JSON."""
     return _adapter_of(kind).dump_python(memory, mode="json", exclude_defaults=True)
 
 
 def _read(kind: type[Memory], memory: GroupMemory) -> Memory:
-    """What a feature remembered of a group. Raises ValueError, with the place in the snapshot."""
+    """Read a feature's memory of a group. Raises ValueError, with the place in the snapshot."""
     try:
         return _adapter_of(kind).validate_python(memory.features[kind.captured])
     except ValidationError as problems:
@@ -280,10 +279,10 @@ _LOWEST = -(1 << 31)
 
 @dataclass(frozen=True, slots=True)
 class _Instant:
-    """What the Store had."""
+    """The content of the Store at one instant."""
 
     capture: Capture
-    """All but pods, groups and what belongs to these."""
+    """Everything except pods, groups, Jobs and Workloads."""
 
     pods: Collection[Pod]
     groups: Collection[PodGroup]
@@ -296,7 +295,7 @@ class _Instant:
 
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
-    """The input as of the first step. ``group`` is the one whose decision is asked about."""
+    """Return the planner's input at the time of the first step. ``group`` is the group whose decision is wanted."""
     capture, rest = yield from take_parts(core, level, group)
     pods: list[Pod] = []
     while batch := list(islice(rest, _ITEMS_PER_STEP)):
@@ -306,13 +305,13 @@ def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> 
 
 
 def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[tuple[Capture, Iterator[Pod]]]:
-    """The same with its pods apart, each of which is made when it is asked for: nobody has to hold all of them."""
+    """Return the capture without pods, and an iterator that makes each pod on demand, to save memory."""
     instant = _freeze(core, level, group)
     yield
     kept = [each for each in instant.groups if each.key.kind is not GroupKind.COMPOSITE]
     groups = yield from _work_through(kept, _strip_group)
-    told, read = _list_told_labels(instant), instant.labels
-    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, told, read))
+    needed, read = _list_needed_labels(instant), instant.labels
+    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, needed, read))
     named = {Key(each.key.namespace, each.workload) for each in groups if each.workload is not None}
     workloads = [instant.workloads[key] for key in sorted(named) if key in instant.workloads]
     yield
@@ -404,7 +403,7 @@ def _find_on_their_way(core: Core) -> frozenset[str]:
 
 
 _ROUND_SECONDS = 1800.0
-"""How long a refusal holds in a snapshot that holds until the end of its round: JSON has no infinity."""
+"""The time for which a refusal without a fixed end holds in a snapshot, as JSON has no infinity."""
 
 
 def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
@@ -459,26 +458,26 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
 
 
 def _iterate_pods(instant: _Instant) -> Iterator[Pod]:
-    """The pods that count somewhere, or are members, each with what decides and nothing else."""
-    told = _list_told_labels(instant)
+    """Yield members, and pods that use or wait for room, each with only those fields that matter for decisions."""
+    needed = _list_needed_labels(instant)
     for pod in instant.pods:
         group = instant.group_of.get(pod.uid)
         waits = pod.pending and (bool(pod.nominated) or is_rival(pod, instant.capture.profiles))
         if group is not None or pod.bound or waits:
-            yield _strip_pod(pod, group, told.get(pod.namespace, instant.labels))
+            yield _strip_pod(pod, group, needed.get(pod.namespace, instant.labels))
 
 
-def _list_told_labels(instant: _Instant) -> dict[str, set[str]]:
-    """By namespace with budgets, the labels of pods by which these choose, and those that features read."""
-    told: dict[str, set[str]] = {}
+def _list_needed_labels(instant: _Instant) -> dict[str, set[str]]:
+    """Return the label keys that features read, or that selectors of budgets name, by namespace with budgets."""
+    needed: dict[str, set[str]] = {}
     for budget in instant.capture.budgets:
-        told.setdefault(budget.key.namespace, set(instant.labels)).update(each.key for each in budget.selector or ())
-    return told
+        needed.setdefault(budget.key.namespace, set(instant.labels)).update(each.key for each in budget.selector or ())
+    return needed
 
 
-def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str]) -> Pod:
-    labels = {name: pod.labels[name] for name in told if name in pod.labels}
-    # The group that was found stands in the place of what led to it: Jobs and Workloads are not looked at again.
+def _strip_pod(pod: Pod, group: GroupKey | None, needed: Collection[str]) -> Pod:
+    labels = {name: pod.labels[name] for name in needed if name in pod.labels}
+    # The pod gets a link to its group, so that a replay need not find the group from Jobs and Workloads.
     owner = pod.owner if group is not None or pod.owner is None or pod.owner.kind != JOB else None
     return replace(
         pod,
@@ -493,8 +492,8 @@ def _strip_pod(pod: Pod, group: GroupKey | None, told: Collection[str]) -> Pod:
     )
 
 
-def _strip_vacancy(vacant: VacantSlot, told: Mapping[str, Collection[str]], read: Collection[str]) -> VacantSlot:
-    return replace(vacant, pod=_strip_pod(vacant.pod, vacant.group, told.get(vacant.group.namespace, read)))
+def _strip_vacancy(vacant: VacantSlot, needed: Mapping[str, Collection[str]], read: Collection[str]) -> VacantSlot:
+    return replace(vacant, pod=_strip_pod(vacant.pod, vacant.group, needed.get(vacant.group.namespace, read)))
 
 
 def _strip_group(group: PodGroup) -> PodGroup:

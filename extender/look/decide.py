@@ -1,9 +1,11 @@
-"""The planner's answer for gangs that do not exist, in the cluster as it is but for some changes. Touches nothing.
+"""Decisions for a question, without effects: `decide` repeats one from a capture, `Hypothesis` answers what-if.
 
-Each gang is planned on copies of the nodes and of what is used on them, the highest priority first, beside those that
-were placed before it. Who would have to go is found by the same search as for gangs that exist.
+`decide` makes the decision on one group of a capture again, `recall` finds the decision that was made then, and
+`compare` compares them.
 
-The decision on one group, made again from a capture, and beside it the one that was made then.
+`Hypothesis` plans gangs that do not exist, in a cluster with some changes. Each gang is planned on copies of the nodes
+and of what is used on them, the highest priority first, next to the gangs placed before it. Victims are searched as for
+gangs that exist.
 """
 
 import math
@@ -39,21 +41,21 @@ from serried.plan.tree import plan_group
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A plan, or why there is none."""
+    """A decision on a group: a plan, or the verdict that explains why there is none."""
 
     domain: str = ""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Node by the name of the member; empty without a plan."""
+    """The node of each member, by the member's name; empty without a plan."""
 
     victims: tuple[str, ...] = ()
-    """Namespace and name of each pod that has to end before the plan holds, sorted."""
+    """The namespace and name of each victim of the plan, sorted."""
 
     verdict: Verdict | None = None
-    """Why there is no plan; None with one."""
+    """The reason why there is no plan; None with one."""
 
     def describe(self) -> str:
-        """One sentence."""
+        """Return the decision as one sentence."""
         if self.verdict is not None:
             return render(self.verdict)
         place = f" in {self.domain}" if self.domain else ""
@@ -62,21 +64,21 @@ class Ruling:
 
 
 class Match(StrEnum):
-    """How a decision compares with the one that was recorded."""
+    """The result of comparing a repeated decision with the recorded one."""
 
     EQUAL = "equal"
 
     OTHER_NUMBERS = "other numbers"
-    """The same reason with other numbers: room has changed since, and not so that it could have helped."""
+    """The same reason with other numbers: free room has changed since, but not enough to help."""
 
     DIFFERENT = "different"
 
     UNRECORDED = "unrecorded"
-    """Nothing had been decided by then."""
+    """The capture has no decision on the group."""
 
 
 def recall(capture: Capture, group: GroupKey) -> Ruling | None:
-    """What was decided on a group by then; None if nothing was."""
+    """Return the decision on a group that the capture records; None if there is none."""
     bound = {pod.uid for pod in capture.pods if pod.bound}
     for reserved in capture.reservations:
         if reserved.group == group:
@@ -88,14 +90,14 @@ def recall(capture: Capture, group: GroupKey) -> Ruling | None:
 
 
 def decide(capture: Capture, group: GroupKey) -> Ruling:
-    """The decision on a group as it would be made anew: without the reservation that it may have.
+    """Make the decision on a group again, as if it had no reservation yet.
 
     Raises ValueError if the group is not in the capture.
     """
     core = restore(capture)
     if group not in core.store.groups and not core.store.members.of_group(group):
         raise ValueError(f"group {group} is not in the snapshot")
-    _take_back(core, capture, group)
+    _forget_plan(core, capture, group)
     known = core.groups.states.setdefault(group, GroupState(capture.clock))
     known.cycle = None
     known.verdict = None
@@ -107,8 +109,8 @@ def decide(capture: Capture, group: GroupKey) -> Ruling:
     return Ruling(verdict=state.verdict if state is not None else None)
 
 
-def _take_back(core: Core, capture: Capture, group: GroupKey) -> None:
-    """As if the group had no plan yet, and what followed from that had not come either."""
+def _forget_plan(core: Core, capture: Capture, group: GroupKey) -> None:
+    """Release the plan of a group, and a head of the queue that was chosen after the plan was made."""
     core.ledger.unreserve(group)
     head = core.backfill.head
     since = next((each.since for each in capture.reservations if each.group == group), None)
@@ -117,7 +119,7 @@ def _take_back(core: Core, capture: Capture, group: GroupKey) -> None:
 
 
 def compare(recorded: Ruling | None, found: Ruling) -> Match:
-    """How a decision that was made again compares with the recorded one; what else a verdict says does not count."""
+    """Compare a repeated decision with the recorded one; the details of verdicts do not count."""
     if recorded is None:
         return Match.UNRECORDED
     if _without_detail(recorded) == _without_detail(found):
@@ -128,7 +130,7 @@ def compare(recorded: Ruling | None, found: Ruling) -> Match:
 
 
 def list_waiting(capture: Capture) -> list[GroupKey]:
-    """The groups that waited for something, in the order of their names."""
+    """Return the groups that waited or had a reservation, by name."""
     reserved = {each.group for each in capture.reservations}
     told = [(each.group, each.verdict) for each in capture.memories if each.verdict is not None]
     waiting = {group for group, verdict in told if verdict.reason is not Reason.SCHEDULED}
@@ -153,39 +155,39 @@ _MAX_ADDED_NODES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How the cluster is to be another one."""
+    """The changes of the cluster for one question."""
 
     drained: tuple[str, ...] = ()
-    """Nodes that are not there; what runs on them is gone."""
+    """The nodes to be left out, with the pods that run on them."""
 
     added: tuple[tuple[str, int], ...] = ()
-    """So many more nodes like this one; pods of DaemonSets run on them, too."""
+    """The nodes of which copies are added, and the number of copies. Pods of DaemonSets run on the copies, too."""
 
     removed: tuple[GroupKey, ...] = ()
-    """Groups that are gone with their pods."""
+    """The groups to be left out, with their pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What would become of one gang."""
+    """The answer about one gang."""
 
     newcomer: Newcomer
     priority: int
 
     members: int
-    """How many would wait for a node."""
+    """The number of members that would wait for a node."""
 
     need: int
-    """How many of them must be placed together."""
+    """The number of these members that must be placed together."""
 
     plan: Plan | None
-    """Where they would go; None if they do not fit as things are."""
+    """The plan; None if the gang does not fit without evictions."""
 
     verdict: Verdict | None
-    """Why they do not fit as things are."""
+    """The reason why the gang does not fit without evictions; None with a plan."""
 
     preemption: Preemption | NoVictims | None = None
-    """Who would have to go; None where nobody was looked for."""
+    """The result of the search for victims; None if there was no search."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     """The members' names by UID."""
@@ -193,7 +195,7 @@ class Prediction:
 
 @dataclass(slots=True)
 class _Ground:
-    """A cluster that may be changed."""
+    """A copy of the nodes, and of what is used on them, that may be changed."""
 
     nodes: dict[str, Node]
     used: dict[str, Resources]
@@ -201,41 +203,44 @@ class _Ground:
     def add(self, node: str, requests: Resources) -> None:
         self.used[node] = add(self.used.get(node, {}), requests)
 
-    def take(self, node: str, requests: Resources) -> None:
+    def subtract(self, node: str, requests: Resources) -> None:
         self.used[node] = subtract(self.used.get(node, {}), requests)
 
 
 class Hypothesis:
-    """One question, to be answered before anything changes. ``limit`` is how much work the answer may be."""
+    """One what-if question; call `check`, then `solve`. The core must not change meanwhile, as in a forked child.
+
+    ``limit`` is the work that the answer may take.
+    """
 
     def __init__(self, core: Core, changes: Changes, limit: Limit) -> None:
         self.displaced = 0
-        """How many pods of the drained nodes would need another place."""
+        """The number of pods of the drained nodes that would need another node."""
 
         self._core = core
         self._store = core.store
         self._changes = changes
         self._limit = limit
         self._seated: list[tuple[str, Resources]] = []
-        """The room of the members that were placed before."""
+        """The nodes and requests of the members placed so far."""
 
         self._gone: dict[str, Pod] = {}
-        """The pods that are not there: those of removed groups, and victims, by UID."""
+        """The pods that are left out, by UID: those of removed groups, and victims."""
 
         self._patterns: dict[str, Node] = {}
-        """The nodes like which others are added, as they were when that was asked."""
+        """The nodes of which copies are added, as they were at `check`."""
 
         self._daemons: dict[str, Resources] = {}
-        """What pods of DaemonSets use on nodes like those that are added."""
+        """The requests of DaemonSet pods on each of these nodes."""
 
         self._brought: dict[GroupKey, int] = {}
-        """The priority of gangs whose PriorityClass comes with the question."""
+        """The priorities of gangs whose PriorityClass was sent with the question."""
 
         self._taken: list[tuple[PodGroup, str]] = []
-        """The exclusive gangs that were placed before, and their domains."""
+        """The exclusive gangs placed so far, and their domains."""
 
     def check(self) -> None:
-        """Raise ValueError for a change that is not possible: what, and what to do."""
+        """Raise ValueError for an impossible change; the sentence says which, and what to do."""
         store = self._store
         names = [*self._changes.drained, *(like for like, _ in self._changes.added)]
         unknown = sorted({name for name in names if name not in store.nodes})
@@ -251,15 +256,15 @@ class Hypothesis:
             self._gone.update((pod.uid, pod) for pod in store.members.of_group(key))
 
     def solve(self, newcomers: Iterable[Newcomer]) -> list[Prediction]:
-        """The predictions in the order in which the gangs would be planned."""
-        self._look_around()
+        """Return the predictions in the order in which the gangs would be planned."""
+        self._count_pods()
         newcomers = list(newcomers)
         self._brought = {each.group.key: each.priority for each in newcomers if each.priority is not None}
         order = sorted(newcomers, key=lambda each: -self._find_priority(each, self._list_members(each)))
         return [self._predict(newcomer) for newcomer in order]
 
-    def _look_around(self) -> None:
-        """Look at all pods once: who would need another place, and what DaemonSets take on nodes like the new ones."""
+    def _count_pods(self) -> None:
+        """Go through all pods once: count the displaced ones, and add up DaemonSet pods on the copied nodes."""
         drained = frozenset(self._changes.drained)
         patterns = {like for like, _ in self._changes.added}
         for pod in self._store.pods.values() if drained or patterns else ():
@@ -273,7 +278,7 @@ class Hypothesis:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _predict(self, newcomer: Newcomer) -> Prediction:
-        """Return what would become of a gang."""
+        """Return the answer about one gang, and occupy the room that it would get."""
         group = newcomer.group
         members = self._list_members(newcomer)
         priority = self._find_priority(newcomer, members)
@@ -317,7 +322,7 @@ class Hypothesis:
         return min((pod.priority for pod in members), default=0) if own is None else own
 
     def _find_own(self, group: PodGroup) -> int | None:
-        """The group's own priority, once admission or the controller has resolved its class."""
+        """Return the group's own priority as after admission: its class is resolved; None without one."""
         if group.key in self._brought:
             return self._brought[group.key]
         if group.key not in self._store.groups and group.priority is None:
@@ -329,10 +334,10 @@ class Hypothesis:
         if shortage is not None:
             return shortage
         if not group_members.waiting:
-            return self._judge_running(group, group_members)
+            return self._check_running(group, group_members)
         state = self._core.groups.states.get(group.key)
         domain = state.assigned_domain if state is not None else ""
-        # How long it would wait for a preferred level is no question of whether it fits: all of them are open.
+        # All levels are open at once: the question is whether it fits, not how long it waits for a preferred level.
         request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, assigned_domain=domain)
         if isinstance(request, Verdict):
             return request
@@ -345,8 +350,8 @@ class Hypothesis:
             request = replace(request, taken=request.taken | placed)
         return replace(request, group_priority=self._find_own(group))
 
-    def _judge_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
-        """The verdict of a gang of which nobody waits: no other place is looked for members that would be gone."""
+    def _check_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
+        """Return the verdict of a gang without waiting members. Members lost by the changes are not planned anew."""
         drained = frozenset(self._changes.drained)
         lost = sum(pod.uid in self._gone or pod.node in drained for pod in group_members.bound)
         least = group.policy.min_count if isinstance(group.tree, Leaf) else None
@@ -404,21 +409,21 @@ class Hypothesis:
     # --- the cluster -------------------------------------------------------------------------------------------
 
     def _survey(self, group: PodGroup, request: PlanRequest) -> _Ground:
-        """The cluster as the gang would find it, a copy."""
+        """Return a copy of the cluster as the planner would see it for this gang."""
         snapshot = self._store.snapshots.take(request.yielding_priority, request.members)
         used = dict(self._store.occupancy.used)
         used.update((name, snapshot.used[name]) for name in snapshot.over)
         ground = _Ground(dict(snapshot.nodes), used)
         self._add_nodes(ground)
         for name in self._changes.drained:
-            ground.nodes.pop(name, None)  # it may have gone meanwhile
+            ground.nodes.pop(name, None)  # the node may have been deleted since `check`
         for uid, pod in self._gone.items():
             node = self._store.occupancy.node_of(uid)
             if node is not None:
-                ground.take(node, dict(pod.shape.requests))
+                ground.subtract(node, dict(pod.shape.requests))
         for key in self._changes.removed:
             self._close_slots(ground, key)
-        self._give_back(ground, group.key)
+        self._release_plan(ground, group.key)
         for node, requests in self._seated:
             ground.add(node, requests)
         return ground
@@ -441,15 +446,15 @@ class Hypothesis:
         for vacancy in self._store.vacancies.of_group(key):
             claim = self._store.occupancy.claim_of(vacancy.claimant)
             if claim is not None and vacancy.replacement not in self._gone:
-                ground.take(claim[0], dict(claim[1]))
+                ground.subtract(claim[0], dict(claim[1]))
 
-    def _give_back(self, ground: _Ground, key: GroupKey) -> None:
-        """As if a group that exists had no plan yet."""
+    def _release_plan(self, ground: _Ground, key: GroupKey) -> None:
+        """Release the slots that an existing group has already."""
         reservation = self._core.ledger.of_group(key)
         for slot in reservation.slots.values() if reservation is not None else ():
             pod = self._store.pods.get(slot.uid)
             if pod is not None and not pod.bound and slot.uid not in self._gone:
-                ground.take(slot.node, dict(pod.shape.requests))
+                ground.subtract(slot.node, dict(pod.shape.requests))
 
 
 def _is_daemon(pod: Pod) -> bool:

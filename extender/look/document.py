@@ -1,4 +1,4 @@
-"""The documents of ``/debug``: their fields are described where they are declared, examples are in `examples.json`."""
+"""The base of all documents of ``/debug``, and helpers to write them. Examples are in ``examples.json``."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,22 +13,22 @@ from pydantic_core import to_jsonable_python
 from serried.ops.slices import yield_turn
 
 EXAMPLES: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text())
-"""An answer of each page, by the path of its route."""
+"""An example answer of each page, by the path of its route."""
 
 
 class View(BaseModel):
-    """A document of ``/debug``; what stands below a field describes it in the OpenAPI, too."""
+    """A document of ``/debug``. The docstrings of its fields are their descriptions in the OpenAPI, too."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 async def write_list(views: Iterable[View]) -> Response:
-    """The documents as one JSON list, made one by one: between them filter gets its turn."""
+    """Return the documents as one JSON list. They are made one by one, so that filter is served in between."""
     return Response(await _write_all(views), media_type="application/json")
 
 
 async def write_long(view: View, field: str, views: Iterable[View]) -> Response:
-    """A document of which the list ``field`` is long: it comes last, and its documents are made one by one."""
+    """Return a document whose list ``field`` is long: it comes last, and its items are made one by one."""
     rest = view.model_dump_json(exclude={field}).encode()
     body = b'%b,"%b":%b}' % (rest.removesuffix(b"}"), field.encode(), await _write_all(views))
     return Response(body, media_type="application/json")
@@ -43,9 +43,9 @@ async def _write_all(views: Iterable[View]) -> bytes:
 
 
 def exemplify(example: object, **refusals: str) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route whose answer may look like this: a View, or a list of them.
+    """Return the OpenAPI ``responses`` of a route with an example of its answer, a View or a list of them.
 
-    ``refusals`` are by the name of their status: ``not_found="The group is not known."``
+    ``refusals`` are descriptions by the name of the status: ``not_found="The group is not known."``
     """
     responses: dict[int | str, dict[str, Any]] = {
         HTTPStatus[name.upper()].value: {"description": said} for name, said in refusals.items()
@@ -57,9 +57,9 @@ def exemplify(example: object, **refusals: str) -> dict[int | str, dict[str, Any
 def add_page(
     router: APIRouter, path: str, answer: Callable[..., Awaitable[Any]], model: Any = None, **refusals: str
 ) -> None:
-    """Route a page that has an example to ``answer``, whose docstring describes it; ``refusals`` as of `exemplify`.
+    """Add the route of a page to ``answer``, whose docstring becomes the description; ``refusals`` as in `exemplify`.
 
-    ``model`` is that of the answer, where ``answer`` writes a Response of its own.
+    ``model`` is the model of the answer where ``answer`` returns a Response.
     """
     shape = {} if model is None else {"response_model": model}
     router.add_api_route(path, answer, responses=exemplify(EXAMPLES[path], **refusals), **shape)

@@ -1,10 +1,7 @@
-"""Why a group waits, and what would make it run, as ``/debug/groups/NAMESPACE/NAME`` shows it.
+"""The parts of ``/debug/groups/NAMESPACE/NAME`` that explain why a group waits, and what would make it run.
 
-Why a gang does not fit, and what would make it fit: found on request, by a forked child.
-
-Who would have to go for a group, or went, as ``/debug/groups`` shows it.
-
-Who would be evicted for a group now, as ``/debug/groups/NAMESPACE/NAME?dryRun`` shows it. Nothing is changed.
+`Inquiries` finds out on request, in a forked child, why a gang does not fit, which change would make it fit, and which
+pods would be evicted for it now (``?dryRun``). The ``view_`` functions make the documents; nothing is changed.
 """
 
 import asyncio
@@ -48,38 +45,38 @@ from serried.plan.limit import Limit, TooLong
 from serried.plan.request import PlanRequest, Snapshot, Turn, Waiting
 
 _MAX_SECONDS = 2.0
-"""How much work an inquiry may take."""
+"""The work that an inquiry may take, in seconds."""
 
 _MAX_SEARCH_SECONDS = 5.0
-"""The same of a dry run."""
+"""The work that a dry run may take, in seconds."""
 
 _MAX_WAITING = 8
-"""How many inquiries may wait for their turn."""
+"""The number of inquiries that may wait for their turn."""
 
 
 class TooManyInquiriesError(Exception):
-    """So many wait for their turn that no other is taken."""
+    """Raised if `_MAX_WAITING` inquiries are waiting already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one gang."""
+    """The result of an inquiry about one gang."""
 
     diagnosis: Diagnosis | None
-    """None if it took too long."""
+    """The reason why the gang does not fit; None if it took too long."""
 
     advice: tuple[Advice, ...]
 
     complete: bool
-    """Whether all changes were tried in time."""
+    """True if all changes were tried in time."""
 
     spent_seconds: float
     longest_seconds: float
-    """The longest time for which the loop was held."""
+    """The longest time for which the event loop was blocked."""
 
 
 class Inquiries:
-    """One at a time, in the order in which they are asked for. ``stopwatch`` measures the work of a thread."""
+    """Answers inquiries about gangs, one at a time, in order. ``stopwatch`` measures the work of a thread."""
 
     def __init__(self, core: Core, stopwatch: Callable[[], float] = time.thread_time) -> None:
         self._core = core
@@ -88,15 +85,15 @@ class Inquiries:
         self._waiting = 0
 
     async def diagnose(self, group: GroupKey) -> Finding | None:
-        """Why a gang that waits for room does not fit; None for any other group."""
+        """Return why a gang that waits for room does not fit; None for other groups. Raises TooManyInquiriesError."""
         return await self._inquire(group, _Inquiry.explain)
 
     async def advise(self, group: GroupKey) -> Finding | None:
-        """The same, with what would make it fit."""
+        """Return the same, with the changes that would make the gang fit. Raises TooManyInquiriesError."""
         return await self._inquire(group, _Inquiry.advise)
 
     async def try_out(self, group: GroupKey) -> "DryRunView":
-        """Who would go for a group now: victims are looked for anew."""
+        """Search victims for a group now, and evict none. The view says why if there was no search."""
         state = self._core.groups.states.get(group)
         if not self._core.term.plans or state is None:
             return DryRunView(message="this instance does not plan the group: ask the one that leads", found=None)
@@ -157,7 +154,7 @@ class Inquiries:
 
 
 class _Inquiry:
-    """One gang, and what has been found of it so far."""
+    """One inquiry in the child, with its results so far, which count also if it takes too long."""
 
     def __init__(self, core: Core, group: GroupKey, search: Search, limit: Limit) -> None:
         self.diagnosis: Diagnosis | None = None
@@ -169,12 +166,12 @@ class _Inquiry:
         self._limit = limit
 
     def explain(self) -> None:
-        """Find out why the gang does not fit."""
+        """Set ``diagnosis``. Raises TooLong."""
         store = self._core.store
         self.diagnosis = diagnose(show(store, self._ask, self._limit), self._asked, store.capacity)
 
     def advise(self) -> None:
-        """Find out what would make it fit, too."""
+        """Set ``diagnosis`` and ``advice``. Raises TooLong; the advice found so far is kept."""
         self.explain()
         store = self._core.store
         residents, keys = self._list_residents()
@@ -182,7 +179,7 @@ class _Inquiry:
         find_advice(snapshot, self._ask, residents, store.capacity, keys=keys, found=self.advice)
 
     def _list_residents(self) -> tuple[list[Resident], set[str]]:
-        """The other gangs that run, and the topology keys of all."""
+        """Return the other running gangs, and the topology keys of all groups."""
         store = self._core.store
         residents = []
         keys: set[str] = set()
@@ -198,13 +195,13 @@ class _Inquiry:
 
 
 def show(store: Store, ask: PlanRequest, limit: Limit) -> Snapshot:
-    """The cluster as a group finds it that asks this now."""
+    """Return the cluster as the planner would see it now for this request."""
     leaving = KeptSlots(store).list_kept(ask.members)
     return replace(store.snapshots.take(ask.yielding_priority, ask.members, leaving), limit=limit)
 
 
 class DamageView(View):
-    """What the victims of one priority cost."""
+    """The cost of the victims of one priority."""
 
     priority: int
     violations: int
@@ -213,45 +210,45 @@ class DamageView(View):
 
 
 class AlternativeView(View):
-    """Another domain, and what it would cost."""
+    """Another domain, and its cost."""
 
     domain: str
     cost: list[DamageView]
 
 
 class PreemptionView(View):
-    """The answer to a search for victims."""
+    """The result of a search for victims."""
 
     domain: str
-    """Where the gang goes; without victims, the domain that is nearest to hold it."""
+    """The domain of the plan; without victims, the domain that lacks least."""
 
     victims: list[str]
-    """Namespace and name of each pod, the highest priority first."""
+    """The namespace and name of each victim, the highest priority first."""
 
     cost: list[DamageView]
-    """The highest priority first."""
+    """The cost by priority, the highest first."""
 
     nextBest: AlternativeView | None
-    """The next best domain; None if there is none, or none was looked at."""
+    """The next best domain; None if there is none, or none was examined."""
 
     domainsFitting: int
-    """How many domains would hold the gang after some evictions."""
+    """The number of domains that would hold the gang after some evictions."""
 
     domainsExamined: int
-    """For how many of these victims were chosen, the most promising first."""
+    """The number of these domains for which victims were chosen, the most promising first."""
 
     blocker: str
-    """What is in the way where nothing helps: protection, priority or room; "" with victims."""
+    """The obstacle if no evictions help: protection, priority or room; "" with victims."""
 
     protections: list[str]
-    """For protection: why pods may not be evicted."""
+    """For protection: the reasons why pods may not be evicted."""
 
     protected: int
-    """For protection: how many pods may not be evicted; 0 where a PodDisruptionBudget does not allow so many."""
+    """For protection: the number of pods that may not be evicted; 0 if a PodDisruptionBudget allows too few."""
 
 
 def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | None:
-    """None where nothing was looked for, or not found in time."""
+    """Return the document of a search; None if there was no search, or no result in time."""
     if found is None:
         return None
     if isinstance(found, NoVictims):
@@ -285,28 +282,28 @@ def _view_cost(cost: Cost) -> list[DamageView]:
 
 
 _WORDS = (None, "", "All")
-"""``?dryRun`` alone will do; the API server takes ``dryRun=All``."""
+"""The values of ``?dryRun``: none, as users type it, or ``All`` as for the API server."""
 
 
 class DryRunView(View):
-    """What would be evicted for a group now."""
+    """The pods that would be evicted for a group now."""
 
     message: str
-    """Who would go, or why nobody does, a sentence."""
+    """The victims, or why none would be evicted, as a sentence."""
 
     found: PreemptionView | None
-    """Who would have to go; None where nobody was looked for, or not found in time."""
+    """The result of the search; None if there was none, or no result in time."""
 
 
 def read_dry_run(text: str | None) -> bool:
-    """Whether a dry run is asked for; any other word is an error."""
+    """Return whether a dry run is wanted. Raises HTTPException 400 for an unknown value."""
     if text not in _WORDS:
         raise HTTPException(400, f"dryRun is All or nothing, not {str(text)[:100]!r}")
     return text is not None
 
 
 def find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
-    """The turn of a group in the queue, and what gives it."""
+    """Return the sort key of a group in the queue, and the values of which it is made."""
     waiting = core.queue.describe(group, core.groups.states.get(group))
     return core.queue.turn_of(waiting), waiting
 
@@ -317,79 +314,79 @@ _MAX_NODES = 100
 
 
 class MilestoneView(View):
-    """Something that has happened to the group."""
+    """One step in the history of a group."""
 
     milestone: str
-    """What: `seen`, `quorum`, `planned`, `steered`, `atBind`, `committed`, `bound`, `givenUp`, `broken` and so on."""
+    """The step: `seen`, `quorum`, `planned`, `steered`, `atBind`, `committed`, `bound`, `givenUp`, `broken` etc."""
 
     at: str
-    """RFC 3339."""
+    """The time, RFC 3339."""
 
 
 class HurdleView(View):
-    """What keeps members off nodes."""
+    """A condition that keeps members off nodes."""
 
     kind: HurdleKind
 
     name: str
-    """The resource, the key of the taint or of the label; "" where the kind says it all."""
+    """The resource, or the key of the taint or label; "" if the kind has no name."""
 
     nodes: int
-    """Of how many nodes."""
+    """The number of nodes with this hurdle."""
 
 
 class DomainNeedView(View):
-    """How far a domain is from holding the gang."""
+    """A domain that does not hold the gang, and what it lacks."""
 
     domain: str
-    """"" for the whole cluster."""
+    """The domain; "" for the whole cluster."""
 
     slots: int
-    """How many members it has room for; at most, where they are of several shapes."""
+    """The number of members that fit; an upper limit if members have several shapes."""
 
     need: int
 
     nodes: int
-    """How many nodes it has."""
+    """The number of its nodes."""
 
     hurdles: list[HurdleView]
-    """What keeps members off those that take none, the most frequent first."""
+    """The hurdles on nodes that take no member, the most frequent first."""
 
     taken: bool
-    """Whether another gang has it for itself."""
+    """True if an exclusive gang occupies the domain."""
 
     text: str
-    """All of that in one line."""
+    """The same in one line."""
 
 
 class TurnView(View):
-    """Its place in the queue."""
+    """The place of a group in the queue."""
 
     position: int
-    """1 for the first."""
+    """The place; 1 for the first."""
 
     length: int
-    """How many wait for room."""
+    """The number of groups that wait for room."""
 
     before: list[str]
-    """Those right before it, the nearest last."""
+    """The groups right before it, the nearest last."""
 
     owners: list[str]
-    """The owners of these, in the same order, each as of a group."""
+    """The owners of these groups, in the same order."""
 
 
 class ForecastView(View):
-    """When and where there will be room; for the head of the queue only."""
+    """The forecast of room for the head of the queue."""
 
     domain: str
 
     at: str
-    """RFC 3339, "" if nobody can tell."""
+    """The time, RFC 3339; "" if it is unknown."""
 
     nodes: list[str]
 
     basis: str
-    """What the time is read off."""
+    """The basis of the forecast, as a phrase."""
 
 
 class AdviceView(View):
@@ -398,10 +395,10 @@ class AdviceView(View):
     change: Change
 
     text: str
-    """What to do, a phrase."""
+    """The action, as a phrase."""
 
     nodes: list[str]
-    """The nodes to be uncordoned, or those to which another gang goes."""
+    """The nodes to be uncordoned, or the nodes to which another gang would move."""
 
     name: str
     """The resource, the topology key, or the other gang; "" for none."""
@@ -410,14 +407,14 @@ class AdviceView(View):
     after: int
 
     domain: str
-    """Where another gang goes, "" for anywhere."""
+    """The domain to which another gang would move; "" for any."""
 
     plannedDomain: str
-    """Where this gang would go, "" for anywhere."""
+    """The domain of this gang's plan; "" for any."""
 
 
 class DiagnosisView(View):
-    """Why a gang that waits for room does not fit."""
+    """The reasons why a gang that waits for room does not fit."""
 
     key: str
     """The topology key, "" without one."""
@@ -425,36 +422,36 @@ class DiagnosisView(View):
     need: int
 
     domains: list[DomainNeedView]
-    """The nearest to holding it first."""
+    """The domains; those that lack least come first."""
 
     domainsLeftOff: int
-    """How many more domains there are."""
+    """The number of domains that are left out here."""
 
     hurdles: list[HurdleView]
-    """Those of all domains; the first is the dominant one."""
+    """The hurdles of all domains; the first is the dominant one."""
 
     dominant: str
-    """The dominant one as a phrase, "" if there is none."""
+    """The dominant hurdle as a phrase; "" if there is none."""
 
     advice: list[AdviceView] | None
-    """What would make it fit, the cheapest first; None if nobody has asked."""
+    """The changes that would make it fit, the cheapest first; None if `?diagnosis=advice` was not set."""
 
     complete: bool
-    """Whether everything was tried in time."""
+    """True if all changes were tried in time."""
 
     seconds: float
-    """The work that it took."""
+    """The work that it took, in seconds."""
 
     longestSliceSeconds: float
-    """For how long it held the event loop at the most."""
+    """The longest time for which it blocked the event loop."""
 
 
 def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
-    """What has happened to a group, the oldest first."""
+    """Return the history of a group, the oldest step first."""
     reached = list(core.context.timelines.of_group(key))
     since = broken_since(core.groups.states.get(key))
     if since is not None and Milestone.BROKEN not in {each.milestone for each in reached[-3:]}:
-        # Repairs see it at once, and tell it only when it has lasted.
+        # `Repairs` notes the milestone only after the grace period.
         reached.append(Reached(Milestone.BROKEN, core.context.wall() + since - core.clock()))
     return [
         MilestoneView(milestone=each.milestone.value, at=write_time(each.at))
@@ -463,7 +460,7 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
 
 
 async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
-    """Its place in the queue; None if it does not wait for room."""
+    """Return the place of a group in the queue; None if it does not wait for room."""
     queue = core.queue
     others = [
         find_turn(core, group)[0] async for group in one_by_one(queue.unschedulable) if group != key and group in queue
@@ -482,7 +479,7 @@ async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
 
 
 async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
-    """The forecast of the head of the queue; None for any other group."""
+    """Return the forecast of the head of the queue; None for any other group."""
     backfill = core.backfill
     head = backfill.head
     if head is None or head.group != key:
@@ -497,11 +494,11 @@ async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
 
 
 async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
-    """How it is known when the pods on these nodes end."""
+    """Return a phrase that says how it is known when the pods on these nodes end."""
     store, now = core.store, core.context.wall()
     others = enforced = known = 0
     async for pod in one_by_one(store.pods.values()):
-        is_there = pod.uid in store.pods  # or it has ended since, and is in no group any more
+        is_there = pod.uid in store.pods  # the pod may have been deleted between two steps
         if is_there and pod.bound and pod.node in nodes and store.members.group_of(pod.uid) != key:
             others += 1
             enforced += store.endings.expect(pod, now, Trust.DEADLINES) is not None
@@ -513,7 +510,7 @@ async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> s
 
 
 def view_finding(finding: Finding, advice: list[AdviceView] | None) -> DiagnosisView | None:
-    """None if it took too long."""
+    """Return the document of a finding; None if the inquiry took too long."""
     found = finding.diagnosis
     if found is None:
         return None
@@ -532,7 +529,7 @@ def view_finding(finding: Finding, advice: list[AdviceView] | None) -> Diagnosis
 
 
 def view_advice(advice: Advice) -> AdviceView:
-    """A change."""
+    """Return the document of one change."""
     return AdviceView(
         change=advice.change,
         text=describe_advice(advice),

@@ -1,13 +1,10 @@
-"""What a set of manifests says: groups, their pods, and the owners of which a controller would make both.
+"""The manifests of a what-if question: YAML or JSON, one document or several, with Jobs, PodGroups, Pods and others.
 
-Pods that do not exist, as admission would let them in.
+`read_documents` and `flatten` make objects of the text, `sift` leaves out objects that create no pods of gangs, such as
+the Services of a chart, and `Manifests.read` reads the others. `make_pod` makes a pod as admission would.
 
-Manifests as people write them: YAML or JSON, one document or several.
-
-Objects of which no pod of a gang comes, such as the Services of a chart: a question may leave them out.
-
-Kinds are known with their API group: a Service of Knative makes pods. What is not known here may make some: the answer
-is no then, also where all that is known fits.
+Kinds are known by their API group, too: a Service of Knative creates pods. An unknown kind might create pods, so it is
+refused, and the question is answered with no even if everything else fits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,9 +62,9 @@ def make_pod(
     *,
     alike: bool = False,
 ) -> Pod:
-    """A pod of a template, of which others may be made ``alike``.
+    """Return a pod of a template, as after admission; ``alike`` is True if more pods are made of the same template.
 
-    Raises ValueError: what is wrong with it, and what to do; ``place`` says where it stands.
+    Raises ValueError with a sentence: ``place`` in the body, the error, and what to do.
     """
     spec = template.get("spec")
     if not isinstance(spec, dict):
@@ -76,7 +73,7 @@ def make_pod(
         admitted = {**default_requests(_admit(spec, store.priority_classes)), "nodeName": ""}
     except ValueError as problem:
         raise ValueError(f"{place}: {problem}") from None
-    # Claims that are made from templates exist before the scheduler tries the pod.
+    # Claims of templates are created before kube-scheduler tries the pod.
     pod = replace(usable(place, decode_pod({"metadata": metadata, "spec": admitted})), unclaimed="")
     if pod.scheduler not in store.schedulers:
         names = " or ".join(sorted(store.schedulers))
@@ -91,9 +88,9 @@ def make_pod(
 
 
 def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod's spec with the requests that an API server gives it: limits stand for requests that are not there.
+    """Return a pod's spec with the requests that an API server adds: limits replace missing requests.
 
-    As SetDefaults_Pod and defaultPodRequests of 1.37 (pkg/apis/core/v1/defaults.go).
+    As in SetDefaults_Pod and defaultPodRequests of 1.37 (pkg/apis/core/v1/defaults.go).
     """
     said = dict(spec)
     for name in ("containers", "initContainers"):
@@ -102,7 +99,7 @@ def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
     containers = [*read_objects(said, "containers"), *read_objects(said, "initContainers")]
     asked = {key for each in containers for key in read_map(read_map(each, "resources"), "requests")}
     resources = read_map(spec, "resources")
-    # What containers ask for stands for the pod's own request, but for pages that nobody may have twice.
+    # A request of a container replaces the pod's limit as the pod's request; huge pages are the exception.
     open_ = {
         key: amount
         for key, amount in read_map(resources, "limits").items()
@@ -122,7 +119,7 @@ def _default_container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usable(place: str, found: Decoded | Malformed) -> Decoded:
-    """What was decoded. Raises ValueError for an object with a field that cannot be understood."""
+    """Return a decoded object. Raises ValueError if a field could not be decoded."""
     if isinstance(found, Malformed):
         raise ValueError(f"{place}: {found.problem}")  # noqa: TRY004 - what people have sent
     return found
@@ -145,24 +142,25 @@ def _admit(spec: Mapping[str, Any], classes: Mapping[str, PriorityClass]) -> dic
 _MAX_DEPTH = 64
 
 _MAX_REPEATED = 1 << 16
-"""How many values aliases may stand for, in all documents."""
+"""The number of values that aliases may repeat, over all documents."""
 
 _REPEATED = f"aliases repeat more than {_MAX_REPEATED} values; write less"
 
 _PREFIX = "tag:yaml.org,2002:"
 _AS_TEXT = ("timestamp", "binary", "value")
-"""What YAML knows and JSON does not."""
+"""The tags of YAML without a JSON type; they are read as text."""
 
 _UNREAD_TAGS = ("set", "omap", "pairs")
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The parser in C where there is one."""
+"""The parser in C if it is installed."""
 
 
 class _Loader(_PARSER):  # type: ignore[misc]
-    """Reads as Kubernetes does: keys of maps are texts. Nodes are composed in Python, so that other threads get turns.
+    """A YAML loader as Kubernetes has it: keys of maps are text.
 
-    What merged maps repeat is counted: a few lines can mean millions of values.
+    Nodes are composed in Python, so that other threads can run. Values that merged maps repeat are counted, as a few
+    lines can stand for millions of values.
     """
 
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
@@ -207,12 +205,12 @@ for _name, _method in vars(yaml.composer.Composer).items():
 
 
 def read_documents(text: str) -> list[Any]:
-    """The documents of a text. Raises ValueError, with the line, for what cannot be read."""
+    """Return the documents of a text. Raises ValueError, with the line, if it cannot be read."""
     documents = _read_json(text) if text.lstrip()[:1] in ("{", "[") else None
     try:
         documents = documents or list(yaml.load_all(text, _Loader))
     except yaml.YAMLError as problem:
-        raise ValueError(f"it is not YAML{_tell_place(problem)}") from None
+        raise ValueError(f"it is not YAML{_describe_place(problem)}") from None
     except ValueError as problem:
         raise ValueError(f"it is not YAML: {problem}") from None
     except RecursionError:
@@ -225,11 +223,11 @@ def _read_json(text: str) -> list[Any] | None:
     try:
         return [read_json(text)]
     except ValueError:
-        return None  # YAML may begin so, too
+        return None  # YAML may begin with a bracket, too
 
 
 def _check_size(documents: list[Any]) -> None:
-    """What aliases repeat is counted: a few lines can mean billions of values."""
+    """Raise ValueError if aliases repeat too many values (a few lines can stand for billions), or nest too deep."""
     seen: set[int] = set()
     repeated = 0
     level: list[Any] = [documents]
@@ -245,14 +243,14 @@ def _check_size(documents: list[Any]) -> None:
         raise ValueError(f"more than {_MAX_DEPTH} levels are not read")
 
 
-def _tell_place(problem: yaml.YAMLError) -> str:
+def _describe_place(problem: yaml.YAMLError) -> str:
     mark: Any = getattr(problem, "problem_mark", None)
     said = getattr(problem, "problem", "") or ""
     return f": line {mark.line + 1}: {said}" if mark is not None else ""
 
 
 def flatten(documents: list[Any], where: str = "document") -> Iterator[tuple[str, Any]]:
-    """Every object, with where it stands: the items of lists, and of ``manifests``, one by one."""
+    """Yield every object with its place in the body; the items of lists, and of ``manifests``, come one by one."""
     for number, document in enumerate(documents, 1):
         place = f"{where} {number}"
         items = _list_items(document)
@@ -284,17 +282,17 @@ _UNREAD = (
 )
 
 _UID = "whatif:"
-"""Before the UID of what does not exist; no true one has a colon."""
+"""The prefix of the UIDs of objects that do not exist; real UIDs have no colon."""
 
 _APIS: Mapping[str, frozenset[str]] = {
     "Pod": frozenset({"v1"}),
     **{row.kind: frozenset({row.api_version}) for row in OWNER_KINDS.values()},
 }
-"""The apiVersions that are read of kinds that are at home elsewhere; of groups the API level says them."""
+"""The apiVersions that are read, by kind; those of PodGroups and Workloads depend on the API level."""
 
 
 def settle_levels(place: str, owner: Named, store: "Store") -> Named:
-    """Return an owner with the labels of the levels that it names. Raises ValueError where one has no label here."""
+    """Return an owner with the labels of the levels that it names. Raises ValueError if a level has no label."""
     table = store.levels.table
     resolved = resolve_owner(owner, table)
     if missing := resolved.missing:
@@ -304,10 +302,10 @@ def settle_levels(place: str, owner: Named, store: "Store") -> Named:
 
 
 class Asked(NamedTuple):
-    """An owner of which somebody asks."""
+    """An owner in the question."""
 
     place: str
-    """Where its manifest stands."""
+    """The place of its manifest in the body."""
 
     raw: Mapping[str, Any]
     owner: Owner
@@ -315,13 +313,13 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class Manifests:
-    """What the manifests say, so far."""
+    """The objects read so far; lives as long as the question."""
 
     groups: dict[GroupKey, tuple[str, PodGroup]] = field(default_factory=dict)
-    """Each group, with what it comes from."""
+    """Each group, with the kind, namespace and name of its manifest."""
 
     members: dict[GroupKey, list[Pod]] = field(default_factory=dict)
-    """The pods by the group that they name, or that their owner makes."""
+    """The pods by the group that they name, or that their owner creates."""
 
     single: list[Pod] = field(default_factory=list)
     """The pods of no group."""
@@ -335,34 +333,34 @@ class Manifests:
     pods: int = 0
 
     sources: set[tuple[str, str]] = field(default_factory=set)
-    """What each object was made from: its apiVersion, then kind, namespace and name."""
+    """The apiVersion of each object, and its kind, namespace and name in one text."""
 
     refused: list[str] = field(default_factory=list)
-    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+    """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
-        """What is read in here is refused, and no more, if it is wrong (ValueError)."""
+    def refusing(self) -> Iterator[None]:
+        """Catch a ValueError about one object, and add it to ``refused``, so that the others are still answered."""
         try:
             yield
         except ValueError as problem:
             self.refused.append(str(problem))
 
     def add(self, more: "Manifests") -> None:
-        """Add the groups and members of others."""
+        """Add the groups and members of another instance."""
         for key, group in more.groups.items():
             self.groups.setdefault(key, group)
         for group_key, pods in more.members.items():
             self.members.setdefault(group_key, []).extend(pods)
 
     def count(self, more: int) -> None:
-        """There are so many more pods. Raises ValueError if they are too many."""
+        """Count more pods. Raises ValueError if there are too many by now."""
         self.pods += more
         if self.pods > MOST_PODS:
             raise ValueError(f"there are more than {MOST_PODS} pods; ask for fewer at a time")
 
     def read(self, place: str, raw: object, namespace: str, store: "Store") -> None:
-        """Read one more object, which stands at ``place``. Raises ValueError: what, where, and what to do."""
+        """Read one more object, at ``place`` in the body. Raises ValueError: the place, the error, and what to do."""
         obj = _complete(place, raw, namespace)
         kind = obj["kind"]
         source = f"{kind} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
@@ -408,13 +406,13 @@ class Manifests:
 
 
 def _check_names(place: str, stray: str) -> None:
-    """Raise ValueError for an annotation or a label of ours that has no effect: admission refuses it, too."""
+    """Raise ValueError for an annotation or label of Serried that has no effect: admission rejects it, too."""
     if stray:
         raise ValueError(f"{place}: {stray}")
 
 
 def _check_api(place: str, obj: Mapping[str, Any], store: "Store") -> None:
-    """Raise ValueError for an object of a kind or of a version that is not read. Others have a Job, too."""
+    """Raise ValueError for an object of a kind or version that is not read; other API groups have a Job, too."""
     kind, api = obj["kind"], obj.get("apiVersion")
     if kind not in _READ_KINDS:
         raise ValueError(f"{place}: {_UNREAD}")
@@ -434,7 +432,7 @@ def _list_group_apis(kind: str, level: ApiLevel) -> frozenset[str]:
 
 
 def _complete(place: str, raw: object, namespace: str) -> dict[str, Any]:
-    """An object as it would be created: without what an API server has written into it."""
+    """Return an object as it would be created: without the fields that an API server sets."""
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         raise ValueError(f"{place} is no manifest: it has no kind")  # noqa: TRY004 - what people have sent
     metadata: Any = raw.get("metadata")
@@ -488,15 +486,15 @@ _GROUPS = {
     "resource.k8s.io",
     "storage.k8s.io",
 }
-"""Groups none of whose kinds makes pods."""
+"""The API groups of which no kind creates pods."""
 
 
 def take_classes(
     objects: Iterable[tuple[str, Any]], known: Mapping[str, PriorityClass]
 ) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
-    """The PriorityClasses among the objects that are not ``known``, and all others with the priority that they give.
+    """Separate the PriorityClasses that are not ``known`` from the other objects.
 
-    So it is as if the classes had been created first, and admission had resolved them.
+    Return the other objects, with the priorities of these classes resolved in them as admission does, and the classes.
     """
     rest: list[tuple[str, Any]] = []
     classes: dict[str, PriorityClass] = {}
@@ -511,7 +509,7 @@ def take_classes(
 
 
 def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
-    """The same, with a priority wherever one of these classes is named and no priority is."""
+    """Return the value with a priority added wherever one of these classes is named without one."""
     if isinstance(value, list):
         return [_resolve(each, classes) for each in value]
     if not isinstance(value, dict):
@@ -526,7 +524,7 @@ def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
 
 
 def sift(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
-    """The objects of which pods may come, each with where it stands, and the kinds and names of the others."""
+    """Return the objects that may create pods, with their places, and the kinds and names of the others."""
     kept: list[tuple[str, Any]] = []
     skipped: list[str] = []
     for place, raw in objects:

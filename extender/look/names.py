@@ -1,4 +1,4 @@
-"""How ``/debug`` names groups, and which group somebody means who names a Job, a pod or another object."""
+"""The names of groups on ``/debug``, and the lookup of groups by the name of a Job, a pod or another object."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -16,18 +16,18 @@ from serried.ops.slices import one_by_one
 
 
 class GroupName(View):
-    """A group, by the name that it has on ``/debug``."""
+    """The name of a group on ``/debug``."""
 
     namespace: str
     name: str
     kind: GroupKind
 
     owner: str
-    """The Job, JobSet or LeaderWorkerSet that it was made for, as kubectl names it: `job/train`. "" without one."""
+    """The Job, JobSet or LeaderWorkerSet of the group, as kubectl names it: `job/train`; "" without one."""
 
 
 def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
-    """The fields of a GroupName."""
+    """Return the fields of a GroupName."""
     owner = core.store.membership.name_owner(key)
     return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
 
@@ -37,7 +37,7 @@ KINDS = ("podgroup", "pod", "workload", *_OWNERS)
 
 
 async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
-    """The groups to which an object of one of the ``KINDS`` leads; one may come several times."""
+    """Yield the groups of an object of one of the ``KINDS``; the same group may come several times."""
     store = core.store
     if kind == "podgroup":
         for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
@@ -56,14 +56,14 @@ async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterato
 
 
 def _is_of(group: PodGroup, kind: str, name: str) -> bool:
-    """Whether a group is that of a Workload, or of an owner, of this name."""
+    """Return whether a group belongs to the Workload, or to the owner, of this name."""
     if kind == "workload":
         return group.workload == name or (group.key.kind is GroupKind.WORKLOAD and group.key.object_key.name == name)
     return (_OWNERS[kind], name) in {(each.kind, each.name) for each in group.owners}
 
 
 async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Pod]:
-    """The pod itself, or those of an owner."""
+    """Yield the pod of this name, or the pods of an owner."""
     pods: Iterable[Pod] = core.store.pods.values() if kind == "pod" else ()
     if kind in _OWNERS:
         pods = core.store.owners.pods_of(OwnerKey(_OWNERS[kind], object_key))
@@ -73,7 +73,7 @@ async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Po
 
 
 async def explain_none(core: Core, kind: str, object_key: Key) -> str:
-    """Why an object leads to no group, a sentence."""
+    """Return a sentence about why an object belongs to no group."""
     if kind == "pod" and (pods := [pod async for pod in _find_pods(core, kind, object_key)]):
         said = f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
         return said + _explain_owner_of(core.store, pods[0])
@@ -84,7 +84,7 @@ async def explain_none(core: Core, kind: str, object_key: Key) -> str:
 
 
 def _explain_owner_of(store: Store, pod: Pod) -> str:
-    """Why the Job of a pod that Serried serves is no gang, as the end of a sentence; "" for any other pod."""
+    """Return the end of a sentence about why the Job of a pod is no gang; "" for a pod without a Job of Serried."""
     if pod.owner is None or pod.owner.kind != JOB or pod.scheduler not in store.schedulers:
         return ""
     owner = store.owners.find(OwnerKey(JOB, Key(pod.namespace, pod.owner.name)))
@@ -92,7 +92,7 @@ def _explain_owner_of(store: Store, pod: Pod) -> str:
 
 
 def _explain_owner(store: Store, owner: Owner) -> str:
-    """Why an owner has no group, as the controller's event says it."""
+    """Return the predicate of a sentence about why an owner has no group, as in the controller's event."""
     found = explain_no_gang(owner, store.schedulers, store.gang_jobs)
     if found is not None:
         return f"is no gang, so {describe_no_gang(found)}" + (f"; {owner.stray}" if owner.stray else "")
@@ -102,5 +102,5 @@ def _explain_owner(store: Store, owner: Owner) -> str:
 
 
 def is_known(core: Core, key: GroupKey) -> bool:
-    """Whether there is such a group, or a pod that names it."""
+    """Return whether the group exists, or a pod names it."""
     return key in core.store.groups or key in core.store.members

@@ -1,4 +1,4 @@
-"""The pages of ``/debug`` that show nodes, and how full the domains of a topology key are."""
+"""The pages of ``/debug`` about nodes and domains: their resources, and what is used and reserved of them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _USUAL_KEYS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 
 class ShareView(View):
-    """How much of one resource the nodes of a domain have, and how much of it is used or reserved."""
+    """The amount of one resource on the nodes of a domain, and the amount that is used or reserved."""
 
     allocatable: int
     used: int
@@ -29,7 +29,7 @@ class PresenceView(GroupName):
     """A group in a domain."""
 
     members: int
-    """How many of its members run there, or have a slot there."""
+    """The number of its members that run there, or have a slot there."""
 
 
 class DomainView(View):
@@ -39,25 +39,25 @@ class DomainView(View):
     nodes: int
 
     unschedulable: int
-    """How many of them are cordoned; their room counts as the rest does."""
+    """The number of cordoned nodes; their resources are included."""
 
     resources: dict[str, ShareView]
-    """CPU in thousandths of a core, everything else in its own unit."""
+    """The resources by name: CPU in thousandths of a core, everything else in its own unit."""
 
     groups: list[PresenceView]
 
 
 class DomainsView(View):
-    """The domains of one key."""
+    """The domains of one topology key."""
 
     key: str
     """The topology key."""
 
     keys: list[str]
-    """The keys that groups ask for at present, the most asked for first."""
+    """The keys that groups ask for at present, the most frequent first."""
 
     unlabelled: int
-    """How many nodes have no such label, and so are in no domain."""
+    """The number of nodes without this label, which are in no domain."""
 
     domains: list[DomainView]
 
@@ -124,7 +124,7 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
 
 
 class NodeView(View):
-    """A node: what it has, and what bound, assumed and reserved pods take of it."""
+    """A node: its resources, and what bound, assumed and reserved pods use of them."""
 
     name: str
     allocatable: dict[str, int]
@@ -145,13 +145,13 @@ def _view_node(core: Core, name: str) -> NodeView:
 
 
 class NodePages:
-    """What the pages answer."""
+    """The handlers of these pages. One instance per core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     async def list_domains(self, key: str = "") -> DomainsView:
-        """The domains of ``key``, by name; without one, of the key that most groups ask for."""
+        """Return the domains of ``key``, by name; without ``key``, those of the key that most groups ask for."""
         core = self._core
         keys = _list_keys(core)
         chosen = key or next(iter(keys), "") or _guess_key(core)
@@ -170,12 +170,12 @@ class NodePages:
         )
 
     async def list_nodes(self, prefix: str = "", limit: int = 500) -> Response:
-        """Nodes by name, with what bound, assumed and reserved pods use of them.
+        """Return nodes by name, with what bound, assumed and reserved pods use of them.
 
-        `prefix` chooses those whose name begins so, `limit` the first ones. Amounts are in the API's units, CPU in
-        thousandths of a core.
+        `prefix` selects nodes whose name begins with it, `limit` the number of nodes. Amounts are in the API's units,
+        CPU in thousandths of a core.
         """
         nodes = self._core.store.nodes
         names = sorted(name for name in nodes if name.startswith(prefix))
-        # Between two of them one may go.
+        # The list is made in steps, in which a node may be deleted.
         return await write_list(_view_node(self._core, name) for name in names[: max(0, limit)] if name in nodes)

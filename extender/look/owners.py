@@ -1,7 +1,7 @@
-"""Gangs that do not exist yet, from manifests: each group, and its members as they would be.
+"""Gangs of a what-if question: the groups of its manifests, and the members that their owners would create.
 
-Who is in which group the Store says itself, of objects that only this question knows; what groups an owner has, the
-controller's own templates say.
+`gather` is the entry. A second Store, with only the objects of the question, resolves the groups of pods; the templates
+of the controller say which groups an owner gets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,18 +30,18 @@ _Raw = Mapping[str, Any]
 
 
 class _Origin(NamedTuple):
-    """What the gangs of one owner are made from, and where they are put."""
+    """One owner whose gangs are made, and the manifests to which they are added."""
 
     asked: Asked
     store: Store
 
     beside: Store
-    """The objects of the question; the pods are not in it."""
+    """The Store of the question's objects, without pods."""
 
     manifests: Manifests
 
     def make_pod(self, template: _Raw, labels: _Raw, annotations: _Raw = MappingProxyType({})) -> Pod:
-        """A pod of a template, with these labels and annotations besides its own."""
+        """Make a pod of a template, with labels and annotations in addition to its own."""
         said = read_map(template, "metadata")
         key = self.asked.owner.key
         metadata = {
@@ -54,7 +54,10 @@ class _Origin(NamedTuple):
         return make_pod(self.asked.place, template, metadata, self.store, self.manifests.coming, alike=True)
 
     def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
-        """The group of pods that are like this one, and its members so far; ``alone`` is that of pods of no gang."""
+        """Return the group of pods like this one, and the list of its members so far.
+
+        ``alone`` is the group to be used if the pods are in no gang.
+        """
         gang = like.group or self.beside.membership.resolve(like)
         key = gang or alone
         owner_key = owner_of_provisional(key)
@@ -63,7 +66,7 @@ class _Origin(NamedTuple):
             sent = self.beside.membership.workloads_of(owner)
             whole = gang is not None and isinstance(owner, Parent) and not owner.staged
             if whole and sent and len(sent[0].templates) == 1:
-                key = key._replace(part=WHOLE)  # its one PodGroup is for all stages
+                key = key._replace(part=WHOLE)  # the Workload has one PodGroup for all stages
             if key not in self.manifests.groups:
                 template = _find_template(owner, sent, key.part or stage, is_gang=gang is not None)
                 self.manifests.groups[key] = _describe(owner, key), _make_group(key, owner, template)
@@ -71,7 +74,7 @@ class _Origin(NamedTuple):
 
 
 def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gang: bool) -> Template:
-    """The template of the owner's Workload, or else of the one that the controller would make."""
+    """Return the template of the owner's Workload; without a Workload, that of the one the controller would create."""
     found = find_template(sent[0], owner, stage) if sent else None
     if found is not None:
         return found
@@ -103,13 +106,13 @@ def _check_workloads(origin: _Origin, owner: Owner) -> None:
 
 
 def _make_first(origin: _Origin, raw: _Raw, **labels: str) -> Pod:
-    """The pod of index 0 of a Job: all others are like it."""
+    """Make the pod of index 0 of a Job, of which all others are copies."""
     template = read_map(read_map(raw, "spec"), "template")
     return origin.make_pod(template, labels, {COMPLETION_INDEX: "0"})
 
 
 def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None) -> None:
-    """The pods of a Job, each in the group in which it would be."""
+    """Add the pods of a Job to their groups."""
     origin.beside.put_job(job)
     like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))
     alone = provisional(owner_key_of(job))
@@ -124,7 +127,7 @@ def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None
 
 
 def _add_parent(origin: _Origin, parent: Parent) -> None:
-    """The pods of a parent, stage by stage, each in the group in which it would be."""
+    """Add the pods of a parent to their groups, stage by stage."""
     layout = LAYOUTS[parent.kind](origin.asked.raw)
     origin.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
     first = 0
@@ -137,7 +140,7 @@ def _add_parent(origin: _Origin, parent: Parent) -> None:
 
 
 def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> None:
-    """The pods of so many Jobs of a stage."""
+    """Add the pods of all Jobs of a stage; ``jobs`` is their number."""
     stage = source.stage.name
     manifest = _make_child(parent, source)
     child = settle_levels(origin.asked.place, usable(origin.asked.place, decode_job(manifest)), origin.store)
@@ -151,7 +154,7 @@ def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> Non
 
 
 def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
-    """The manifest of a Job of a stage, as the parent's own controller makes it."""
+    """Return the manifest of a Job of a stage, as the parent's own controller creates it."""
     owner = {"kind": kind_of(parent), "name": parent.key.name, "uid": parent.uid, "controller": True}
     metadata = {
         **read_map(source.template, "metadata"),
@@ -165,7 +168,7 @@ def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
 
 
 def _add_stage(origin: _Origin, parent: Parent, source: Source, copies: int, first: int) -> None:
-    """The pods of a stage that no Job makes, in each replica; ``first`` is the rank of the first of them."""
+    """Add the pods of a stage without Jobs, for each replica; ``first`` is the rank of the first pod."""
     labels = _write_labels(parent, stage=source.stage.name, replica="0", index=str(first))
     like = origin.make_pod(source.template, labels)
     for replica in range(copies):
@@ -173,7 +176,7 @@ def _add_stage(origin: _Origin, parent: Parent, source: Source, copies: int, fir
 
 
 def _add_replica(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
-    """The pods of a stage in one replica."""
+    """Add the pods of a stage in one replica."""
     place = replace(like.place, replica=str(replica)) if like.place is not None and like.place.replica else like.place
     alone = provisional(owner_key_of(parent), stage.name)
     key, members = origin.find_members(replace(like, place=place), alone, stage.name)
@@ -184,7 +187,7 @@ def _add_replica(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, re
 
 
 def _write_labels(parent: Parent, **place: str) -> dict[str, str]:
-    """The labels of a pod at this place of a parent, those of `PodLabels` that its kind has."""
+    """Return the labels of a pod at this place of a parent: those of `PodLabels` that the parent's kind uses."""
     said = {"name": parent.key.name, **place}
     labels = PARENTS[parent.kind].labels
     return {label: value for field, value in said.items() if (label := getattr(labels, field))}
@@ -197,7 +200,7 @@ def _describe(owner: Owner, key: GroupKey) -> str:
 
 
 def _make_group(key: GroupKey, owner: Owner, template: Template) -> PodGroup:
-    """The PodGroup that would be made for an owner from a template."""
+    """Return the PodGroup that would be created for an owner from a template."""
     levels = owner.preference.levels or template.preference.levels
     return PodGroup(
         key=key,
@@ -214,35 +217,35 @@ def _make_group(key: GroupKey, owner: Owner, template: Template) -> PodGroup:
 MOST_GANGS = 50
 
 _UID = "whatif:"
-"""Before the name of the group that a pod of no group is; no true one has a colon."""
+"""The prefix of the group's name that a single pod gets; real names have no colon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A gang, or a pod of none, for which a place is looked for."""
+    """A gang, or a single pod, of a what-if question."""
 
     source: str
-    """What it comes from, for people: kind, namespace and name."""
+    """The manifest, for users: kind, namespace and name."""
 
     group: PodGroup
 
     members: tuple[Pod, ...]
-    """Those that come, each with the PodGroup that it names; members that wait already are not among them."""
+    """The new members, each with the PodGroup that it names, without members that exist already."""
 
     priority: int | None = None
-    """What a PriorityClass gives the group that comes with it; None for all others."""
+    """The value of the group's PriorityClass, if the class was sent with the question; else None."""
 
     no_gang: str = ""
-    """Why its pods are placed one by one, a phrase; "" for a gang."""
+    """The reason why its pods are placed one by one, a phrase; "" for a gang."""
 
 
 class Gathered(NamedTuple):
-    """What some manifests are."""
+    """The gangs of a question's manifests."""
 
     newcomers: list[Newcomer]
 
     refused: list[str]
-    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+    """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
 
 
 def gather(
@@ -252,19 +255,19 @@ def gather(
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
     coming: Coming = NOTHING,
 ) -> Gathered:
-    """The gangs of some objects, each with where it stands. Raises ValueError if there are none, or too many.
+    """Return the gangs of objects, each of which comes with its place in the body.
 
-    ``classes`` come with the objects, which have their priorities already (`take_classes`); so do the claims that are
-    ``coming`` (`take_claims`).
+    ``classes`` are the PriorityClasses sent with the objects, already resolved in them (`take_classes`); ``coming`` are
+    the claims that were sent (`take_claims`). Raises ValueError if there are no gangs, or too many.
     """
     manifests = Manifests(coming=coming)
     for place, raw in objects:
-        with manifests.judging():
+        with manifests.refusing():
             manifests.read(place, raw, namespace, store)
     _add_inline_groups(manifests)
     beside = _put_beside(manifests, store)
     for asked in manifests.owners:
-        with manifests.judging():
+        with manifests.refusing():
             more = Manifests(coming=coming, pods=manifests.pods)
             _add_owner(_Origin(asked, store, beside, more))
             manifests.add(more)
@@ -278,20 +281,20 @@ def gather(
 
 
 def _settle_priority(newcomer: Newcomer, classes: Mapping[str, PriorityClass]) -> Newcomer:
-    """The same with the priority of a class that comes with it, as if the class were there."""
+    """Return the newcomer with the priority of a PriorityClass that was sent with it."""
     named = classes.get(newcomer.group.priority_class)
     if named is None or newcomer.group.key.kind in BARE_KINDS:
         return newcomer
     found = find_class(named.name, classes)
     if found is None:
-        return newcomer  # one that no group may have
+        return newcomer  # a class that groups may not use
     group = newcomer.group
     group = replace(group, priority_class="", priority=found.value, preemption=group.preemption or found.preemption)
     return replace(newcomer, group=group, priority=found.value)
 
 
 def find_existing(store: Store, key: GroupKey) -> Newcomer:
-    """A group that exists, to be planned with the members that it has. Raises ValueError if it is not known."""
+    """Return an existing group, to be planned with its existing members. Raises ValueError if it is not known."""
     group = store.groups.get(key)
     if group is None:
         raise ValueError(f"no group {key} is known; see /debug/groups")
@@ -299,7 +302,7 @@ def find_existing(store: Store, key: GroupKey) -> Newcomer:
 
 
 def _add_inline_groups(manifests: Manifests) -> None:
-    """The groups that pods name as parts of a Workload (v1alpha1)."""
+    """Add the groups that pods name as parts of a Workload (v1alpha1)."""
     for _, workload in manifests.workloads:
         for key, group in build_groups(workload, manifests.members).items():
             if workload.inline and key in manifests.members:
@@ -307,7 +310,7 @@ def _add_inline_groups(manifests: Manifests) -> None:
 
 
 def _put_beside(manifests: Manifests, store: Store) -> Store:
-    """A Store of the groups and Workloads that were sent."""
+    """Return a Store with only the groups and Workloads of the question."""
     beside = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
     named = {owner_key_of(asked.owner) for asked in manifests.owners}
     made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
@@ -316,11 +319,11 @@ def _put_beside(manifests: Manifests, store: Store) -> Store:
     for composite in manifests.composites:
         beside.put_composite(composite)
     for place, workload in manifests.workloads:
-        with manifests.judging():
+        with manifests.refusing():
             if owner_key_in(workload) not in named and workload.key not in made_from:
                 kind = workload.parent[0] if workload.parent is not None else "Job"
                 raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
-            beside.put_workload(replace(workload, owners=()))  # of which the UIDs are not those of the owners here
+            beside.put_workload(replace(workload, owners=()))  # the UIDs of its owners are not those of the question
     return beside
 
 
@@ -332,7 +335,7 @@ def _list_groups(manifests: Manifests, store: Store, beside: Store) -> Iterator[
     for composite in manifests.composites:
         members.setdefault(beside.forest.lift_composite(composite.key), [])
     for key, pods in members.items():
-        with manifests.judging():
+        with manifests.refusing():
             yield _make_newcomer(key, tuple(pods), manifests, store, beside)
 
 
@@ -354,7 +357,7 @@ def _make_newcomer(
 
 
 def _describe_no_gang(group: PodGroup, store: Store) -> str:
-    """Why the pods of a group are placed one by one, "" if it is a gang; ``store`` has its owner."""
+    """Return why the pods of a group are placed one by one, a phrase; "" for a gang. ``store`` has its owner."""
     if group.policy.is_gang:
         return ""
     owner_key = owner_of_provisional(group.key)

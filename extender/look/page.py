@@ -1,6 +1,6 @@
-"""``/debug/``: the page for people, its files, and the stream from which it lives.
+"""``/debug/``: the live page, its files, and the stream of events from which it is updated.
 
-There is one look at the state a second for all readers together, and none while nobody reads.
+`Broadcast` reads the state once per second for all readers together, and only while there are readers.
 """
 
 import asyncio
@@ -23,79 +23,79 @@ from serried.ops.access import read_seconds
 log = logging.getLogger(__name__)
 
 MAX_READERS = 8
-"""How many readers there may be at a time."""
+"""The number of readers at the same time, at most."""
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 _SLICE_SECONDS = 0.0005
-"""The length of a slice: filter waits as long."""
+"""The length of a slice of work, in seconds: filter may have to wait for this long."""
 
 _REST_SECONDS = 0.001
-"""How long the loop has for itself after a slice."""
+"""The pause after a slice, in which the event loop runs other tasks."""
 
 _MAX_BEHIND = 30
-"""How many changes wait for a slow reader; one who is further behind begins anew."""
+"""The number of changes that wait for a slow reader. A reader that is further behind is disconnected."""
 
 _SECONDS_TO_SIGN = 15.0
-"""After so long without news a reader gets a sign, so that nothing on the way takes the connection for dead."""
+"""The time without news after which a reader gets a comment, so that no proxy closes the connection."""
 
 _SIGN = b": nothing new\n\n"
 
 _RENEW = b"event: renew\ndata: {}\n\n"
-"""The time of a reader is over. A browser that does not know this event comes back by itself, too."""
+"""The event at the end of a reader's time. A browser that ignores it reconnects by itself."""
 
 Reader = asyncio.Queue[bytes | None]
-"""What a reader has yet to get; None is the end."""
+"""The messages that a reader has not got yet; None is the end."""
 
 
 @dataclass(slots=True, eq=False)
 class Broadcast:
-    """Who reads, and what they get."""
+    """The stream of the live page: all readers, and the messages for them. One instance per extender."""
 
     _make: Callable[[], Sketch]
-    """Begins a sketch."""
+    """Makes a new sketch of the state."""
 
     _about: Mapping[str, Any]
-    """Fields for the whole state."""
+    """Additional fields of the first message."""
 
     _wall: Callable[[], float] = time.time
     _stopwatch: Callable[[], float] = time.perf_counter
     _rest: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     _readers: dict[Reader, float] = field(default_factory=dict, init=False)
-    """Until when each may read, by the stopwatch."""
+    """The time until which each reader may read, by the stopwatch."""
 
     _ended: set[Reader] = field(default_factory=set, init=False)
-    """Those who get no more news; they count as readers until they are gone, for they still hold a connection."""
+    """The readers that get no more news. They count as readers until their connections are closed."""
 
     _work: asyncio.Task[None] | None = field(default=None, init=False)
     _sketch: Sketch | None = field(default=None, init=False)
 
     _whole: list[bytes] | None = field(default=None, init=False)
-    """The whole state as it was after the last look, once somebody has asked for it."""
+    """The whole state after the last look; None until a reader needs it."""
 
     _looks: int = field(default=0, init=False)
-    """How many looks there were."""
+    """The number of looks so far."""
 
     _looked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when there is something to show."""
+    """Set after the first look."""
 
     @property
     def readers(self) -> int:
-        """How many read."""
+        """The number of readers."""
         return len(self._readers)
 
     async def follow(self, seconds: float = math.inf) -> AsyncIterator[bytes]:
-        """Everything for one more reader: the whole state, then what changes. It ends at once where all is full.
+        """Yield all messages for one more reader: the whole state, then changes. Ends at once if there is no place.
 
-        With the first look after ``seconds`` it ends as well: the reader has to come again, and be let in again.
+        It ends with the first look after ``seconds``, too: the reader has to reconnect, and to authenticate again.
         """
         if self.readers >= MAX_READERS:
             return
         reader = self._join(seconds)
         try:
             await self._looked.wait()
-            for message in await self._tell_whole():
+            for message in await self._write_whole():
                 yield message
             while (news := await self._next(reader)) is not None:
                 yield news
@@ -110,15 +110,15 @@ class Broadcast:
             return _SIGN
 
     def _join(self, seconds: float) -> Reader:
-        # From here on a reader gets what changes, also while the whole state is still being sent.
+        # From here on the reader's queue gets changes, also while the whole state is still being sent.
         reader: Reader = asyncio.Queue()
         self._readers[reader] = self._stopwatch() + seconds
         if self._work is None:
-            self._work = asyncio.create_task(self._look_on())
+            self._work = asyncio.create_task(self._update())
         return reader
 
     def _leave(self, reader: Reader) -> None:
-        # With the last one the work ends, and what it remembered is forgotten.
+        # The updates end with the last reader.
         self._readers.pop(reader, None)
         self._ended.discard(reader)
         if not self._readers and self._work is not None:
@@ -126,17 +126,17 @@ class Broadcast:
             self._forget()
 
     async def close(self) -> None:
-        """Nobody reads any more."""
+        """Disconnect all readers, and wait for the end of the updates."""
         work = self._work
-        self._send_away()
+        self._disconnect_all()
         if work is not None:
             await asyncio.gather(work, return_exceptions=True)
 
-    def _send_away(self) -> None:
+    def _disconnect_all(self) -> None:
         for reader in list(self._readers):
             reader.put_nowait(None)
             self._leave(reader)
-        self._looked.set()  # for those who still wait for the first look
+        self._looked.set()  # for readers that still wait for the first look
         self._looked.clear()
 
     def _forget(self) -> None:
@@ -145,7 +145,7 @@ class Broadcast:
         self._whole = None
         self._looked.clear()
 
-    async def _look_on(self) -> None:
+    async def _update(self) -> None:
         sketch = self._sketch = self._make()
         try:
             while True:
@@ -153,9 +153,9 @@ class Broadcast:
                 await self._look(sketch)
                 await self._rest(max(_REST_SECONDS, _SECONDS_BETWEEN_LOOKS - (self._stopwatch() - begun)))
         except Exception:
-            # A page that stands still would look like a cluster that does; who is sent away comes back.
-            log.exception("the page at /debug/ could not be kept up")
-            self._send_away()
+            # A page without updates would look like an idle cluster. Disconnected browsers reconnect.
+            log.exception("could not update the page at /debug/; its readers are disconnected")
+            self._disconnect_all()
 
     async def _look(self, sketch: Sketch) -> None:
         await self._work_in_slices(sketch.look())
@@ -163,9 +163,9 @@ class Broadcast:
         self._looks += 1
         change = sketch.take_change()
         if change and self._looked.is_set():
-            self._tell(_encode(change | {"now": self._wall()}))
+            self._send(_encode(change | {"now": self._wall()}))
         self._looked.set()
-        self._end_what_is_over()
+        self._end_expired()
 
     async def _work_in_slices(self, work: Iterator[None]) -> None:
         begun = self._stopwatch()
@@ -174,14 +174,14 @@ class Broadcast:
                 await self._rest(_REST_SECONDS)
                 begun = self._stopwatch()
 
-    def _tell(self, news: bytes) -> None:
+    def _send(self, news: bytes) -> None:
         for reader in self._readers.keys() - self._ended:
             if reader.qsize() < _MAX_BEHIND:
                 reader.put_nowait(news)
             else:
                 self._end(reader)
 
-    def _end_what_is_over(self) -> None:
+    def _end_expired(self) -> None:
         now = self._stopwatch()
         for reader in self._readers.keys() - self._ended:
             if self._readers[reader] <= now:
@@ -192,23 +192,23 @@ class Broadcast:
         reader.put_nowait(None)
         self._ended.add(reader)
 
-    async def _tell_whole(self) -> list[bytes]:
+    async def _write_whole(self) -> list[bytes]:
         if self._sketch is None:
             return []  # closed meanwhile
         if self._whole is not None:
             return self._whole
-        told: list[bytes] = []
+        messages: list[bytes] = []
         looks = self._looks
-        for message in self._sketch.tell_whole():
-            told.append(_encode(message | ({} if told else {**self._about, "now": self._wall()})))
+        for message in self._sketch.write_whole():
+            messages.append(_encode(message | ({} if messages else {**self._about, "now": self._wall()})))
             await self._rest(_REST_SECONDS)
         if looks == self._looks:
-            self._whole = told  # else it may be older than what later readers have missed
-        return told
+            self._whole = messages  # else a later reader would miss the change of the look in between
+        return messages
 
 
 def _encode(message: Message) -> bytes:
-    """One event of the stream, as browsers read it."""
+    """Return a message as a server-sent event."""
     return b"data: " + orjson.dumps(message) + b"\n\n"
 
 
@@ -226,7 +226,7 @@ _POLICY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""Nothing on the page comes from elsewhere, and names of objects can never become code."""
+"""The headers of all files: the page loads nothing from other hosts, and no name of an object can run as a script."""
 
 _EXAMPLE = """\
 data: {"reset":true,"columns":{"nodes":["number","name","place","used","planned","marks"]},"now":1785585600}
@@ -245,7 +245,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"example": _EXAMPLE}}},
     503: {"description": f"{MAX_READERS} readers follow already."},
 }
-"""How the stream stands in the OpenAPI."""
+"""The responses of the stream in the OpenAPI."""
 
 
 _File = tuple[bytes, dict[str, str], str]
@@ -253,7 +253,7 @@ _File = tuple[bytes, dict[str, str], str]
 
 
 def live_routes(broadcast: Broadcast) -> APIRouter:
-    """The routes. The files are read once, now: they are part of the program."""
+    """Return the routes of the page and its stream. The files are read once, now."""
     files = _read_files()
     router = APIRouter(prefix="/debug", tags=["debug"])
 
@@ -269,14 +269,15 @@ def live_routes(broadcast: Broadcast) -> APIRouter:
 
     @router.get("/stream", response_class=Response, responses=_STREAM)
     async def follow(request: Request) -> Response:
-        """The state of `/debug/` as server-sent events: the whole once, in parts, then what changes.
+        """Return the state of `/debug/` as server-sent events: first the whole state in parts, then changes.
 
-        Each event is a JSON object. `columns` names the columns of the rows, whose first one is their number; a row of
-        a known number takes the place of the one before. Rows whose numbers are in `nodesGone` or `gangsGone` are gone.
-        Every other field is whole. `reset` comes first, `complete` ends the first state.
+        Each event is a JSON object. `columns` names the columns of the rows. The first column is the row's number; a
+        row with a known number replaces the earlier one. Rows whose numbers are in `nodesGone` or `gangsGone` are
+        deleted. Every other field replaces its earlier value. `reset` is in the first event, `complete` in the last one
+        of the whole state.
 
-        For a reader who has shown a token it ends after `--ops-auth-cache`, with the event `renew`. Whoever asks again
-        is let in again if the token is still good.
+        For a reader with a token the stream ends after `--ops-auth-cache`, with the event `renew`. The reader may
+        connect again while the token is valid.
         """
         if broadcast.readers >= MAX_READERS:
             raise HTTPException(503, f"{MAX_READERS} readers follow already", {"Retry-After": "10"})

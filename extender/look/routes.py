@@ -1,8 +1,7 @@
-"""``/debug``: why a gang waits, what is reserved, what was decided. Reads the state, changes nothing.
+"""The routes of ``/debug`` (`debug_routes`, `process_routes`), the self-check, and the gauges of ``/metrics``.
 
-The routes stand at the end. Beside them: what the process says of its settings, caches and itself, and the gauges of
-``/metrics`` that show the state, set at each scrape. Answers are coroutines although few of them wait: FastAPI runs
-plain functions in other threads, and the state belongs to the event loop alone.
+All of them read the state and change nothing. `Gauges.sample` runs at each scrape. Handlers are coroutines although few
+of them wait: FastAPI runs plain functions in other threads, and only the event loop may read the state.
 """
 
 import logging
@@ -56,43 +55,43 @@ from serried.settings import CommonSettings, describe_settings
 
 
 class DriftView(View):
-    """One kind of objects. An object is named by namespace and name, or by its name alone."""
+    """The differences in one kind. An object is named by namespace and name, or by its name alone."""
 
     kind: str
 
     served: bool
-    """Whether the API server serves the kind."""
+    """True if the API server serves the kind."""
 
     listed: int
-    """How many the API server has."""
+    """The number of objects on the API server."""
 
     cached: int
-    """How many the process knows."""
+    """The number of objects in the process's cache."""
 
     missing: list[str]
-    """Those that it does not know."""
+    """The objects that are not in the cache."""
 
     extra: list[str]
-    """Those that it knows, and the API server does not have."""
+    """The objects in the cache that the API server does not have."""
 
     stale: list[str]
-    """Those of which it knows an older state."""
+    """The objects of which the cache has an older version."""
 
     malformed: list[str]
-    """Those that it cannot read: it goes by the last state of them that it could."""
+    """The objects that the process cannot decode; it keeps the last version that it could."""
 
     leftOff: int
-    """How many more differed when they were listed, and were not looked at again."""
+    """The number of further objects that differed at first, and were not compared a second time."""
 
     error: str
-    """Why the kind could not be compared, "" if it was."""
+    """The reason why the kind could not be compared; "" if it was."""
 
 
 class CacheDiffView(View):
-    """All kinds."""
+    """The differences in all kinds."""
 
     equal: bool
-    """Whether nothing differs."""
+    """True if nothing differs."""
 
     kinds: list[DriftView]
 
@@ -113,29 +112,29 @@ class SettingView(View):
     flag: str
 
     variable: str
-    """The environment variable that means the same."""
+    """The environment variable of the same setting."""
 
     value: str
-    """Of a URL without what may let somebody in: user, password and query are `***`."""
+    """The value; in a URL, user, password and query are replaced by `***`."""
 
     default: str
 
     about: str
-    """What it says, as `--help` has it."""
+    """The text of `--help`."""
 
 
 class ConfigView(View):
     """The settings."""
 
     version: str
-    """Of Serried."""
+    """The version of Serried."""
 
     settings: list[SettingView]
 
 
 def conceal(value: str) -> str:
-    """A value without what stands before the host of a URL, and behind its question mark."""
-    # Up to the last @: a password may have others, and slashes, where nobody has escaped them.
+    """Return a value with user, password and query of a URL replaced by ``***``."""
+    # Up to the last @: a password may contain more of them, and slashes, if it is not escaped.
     return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", value))
 
 
@@ -148,7 +147,7 @@ _COMPATIBLE = "compatible"
 
 
 class Gauges:
-    """Reads the state of the extender, and changes nothing."""
+    """Sets the gauges that show the extender's state."""
 
     def __init__(
         self,
@@ -168,13 +167,13 @@ class Gauges:
         self._metrics = metrics
 
         self._gangs: Counter[tuple[str, str]] = Counter()
-        """The gangs by API level and kind of their owner, kept current: a scrape must not look at every group."""
+        """The number of gangs by API level and kind of owner, counted by `note`, so that scrapes are cheap."""
 
         self._gated = 0
-        """How many pods are held by our scheduling gate, kept current."""
+        """The number of pods with Serried's scheduling gate, counted by `note`."""
 
     def note(self, old: Item | None, new: Item | None) -> None:
-        """An object came, changed or went."""
+        """Count an object that was added (``old`` is None), changed or deleted (``new`` is None)."""
         for item, sign in ((old, -1), (new, 1)):
             match item:
                 case PodGroup() if item.policy.is_gang:
@@ -183,7 +182,7 @@ class Gauges:
                     self._gated += sign * item.held_by_gate
 
     def sample(self) -> None:
-        """Set every gauge to how things stand now."""
+        """Set every gauge to the current state."""
         core = self._core
         self._sample_groups()
         self._metrics.waiting(measure_waits(core.groups.states, core.store, core.clock()))
@@ -203,7 +202,7 @@ class Gauges:
     def _count_gangs(self) -> Counter[tuple[str, str]]:
         if not self._level.inline:
             return +self._gangs
-        # In 1.35 PodGroups are no objects that come and go, but parts of Workloads.
+        # In Kubernetes 1.35 PodGroups are parts of Workloads, and no objects that `note` could count.
         groups = self._core.store.groups.values()
         return Counter(describe_gang(group, self._level) for group in groups if group.policy.is_gang)
 
@@ -220,16 +219,16 @@ class Gauges:
         waiting = Counter(verdict.reason for verdict in verdicts)
         for reason in Reason:
             if reason.stage in {Stage.PLANNED, Stage.BINDING}:
-                continue  # such a group has a cycle, and was counted by that
+                continue  # such a group has a cycle, and was counted by its stage
             self._metrics.groups(reason.value, waiting[reason])
         broken = sum(broken_since(state) is not None for state in states)
         self._metrics.partial(broken + sum(0 < len(cycle.bound) < cycle.reservation.need for cycle in cycles))
 
 
 def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
-    """Its API level, and the kind of its owner: "" without one, ``other`` for one that is none of ours."""
+    """Return a gang's API level, and the kind of its owner: "" without one, ``other`` for an unknown kind."""
     kind = next((owner.kind for owner in group.owners if owner.controller), "")
-    # Whoever writes a PodGroup may name any kind: the number of series must not be theirs to choose.
+    # Users may write any kind into a PodGroup, and must not be able to create any number of series.
     known = kind if kind in {"", *OWNER_KINDS} else "other"
     if group.key.kind is GroupKind.COMPATIBLE:
         return _COMPATIBLE, known
@@ -237,7 +236,7 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
 
 
 def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: float) -> dict[str, list[float]]:
-    """For how many seconds each gang that has pods and does not run has waited, by namespace."""
+    """Return the waiting times in seconds of all gangs that have pods and do not run, by namespace."""
     waits: defaultdict[str, list[float]] = defaultdict(list)
     for key, state in states.items():
         if state.verdict is not None and state.verdict.reason is not Reason.SCHEDULED and key in store.members:
@@ -246,7 +245,7 @@ def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: floa
 
 
 def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> HeldRoom:
-    """What reservations hold, and how much of it nobody uses yet."""
+    """Return the slots and resources that reservations hold, and how much of that no bound pod uses yet."""
     unused: Counter[tuple[tuple[str, int], ...]] = Counter()
     waiting = 0
     slots = 0
@@ -264,7 +263,7 @@ def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: 
 
 
 def _sum_up(requests: Mapping[tuple[tuple[str, int], ...], int]) -> dict[str, float]:
-    """Amounts in the units of people; what only keeps pods apart is no resource (`serried.api.resources`)."""
+    """Return the sum of requests, with CPU in cores; amounts that only keep pods apart (with a colon) are left out."""
     total: Counter[str] = Counter()
     for request, count in requests.items():
         total.update({name: amount * count for name, amount in request if ":" not in name})
@@ -275,17 +274,17 @@ log = logging.getLogger(__name__)
 
 _MAX_INVALID_TREES = 100
 _SOON_SECONDS = 7 * 86_400.0
-"""How long before the end of a certificate there is a warning: time to find out why nobody renews it."""
+"""The time before the end of a certificate in which there is a warning, so that its renewal can be repaired."""
 
 _FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
-"""Where the certificates are."""
+"""The flags that name the files of certificates."""
 
 _OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "nobody can call filter and bind"}
-"""What comes of it when they expire."""
+"""The consequences when a certificate expires."""
 
 
 class SelfCheck:
-    """Reads the state of the extender, and changes nothing."""
+    """Makes the document ``/debug/selfcheck`` about the process and its view of the cluster."""
 
     def __init__(
         self,
@@ -309,17 +308,20 @@ class SelfCheck:
         self._pods_keep_group: bool | None = None
 
     def note_refused(self, refused: Sequence[str]) -> None:
-        """For other reasons than before, or other versions, cannot be used."""
+        """Set the API versions that cannot be used, with the reasons."""
         self._refused = tuple(refused)
 
     async def check_group_field(self, client: ApiClient, namespace: str) -> None:
-        """Find out whether pods keep what they say of their PodGroup; asked once, with a dry run in ``namespace``."""
+        """Find out whether the API server keeps a pod's field for its PodGroup, by one dry run in ``namespace``."""
         self._pods_keep_group = await keeps_group(client, self._level, namespace)
         if self._pods_keep_group is False and self._level.name == NATIVE.name:
-            log.error("the API server drops what pods say of their PodGroup: is GenericWorkload on everywhere?")
+            log.error(
+                "the API server drops the PodGroup field of pods, so pods join no gangs: turn on the feature gate "
+                "GenericWorkload on all API servers and kube-schedulers"
+            )
 
     def describe(self) -> dict[str, Any]:
-        """The document."""
+        """Return the document."""
         now = time.time()
         return {
             "version": __version__,
@@ -375,7 +377,7 @@ class SelfCheck:
         }
 
     def _list_invalid_trees(self) -> dict[str, str]:
-        """Return why kube-scheduler 1.38 takes trees for invalid, by namespace and name; of the first hundred."""
+        """Return why kube-scheduler 1.38 rejects trees as invalid, by namespace and name; at most a hundred."""
         forest = self._core.store.forest
         found = ((str(key.object_key), forest.find_invalid(key)) for key in self._core.store.groups)
         return dict(islice(((tree, why) for tree, why in found if why), _MAX_INVALID_TREES))
@@ -393,7 +395,7 @@ class SelfCheck:
 
 
 def describe_certificates(expiries: Mapping[Use, float], now: float) -> dict[str, dict[str, str]]:
-    """When the certificates of each use expire; with a warning if that is soon, or was."""
+    """Return the time at which the certificates of each use expire, with a warning if that is soon or over."""
     return {
         use.value: {"expires": write_time(expiry), "warning": _warn(use, expiry - now)}
         for use, expiry in expiries.items()
@@ -408,23 +410,23 @@ def _warn(use: Use, seconds: float) -> str:
 
 
 class ProcessPages:
-    """What the pages answer that show the process."""
+    """The handlers of the pages about the process."""
 
     def __init__(self, settings: CommonSettings, comparison: Comparison) -> None:
         self._settings = settings
         self._comparison = comparison
 
     async def show_config(self) -> ConfigView:
-        """Every setting as it was read from flags, environment and defaults, but for secrets in URLs."""
+        """Return every setting as read from flags, environment and defaults, without secrets in URLs."""
         read = [each._replace(value=conceal(each.value)) for each in describe_settings(self._settings)]
         return ConfigView(version=__version__, settings=[SettingView(**setting._asdict()) for setting in read])
 
     async def compare(self, kind: str = "") -> CacheDiffView:
-        """List every kind that is watched, or the `kind` that is asked for, and compare it with what the process knows.
+        """List every watched kind, or the one `kind`, from the API server, and compare it with the process's cache.
 
-        A watch is always a little behind: what differs is looked at again after a second, and is told only if it
-        differs still. At most 100 objects of a kind are. It costs the API server a list of each kind, so there is one
-        comparison at a time: another one is answered with 429.
+        A watch is always a little behind. So objects that differ are compared again after a second, at most 100 of a
+        kind, and are reported only if they still differ. It costs the API server a list of each kind, so there is one
+        comparison at a time: further ones get 429.
         """
         comparison = self._comparison
         kinds = [each for each in comparison.kinds if kind in ("", each.value)]
@@ -437,11 +439,11 @@ class ProcessPages:
 
 
 def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
-    """The routes under ``/debug`` that show the scheduling state."""
+    """Return the routes under ``/debug`` about the scheduling state."""
     groups, nodes = GroupPages(core, reports, level), NodePages(core)
 
     async def check() -> dict[str, Any]:
-        """What the process has found in the cluster, whether it leads, and how its watches stand."""
+        """Return what the process has found in the cluster, whether it leads, and the state of its watches."""
         return selfcheck()
 
     router = APIRouter(prefix="/debug", tags=["debug"])
@@ -467,7 +469,7 @@ def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Calla
 
 
 def process_routes(settings: CommonSettings, comparison: Comparison) -> APIRouter:
-    """The routes under ``/debug`` that show the process: its settings, and its caches."""
+    """Return the routes under ``/debug`` about the process: its settings and its cache."""
     pages = ProcessPages(settings, comparison)
     router = APIRouter(prefix="/debug", tags=["debug"])
     add_page(router, "/config", pages.show_config)

@@ -1,6 +1,7 @@
-"""``POST /debug/whatif``: would these gangs fit, where, and who would have to go. Nothing is created or changed.
+"""The routes ``POST /debug/whatif`` and ``/debug/snapshot``. Nothing is created or changed.
 
-``/debug/snapshot``: the planner's whole input as one file, from which ``serried replay`` decides again.
+`whatif_routes`: would these gangs fit, where, and with which victims? `snapshot_routes`: the planner's whole input as
+one file, from which ``serried replay`` repeats decisions.
 """
 
 import asyncio
@@ -45,14 +46,14 @@ _SNAPSHOT_BUSY = "another snapshot is being made; try again in some seconds"
 
 
 class Form(StrEnum):
-    """How the file is written."""
+    """The encoding of the file."""
 
     JSON = "json"
     GZIP = "gzip"
 
 
 class SnapshotView(View):
-    """The file; what else is in it has the fields of `extender.look.snapshot.Capture`."""
+    """The file; its other fields are those of `extender.look.snapshot.Capture`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -65,10 +66,10 @@ class SnapshotView(View):
     nodes: list[dict[str, Any]]
 
     used: dict[str, dict[str, int]]
-    """What is used on each node."""
+    """The resources that are used on each node."""
 
     pods: list[dict[str, Any]]
-    """Those that run, and the members of groups."""
+    """The pods that run, and the members of groups."""
 
     groups: list[dict[str, Any]]
 
@@ -92,10 +93,10 @@ class Snapshots:
         self._turn = asyncio.Lock()
 
     async def show_snapshot(self, group: str = "", form: Form = Form.JSON) -> StreamingResponse:
-        """The planner's whole input at one instant: nodes, what is used, groups, reservations, settings.
+        """Return the planner's whole input at one instant: nodes, used resources, groups, reservations, settings.
 
-        Environment variables, annotations and tokens are not in it, and of labels only those that decide. ``group``
-        (NAMESPACE/NAME) is the group whose decision ``serried replay`` makes again.
+        It has no environment variables, annotations or tokens, and only those labels that matter for decisions.
+        ``group`` (NAMESPACE/NAME) is the group whose decision ``serried replay`` repeats.
         """
         key, slices = _find_group(self._core, group), self._slices
         if self._turn.locked():
@@ -115,8 +116,8 @@ class Snapshots:
 
 
 def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
-    """The route, below ``/debug``."""
-    list_writers()  # now: later filter would wait for it
+    """Return the route below ``/debug``."""
+    list_writers()  # now, as its first call would delay filter later
     router = APIRouter()
     responses = {
         **_describe_answer(),
@@ -162,67 +163,67 @@ _BUSY = "another question is being answered; try again in a second"
 
 
 class Outcome(StrEnum):
-    """What would become of a gang."""
+    """The answer about a gang in one word."""
 
     FITS = "Fits"
 
     FITS_AFTER_EVICTIONS = "FitsAfterEvictions"
-    """Once pods of lower priority have ended, which would be evicted for it."""
+    """The gang fits once pods of lower priority have been evicted."""
 
     DOES_NOT_FIT = "DoesNotFit"
 
 
 class PredictionView(View):
-    """What would become of one gang."""
+    """The answer about one gang."""
 
     namespace: str
     name: str
     kind: GroupKind
 
     owner: str
-    """As of a group."""
+    """The owner of the group."""
 
     source: str
-    """The manifest that it comes from."""
+    """The manifest: kind, namespace and name."""
 
     outcome: Outcome
 
     noGang: str
-    """Why its pods are placed one by one, a phrase; "" for a gang. The outcome is that of all its pods then."""
+    """The reason why its pods are placed one by one, a phrase; "" for a gang. The outcome is for all its pods."""
 
     priority: int
 
     members: int
-    """How many would wait for a node."""
+    """The number of members that would wait for a node."""
 
     need: int
-    """How many of them have to be placed together."""
+    """The number of these members that have to be placed together."""
 
     placed: int
-    """How many would get a node."""
+    """The number of members that would get a node."""
 
     domain: str
-    """The value of the topology key that all their nodes have; "" without a key."""
+    """The value of the topology key on all their nodes; "" without a key."""
 
     nodes: dict[str, int]
-    """How many of them each node would get."""
+    """The number of members on each node."""
 
     reason: str
-    """Why the gang does not fit as things are; "" if it does, and Scheduled if it runs already."""
+    """The reason why the gang does not fit without evictions; "" if it fits, Scheduled if it runs already."""
 
     message: str
 
     preemption: PreemptionView | None
-    """Who would have to go; None if nobody was looked for."""
+    """The search for victims; None if there was none."""
 
 
 class ChangesView(View):
-    """How the cluster was changed for the question."""
+    """The changes of the cluster for the question."""
 
     drained: list[str]
 
     displaced: int
-    """How many pods of these nodes would need another place; none is looked for."""
+    """The number of pods of drained nodes that would need another node, which is not searched."""
 
     added: list[str]
     removed: list[str]
@@ -232,22 +233,22 @@ class WhatIfView(View):
     """The answer."""
 
     fits: bool
-    """Whether every gang fits without evictions, and no object is refused."""
+    """True if every gang fits without evictions, and no object is refused."""
 
     groups: list[PredictionView]
-    """In the order in which they would be planned: each finds the room of those before it taken."""
+    """The gangs in the order in which they would be planned, each with the room that the earlier ones leave."""
 
     refused: list[str]
-    """What cannot be answered for, a sentence each: where it stands, what is wrong, and what to do."""
+    """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
 
     skipped: list[str]
-    """The objects that were left out because no pods of gangs come of them: kind and name."""
+    """The objects that were left out because they create no pods of gangs: kind and name."""
 
     changes: ChangesView
     workSeconds: float
 
     longestSliceSeconds: float
-    """The longest time for which filter had to wait for this."""
+    """The longest time for which filter had to wait because of this question."""
 
 
 _MANIFEST = """\
@@ -268,7 +269,7 @@ spec:
         image: train
         resources: {requests: {cpu: "1"}}
 """
-"""A question as people write it."""
+"""An example of a question."""
 
 _BODY = {
     "content": {
@@ -276,11 +277,11 @@ _BODY = {
         "application/json": {"schema": {"type": "object"}, "example": read_documents(_MANIFEST)[0]},
     }
 }
-"""The question as the OpenAPI shows it: the answer's example is about it."""
+"""The request body in the OpenAPI; the example of the answer belongs to it."""
 
 
 class _Found(NamedTuple):
-    """What a question has led to."""
+    """The results of a question."""
 
     predictions: list[Prediction]
     refused: list[str]
@@ -307,23 +308,22 @@ class Questions:
         add: Texts = None,
         remove: Texts = None,
     ) -> WhatIfView:
-        """Would these gangs fit? The body has manifests as YAML or JSON.
+        """Return whether the gangs in the body, manifests as YAML or JSON, would fit.
 
-        It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
-        Objects of which no pods of gangs come, such as Services and ComputeDomains, are left out, and named as
-        ``skipped``. One of a kind that is not known might make some: it is refused. Those that cannot be
-        answered for are ``refused``, and the others are answered all the same. As for an API server, limits stand for
-        requests that are missing. LimitRanges, RuntimeClasses and quotas are not known here: ``serried whatif`` asks
-        the API server about them. PriorityClasses, PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and
-        ComputeDomains in the body count as created, a ComputeDomain with the ResourceClaimTemplate that its controller
-        makes. Nothing is created or changed.
+        The body may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of
+        them. Objects that create no pods of gangs, such as Services, are left out and named as ``skipped``. Objects of
+        an unknown kind might create pods, so they are ``refused``, and so are objects with errors; the others are
+        answered all the same. Missing requests are set from limits, as an API server does. LimitRanges, RuntimeClasses
+        and quotas are not considered here: ``serried whatif`` asks the API server about them. PriorityClasses,
+        PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains in the body count as created,
+        a ComputeDomain with the ResourceClaimTemplate of its controller. Nothing is created or changed.
 
-        ``group`` (NAMESPACE/NAME) asks about a group that exists. The cluster can be another one: ``drain`` takes a
-        node away, ``add`` (4*NODE) brings four more like it, ``remove`` (NAMESPACE/NAME) takes a group away. All of
-        them may be repeated.
+        ``group`` (NAMESPACE/NAME) asks about an existing group. Three parameters change the cluster for the question:
+        ``drain`` removes a node, ``add`` (4*NODE) adds four copies of a node, ``remove`` (NAMESPACE/NAME) removes a
+        group. All four may be repeated.
         """
         self._check_turn()
-        body = await _read_body(request)  # whoever sends it slowly keeps nobody waiting
+        body = await _read_body(request)  # before taking the turn, so that a slow sender does not block other questions
         self._check_turn()
         async with self._turn:
             try:
@@ -348,7 +348,7 @@ class Questions:
 
         def answer() -> tuple[WhatIfView | ValueError | None, list[bool]]:
             said = look()
-            core.store.forget_shown()  # what only pods want that are not there
+            core.store.forget_shown()  # needs of pods that do not exist
             return said, [rule.wanted for rule in core.store.all_rules]
 
         def look() -> WhatIfView | ValueError | None:
@@ -367,7 +367,7 @@ class Questions:
         said, wanted = worked.found
         for rule, is_wanted in zip(core.store.all_rules, wanted, strict=True):
             if is_wanted:
-                rule.wanted = True  # what it reads is listed for the next question
+                rule.wanted = True  # the objects that the rule reads are listed for the next question
         if said is None:
             raise TooLongError
         if isinstance(said, ValueError):
@@ -377,7 +377,7 @@ class Questions:
 
 
 def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time) -> APIRouter:
-    """The route, below ``/debug``."""
+    """Return the route below ``/debug``."""
     router = APIRouter()
     responses = {
         **exemplify(EXAMPLES["/whatif"]),
@@ -406,7 +406,7 @@ def _answer(
         gathered = gather(objects, core.store, namespace, classes, coming)
         newcomers += gathered.newcomers
         refused = gathered.refused
-    while core.store.settle():  # other pods count for what was shown, too
+    while core.store.settle():  # rules about other pods count existing pods for the new shapes, too
         pass
     return _Found(hypothesis.solve(newcomers), refused, skipped)
 
@@ -419,7 +419,7 @@ async def _read_body(request: Request) -> str:
             if len(body) > _MAX_BODY_BYTES:
                 said = f"the body has more than {_MAX_BODY_BYTES} bytes; ask for fewer objects at a time"
                 raise HTTPException(413, said)
-    except ClientDisconnect:  # nobody hears the answer, and it is no failure of ours
+    except ClientDisconnect:  # no client gets the answer, and it must not be logged as a failure
         raise HTTPException(400, "the connection ended before the body did") from None
     try:
         return body.decode()
@@ -428,7 +428,7 @@ async def _read_body(request: Request) -> str:
 
 
 async def _read_documents(body: str) -> list[Any]:
-    """What the body says, read in a thread that gives way to the loop at once."""
+    """Parse the body in a thread, with a short switch interval, so that the event loop runs meanwhile."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(_GIVE_WAY_SECONDS)
     try:
@@ -461,7 +461,7 @@ def _find_outcome(found: Prediction) -> Outcome:
     if found.plan is not None and (found.newcomer.group.policy.is_gang or len(found.plan.nodes) == found.members):
         return Outcome.FITS
     if found.verdict is not None and found.verdict.reason is Reason.SCHEDULED:
-        return Outcome.FITS  # it runs
+        return Outcome.FITS  # the gang runs already
     if isinstance(found.preemption, Preemption):
         return Outcome.FITS_AFTER_EVICTIONS
     return Outcome.DOES_NOT_FIT

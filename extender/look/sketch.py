@@ -1,7 +1,7 @@
-"""What the page at ``/debug/`` shows of the state: rows in short form, and what of them changed since the last look.
+"""The state that the page at ``/debug/`` shows, as compact rows, and the changes since the last look.
 
-A look is made in slices, so what it finds at its begin may be older than what it finds at its end. The
-next look sets that right.
+`extender.look.page.Broadcast` calls `Sketch.look` once per second, then `take_change`. A look is made in slices, so its
+parts may be of slightly different times. The next look corrects that.
 """
 
 from collections import defaultdict
@@ -22,31 +22,31 @@ from serried.api.resources import Resources, add
 from serried.plan.request import Turn
 
 _MAX_LEVELS = 4
-"""How many levels a map has at most."""
+"""The number of levels on the page's map, at most."""
 
 _SLICE_NODES = 100
-"""After how many nodes a slice may end."""
+"""The number of nodes after which a slice may end."""
 
 Place = tuple[str, ...]
-"""The values of the levels; "" where a node has no such label."""
+"""A node's values of the levels' labels; "" for a missing label."""
 
 
 class Places:
-    """The levels, and the place of each node. They are found anew when a label of a node changed, or a group's key."""
+    """The levels of the map, and the place of each node. Levels are chosen again when labels or groups' keys change."""
 
     def __init__(self) -> None:
         self.levels: Place = ()
-        """The keys, the widest first."""
+        """The label keys of the levels, the widest level first."""
 
         self._seen: dict[str, Node] = {}
         self._named: frozenset[str] = frozenset()
 
     def place_of(self, node: Node) -> Place:
-        """Where a node stands."""
+        """Return the place of a node."""
         return tuple(node.labels.get(level, "") for level in self.levels)
 
     def learn(self, nodes: Mapping[str, Node], named: Collection[str]) -> Iterator[None]:
-        """Find the levels among the labels of the nodes; ``named`` are the keys that groups name."""
+        """Choose the levels among the labels of the nodes; ``named`` are the topology keys of groups."""
         chosen = frozenset(named)
         if chosen == self._named and not self._note_changes(nodes):
             return
@@ -61,7 +61,7 @@ class Places:
         self.levels = _choose(values, chosen, len(nodes))
 
     def _note_changes(self, nodes: Mapping[str, Node]) -> bool:
-        """Whether a label of a node is another one since the last time."""
+        """Return whether a label of a node has changed since the last call."""
         seen = self._seen
         changed = len(seen) != len(nodes)
         for name, node in nodes.items():
@@ -75,7 +75,7 @@ class Places:
 
 
 def _choose(values: Mapping[str, Collection[str]], named: Collection[str], nodes: int) -> Place:
-    # A label with a value of its own on nearly every node is a name, and no level.
+    # A label with a different value on nearly every node is a name, and no level.
     levels = [key for key, found in values.items() if key in named or len(found) <= max(1, nodes // 2)]
     levels.sort(key=lambda key: (key not in named, len(values[key]), key))
     return tuple(sorted(levels[:_MAX_LEVELS], key=lambda key: (len(values[key]), key)))
@@ -87,7 +87,7 @@ Row = tuple[Any, ...]
 
 
 class Table(Generic[K]):
-    """Rows by key. The first column of a row, as readers get it, is its number, which no other row ever has."""
+    """Rows by key, and their changes. Readers get a row with its number as first column; numbers are never reused."""
 
     def __init__(self) -> None:
         self._numbers: dict[K, int] = {}
@@ -101,11 +101,11 @@ class Table(Generic[K]):
         return len(self._rows)
 
     def number_of(self, key: K) -> int | None:
-        """The number of a row, None if there is none of this key."""
+        """Return the number of the row with this key; None if there is none."""
         return self._numbers.get(key)
 
     def put(self, key: K, row: Row) -> int:
-        """A row came or changed, or is as it was; returns its number."""
+        """Add or replace a row, and return its number. An equal row is no change."""
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._next
@@ -116,13 +116,13 @@ class Table(Generic[K]):
         return number
 
     def keep(self, key: K, of: tuple[object, ...], make: Callable[[], Row]) -> None:
-        """The row that ``make`` makes of this: made anew only if it is something else than the last time."""
+        """Put the row that ``make`` returns, but call it only if ``of``, of which it is made, has changed."""
         if self._made_of.get(key) != of:
             self._made_of[key] = of
             self.put(key, make())
 
     def keep_only(self, keys: Container[K]) -> None:
-        """All other rows are gone."""
+        """Delete all rows with other keys."""
         for key in [key for key in self._numbers if key not in keys]:
             number = self._numbers.pop(key)
             self._made_of.pop(key, None)
@@ -131,44 +131,44 @@ class Table(Generic[K]):
             self._gone.append(number)
 
     def take_changed(self) -> list[Row]:
-        """The rows that came or changed since the last time, as readers get them."""
+        """Return the rows that were added or changed since the last call, with their numbers."""
         changed = [(number, *self._rows[number]) for number in self._changed]
         self._changed = {}
         return changed
 
     def take_gone(self) -> list[int]:
-        """The numbers of the rows that went since the last time."""
+        """Return the numbers of the rows that were deleted since the last call."""
         gone = self._gone
         self._gone = []
         return gone
 
     def in_parts(self, size: int) -> Iterator[list[Row]]:
-        """All rows as readers get them, so many at a time."""
+        """Yield all rows with their numbers, ``size`` rows at a time."""
         rows = iter(list(self._rows.items()))
         while part := [(number, *row) for number, row in islice(rows, size)]:
             yield part
 
 
 Message = dict[str, Any]
-"""What readers get; fields that are not there have not changed."""
+"""A message to readers; missing fields have not changed."""
 
 _SLICE_ROWS = 16
-"""After how many rows a slice may end."""
+"""The number of rows after which a slice may end."""
 
 _SLICE_GROUPS = 200
-"""The same where only a field or two of each is read."""
+"""The same if only a field or two of each group are read."""
 
 _PART_ROWS = 250
-"""How many rows one message of the whole state has."""
+"""The number of rows in one message of the whole state."""
 
 _MAX_GANGS = 5_000
-"""How many groups are shown."""
+"""The number of groups that are shown."""
 
 _MAX_TEXT = 300
-"""How many characters of a sentence are shown; all of it is at ``/debug/groups/NAMESPACE/NAME``."""
+"""The number of characters of a sentence that are shown; ``/debug/groups/NAMESPACE/NAME`` has all of it."""
 
 _MAX_DECISIONS = 200
-"""How many decisions a new reader gets."""
+"""The number of decisions that a new reader gets."""
 
 _NOTHING: Resources = {}
 
@@ -183,19 +183,19 @@ COLUMNS = {
     ),
     "decisions": ("number", "at", "group", "reason", "text", "id", "owner"),
 }
-"""The names of the columns, for who reads the rows.
+"""The names of the columns.
 
-Of a node ``place`` is the number of its place, ``used`` how many percent bound pods use of the resource of which most
-is used, ``planned`` how many percent of it plans take beyond that, and ``marks`` the sum of what is true of it: 1
-cordoned, 2 kept for the head of the queue, 4 a slot is kept for a replacement, 8 victims end here.
+Of a node, ``place`` is the number of its place. ``used`` is the percentage that bound pods use of the most used
+resource, ``planned`` the additional percentage that plans will use. ``marks`` is a sum: 1 the node is cordoned, 2 it is
+kept for the head of the queue, 4 a slot is kept for a replacement, 8 victims are ending.
 
-Of a gang ``since`` is since when it stands as it does: waits, is broken or runs. ``owner`` is what it was made for, as
-kubectl names it (``job/train``); "" without one, and in a decision also for a gang that is gone.
+Of a gang, ``since`` is the time since which it waits, is broken or runs. ``owner`` is the gang's owner as kubectl names
+it (``job/train``); "" without one, and in a decision also for a gang that is gone.
 """
 
 
 class Sketch:
-    """The state as rows. ``decisions`` are those of `Reports`, the oldest first."""
+    """The state as rows; lives while the page has readers. ``decisions`` are those of `Reports`, the oldest first."""
 
     def __init__(self, core: Core, decisions: Sequence[Said]) -> None:
         self._core = core
@@ -207,7 +207,7 @@ class Sketch:
         self._whole: Message = {}
         """The fields that are no rows, as they are now."""
         self._told: Message = {}
-        """The same as readers have them."""
+        """The same fields as readers have them."""
         self._log: list[Row] = []
         self._new_log: list[Row] = []
         self._last: Said | None = None
@@ -216,7 +216,7 @@ class Sketch:
     # --- a look ------------------------------------------------------------------------------------------------
 
     def look(self) -> Iterator[None]:
-        """Take in what has changed; yields wherever a slice may end."""
+        """Read the state; yield wherever a slice may end."""
         store = self._core.store
         named = yield from self._find_named_keys()
         yield from self._places.learn(store.nodes, named)
@@ -328,7 +328,7 @@ class Sketch:
         verdict = state.verdict if state is not None else None
         stage = state.cycle.stage if state is not None and state.cycle is not None else None
         store = self._core.store
-        # Pods are other objects whenever they change, so these tell whether the row would be another one.
+        # A changed pod is a new object, so comparing these shows whether the row has to be made again.
         of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_own(key))
         self._gangs.keep(key, of, lambda: self._make_gang(key, group, state))
 
@@ -356,7 +356,7 @@ class Sketch:
     # --- what readers get --------------------------------------------------------------------------------------
 
     def take_change(self) -> Message:
-        """What has changed since the last time; empty for nothing."""
+        """Return the changes since the last call; an empty message for none."""
         places, nodes = self._place_table.take_changed(), self._nodes.take_changed()
         gangs = self._gangs.take_changed()
         change: Message = {
@@ -372,8 +372,8 @@ class Sketch:
         self._told = dict(self._whole)
         return {name: value for name, value in change.items() if value or name in self._whole}
 
-    def tell_whole(self) -> Iterator[Message]:
-        """The whole state, in parts; the first resets what a reader has, the last says that it is complete."""
+    def write_whole(self) -> Iterator[Message]:
+        """Yield the whole state in parts; the first one resets the reader's state, the last one is marked complete."""
         yield {"reset": True, "columns": COLUMNS}
         for part in self._place_table.in_parts(_PART_ROWS):
             yield {"places": part}
@@ -385,7 +385,7 @@ class Sketch:
 
 
 def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:
-    """Percent used, and percent planned on top, of the resource of which most is used."""
+    """Return the percentage used, and the percentage planned in addition, of the most used resource."""
     if not used:
         return 0, 0
     most, most_before = 0.0, 0.0

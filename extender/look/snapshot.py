@@ -1,12 +1,11 @@
-"""Captures as documents: the file that ``/debug/snapshot`` gives and ``serried replay`` reads.
+"""Snapshots: the planner's whole input at one instant, as a value (`Capture`) and as a file.
 
-One JSON object, maybe compressed by gzip. ``version`` is that of the format: it grows when an older reader would
-understand something else, not when a field comes that has a default.
+`write_snapshot` makes the file of ``/debug/snapshot``, `read_snapshot` reads it for ``serried replay``. A decision can
+be made from it again, elsewhere.
 
-Every dataclass is an object with its own fields, every NamedTuple a list. A field that has its default is left out, so
-a field that comes later has its default in an older document.
-
-The planner's whole input at one instant, as a value: what a decision can be made from again, elsewhere.
+The file is one JSON object, possibly compressed by gzip. ``version`` is the version of the format. It grows when an
+older reader would misunderstand the file, but not when a field with a default is added. Every dataclass is an object,
+every NamedTuple a list. Fields with their default values are left out, so a new field has its default in older files.
 """
 
 import zlib
@@ -50,12 +49,12 @@ class Reserved:
     victims: tuple[Victim, ...] = ()
 
     since: float | None = None
-    """When its binding cycle began, on the loop's clock; None without one."""
+    """The loop time at which its binding cycle began; None without a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class VacantSlot:
-    """The slot of a member that has ended, with the fields of `Vacancy`."""
+    """The kept slot of a member that has ended, with the fields of `Vacancy`."""
 
     group: GroupKey
     pod: Pod
@@ -67,7 +66,7 @@ class VacantSlot:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """A node that members of one shape were refused, until a time on the loop's clock."""
+    """A node that is closed to members of one shape, as kube-scheduler refused it; ``until`` is a loop time."""
 
     shape: Shape
     node: str
@@ -76,7 +75,7 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """The nodes that the scheduler has offered to members of one shape, until a time on the loop's clock."""
+    """The nodes that kube-scheduler has offered to members of one shape; ``until`` is a loop time."""
 
     shape: Shape
     nodes: frozenset[str]
@@ -85,7 +84,7 @@ class NodeOffer:
 
 @dataclass(frozen=True, slots=True)
 class GroupMemory:
-    """What is remembered of a group, as far as it decides. Times are on the loop's clock."""
+    """The memory of a group, as far as it matters for decisions. Times are loop times."""
 
     group: GroupKey
     first_seen: float = 0.0
@@ -96,21 +95,21 @@ class GroupMemory:
     offers: tuple[NodeOffer, ...] = ()
 
     rejection: tuple[float, str, str] | None = None
-    """Until when it keeps no room and nobody goes for it, why, and the UID of the member that the scheduler refuses."""
+    """The time until which it gets neither kept room nor victims, the reason, and the UID of the rejected member."""
 
     verdict: Verdict | None = None
-    """What was said of it last."""
+    """The last verdict."""
 
     preempted: bool = False
-    """Whether others were to go for its binding cycle."""
+    """True if its binding cycle has victims."""
 
     features: Mapping[str, Any] = field(default_factory=dict)
-    """What features remember of it, by the name of each memory, as JSON (`extender.core.feature.Memory`)."""
+    """The memories of features, as JSON, by the name of the memory (`extender.core.feature.Memory`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptNodes:
-    """The room that is kept for the head of the queue. Times are on the loop's clock."""
+    """The head of the queue and its room, with the fields of `Head`. Times are loop times."""
 
     group: GroupKey
     priority: int
@@ -132,16 +131,16 @@ class KeptNodes:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The input. Of pods it has those that run, and the members of groups, each with the group that it is in."""
+    """The planner's input. Its pods are those that run or wait for room, and the members of groups."""
 
     level: ApiLevel
     schedulers: frozenset[str]
 
     wall: float
-    """When it was taken, in seconds since 1970."""
+    """The time of the capture, in seconds since 1970."""
 
     clock: float
-    """The same on the clock of the loop."""
+    """The same as loop time."""
 
     settings: Mapping[str, Any]
     """The options of the core, as JSON."""
@@ -150,7 +149,7 @@ class Capture:
     pods: tuple[Pod, ...]
 
     used: Mapping[str, Resources]
-    """What is used on each node, by whomever."""
+    """The resources that are used on each node, by any pod."""
 
     groups: tuple[PodGroup, ...] = ()
     composites: tuple[Composite, ...] = ()
@@ -163,40 +162,41 @@ class Capture:
     vacancies: tuple[VacantSlot, ...] = ()
 
     on_their_way: frozenset[str] = frozenset()
-    """The UIDs of nominated pods that are no longer counted as such, because their room is used already."""
+    """The UIDs of nominated pods whose room counts as used already, as their bind calls were seen."""
 
     memories: tuple[GroupMemory, ...] = ()
     kept: KeptNodes | None = None
 
     pools: tuple[Pool, ...] = ()
-    """The volumes that claims choose from; the shapes of pods only name their pools."""
+    """The pools of volumes for claims. The shapes of pods have only the names of their pools."""
 
     profiles: frozenset[str] = frozenset()
-    """The schedulerNames of the same kube-scheduler, with those of ours."""
+    """The schedulerNames of all profiles of the same kube-scheduler."""
 
     group: GroupKey | None = None
-    """The group whose decision is asked about; None if no one was chosen."""
+    """The group whose decision is to be repeated; None if none was chosen."""
 
 
 VERSION = 3
-"""In version 1 the shapes of pods stood in a table, and pods had their places in it.
+"""The version of the format.
 
-In version 2 what features remember of a group stood among what the core does.
+In version 1 the shapes of pods were in a table, and pods had their indices. In version 2 the memories of features were
+not apart from the core's memory of a group.
 """
 
 _OF_REPAIR = ("broken_since", "stood")
-"""The fields of a group's memory that stood among the others up to version 2."""
+"""The fields of the feature repair in a group's memory, up to version 2."""
 
 _ITEMS_PER_CHUNK = 25
 
 _GZIP = 31
-"""The window bits of zlib by which it writes and reads gzip."""
+"""The window bits with which zlib writes and reads gzip."""
 
 _GZIP_LEVEL = 1
-"""The fastest: each higher one costs more time than it saves bytes."""
+"""The fastest level: higher ones cost much time for few bytes."""
 
 _MAX_BYTES = 1 << 30
-"""No document is larger; what unpacks to more is none."""
+"""The largest size of a file after decompression."""
 
 _MAGIC = b"\x1f\x8b"
 
@@ -208,7 +208,7 @@ def _items_of(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def list_writers() -> tuple[tuple[Any, bool, TypeAdapter[Any]], ...]:
-    """The fields, whether each is a tuple, and what writes its items. To make these takes 50 ms, once."""
+    """Return each field of a capture, whether it is a tuple, and its adapter. The first call takes 50 ms."""
     kinds = get_type_hints(Capture)
     many = {name for name, kind in kinds.items() if get_origin(kind) is tuple}
     items = {name: get_args(kind)[0] if name in many else kind for name, kind in kinds.items()}
@@ -216,7 +216,7 @@ def list_writers() -> tuple[tuple[Any, bool, TypeAdapter[Any]], ...]:
 
 
 def write_snapshot(capture: Capture, pods: Iterable[Pod] | None = None) -> Iterator[bytes]:
-    """The document, in pieces of some 25 objects each; with these ``pods`` if they are not among the rest."""
+    """Yield the file in pieces of some 25 objects; ``pods``, if given, replace the pods of the capture."""
     yield orjson.dumps({"version": VERSION, "serried": __version__})[:-1]
     for each, is_tuple, adapter in list_writers():
         value = pods if pods is not None and each.name == "pods" else getattr(capture, each.name)
@@ -240,7 +240,7 @@ def _write_items(adapter: TypeAdapter[Any], items: Iterable[Any]) -> Iterator[by
 
 
 def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same pieces by gzip; some are empty."""
+    """Yield the pieces compressed by gzip; some are empty."""
     packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
     for chunk in chunks:
         yield packer.compress(chunk)
@@ -248,7 +248,7 @@ def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_snapshot(data: bytes) -> Capture | Malformed:
-    """The capture in a document. Never raises."""
+    """Read a file. Return Malformed, with the reason, if it is no snapshot; never raise."""
     try:
         return _read(_unpack(data))
     except ValueError as problem:
@@ -277,9 +277,9 @@ def _read(data: bytes) -> Capture:
     if not isinstance(raw, dict) or "version" not in raw:
         raise ValueError("it is no snapshot: it has no version")
     if raw["version"] == 1:
-        raw = _place_shapes(raw, raw.get("shapes"))
+        raw = _inline_shapes(raw, raw.get("shapes"))
     if raw["version"] == 1 or raw["version"] == 2:
-        raw = _part_memories(raw)
+        raw = _separate_memories(raw)
     elif raw["version"] != VERSION:
         raise ValueError(f"it has version {raw['version']!r} of the format; serried {__version__} reads 1 to {VERSION}")
     try:
@@ -292,28 +292,30 @@ def _read(data: bytes) -> Capture:
     return capture
 
 
-def _part_memories(raw: dict[str, Any]) -> dict[str, Any]:
-    """A document of version 2 with what features remember apart from what the core does."""
-    return {**raw, "memories": [_part(each) for each in raw["memories"]]} if _has_objects(raw, "memories") else raw
+def _separate_memories(raw: dict[str, Any]) -> dict[str, Any]:
+    """Convert a file of version 2: move the memories of features into ``features``."""
+    if not _has_objects(raw, "memories"):
+        return raw
+    return {**raw, "memories": [_separate_features(each) for each in raw["memories"]]}
 
 
 def _has_objects(raw: Mapping[str, Any], name: str) -> bool:
     return isinstance(raw.get(name), list) and all(isinstance(each, dict) for each in raw[name])
 
 
-def _part(memory: Mapping[str, Any]) -> dict[str, Any]:
+def _separate_features(memory: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in memory.items() if name not in _OF_REPAIR}
     known = {name: memory[name] for name in _OF_REPAIR if name in memory}
     return rest | ({"features": {"repair": known}} if known else {})
 
 
-def _place_shapes(raw: Any, shapes: Any) -> Any:
-    """A document of version 1 with each shape where its place in the table stood."""
+def _inline_shapes(raw: Any, shapes: Any) -> Any:
+    """Convert a file of version 1: replace each index into the table of shapes by its shape."""
     if isinstance(raw, list):
-        return [_place_shapes(each, shapes) for each in raw]
+        return [_inline_shapes(each, shapes) for each in raw]
     if not isinstance(raw, dict):
         return raw
-    said = {name: _place_shapes(each, shapes) for name, each in raw.items()}
+    said = {name: _inline_shapes(each, shapes) for name, each in raw.items()}
     place = raw.get("shape")
     if isinstance(place, int):
         if not isinstance(shapes, list) or not 0 <= place < len(shapes):

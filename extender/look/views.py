@@ -1,4 +1,4 @@
-"""The pages of ``/debug`` that show groups: how they stand, in which order they wait, what is kept, and decisions."""
+"""The pages of ``/debug`` about groups: their states, the queue, reservations, kept slots and decisions."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -45,16 +45,16 @@ from serried.plan.request import Waiting
 
 
 class DecisionView(View):
-    """One decision, newest first."""
+    """One decision."""
 
     id: str
-    """What the line of the log names, too."""
+    """The id in the log line of the decision."""
 
     at: str
     group: str
 
     owner: str
-    """As of a group. "" for one that is gone, too."""
+    """The owner of the group; "" also for a group that is gone."""
 
     kind: GroupKind
     reason: str
@@ -67,44 +67,44 @@ class HeadView(GroupName):
     domain: str
 
     nodes: list[str]
-    """Where room is kept."""
+    """The nodes on which room is kept."""
 
     forecast: str
-    """When it will have room; empty if nobody can tell."""
+    """The time at which it should have room; "" if that is unknown."""
 
     until: str
-    """When room is kept no longer."""
+    """The time until which room is kept."""
 
     missed: bool
-    """Whether a forecast was missed: then only gangs with a deadline may pass."""
+    """True if a forecast was missed: then only gangs with a deadline may pass."""
 
     passed: dict[str, str]
-    """The gangs that were let onto its nodes, and when each will have ended."""
+    """The gangs that may use its nodes before the forecast, with the time at which each will have ended."""
 
     owners: dict[str, str]
-    """The owners of these, each as of a group."""
+    """The owners of these gangs."""
 
 
 class WaitingView(View):
     """A gang that waits for room."""
 
     position: int
-    """Its place in the queue, from 1."""
+    """The place in the queue, from 1."""
 
     namespace: str
     name: str
     kind: GroupKind
 
     owner: str
-    """As of a group."""
+    """The owner of the group."""
 
     priority: int
 
     countsAs: int
-    """Its priority with what waiting has added."""
+    """The priority with ageing: what waiting has added."""
 
     since: str
-    """Since when it has its quorum, RFC 3339."""
+    """The time since which it has its quorum, RFC 3339."""
 
     message: str
 
@@ -115,10 +115,10 @@ class QueueView(View):
     head: HeadView | None
 
     waiting: list[WaitingView]
-    """In the order of their turns."""
+    """The gangs in the order of the queue."""
 
     leftOff: int
-    """How many more are not shown."""
+    """The number of gangs that are left out here."""
 
 
 def _view_head(core: Core, head: Head) -> HeadView:
@@ -149,7 +149,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
 
 
 class ReservationView(GroupName):
-    """The slots kept for one state: member names by node."""
+    """The reservation of a group; ``slots`` has the members' names by node."""
 
     phase: str
     stage: str
@@ -161,7 +161,7 @@ class ReservationView(GroupName):
 
 
 def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
-    """The slots of a group; None if it has none."""
+    """Return the reservation of a group; None if it has none."""
     reservation = core.ledger.of_group(key)
     state = core.groups.states.get(key)
     if reservation is None:
@@ -183,13 +183,13 @@ def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
 
 
 LEFT_OFF = "X-Left-Off"
-"""The header of ``/debug/groups`` that says how many groups a limit has left off."""
+"""The header of ``/debug/groups`` with the number of groups beyond the limit."""
 
 _STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
 
 
 class Diagnose(StrEnum):
-    """What is found out about a gang that waits for room."""
+    """The extent of the diagnosis of a gang that waits for room."""
 
     NONE = "none"
 
@@ -197,7 +197,7 @@ class Diagnose(StrEnum):
     """What each domain lacks."""
 
     ADVICE = "advice"
-    """That, and what would make the gang fit."""
+    """The same, and the changes that would make the gang fit."""
 
 
 class MemberView(View):
@@ -207,13 +207,13 @@ class MemberView(View):
     uid: str
 
     state: str
-    """How it stands."""
+    """The state: Waiting, Gated, Planned, Bound, Deleting, or the phase of a pod that has ended."""
 
     gates: list[str]
     """Its scheduling gates that are not Serried's."""
 
     node: str
-    """Where it runs."""
+    """The node on which it runs."""
 
     planned: str
     """The node that is reserved for it."""
@@ -223,7 +223,7 @@ class MemberView(View):
 
 
 class ObjectView(View):
-    """The object that a group is, or of which it is a part."""
+    """The object of a group, or the object that contains it."""
 
     apiVersion: str
     kind: str
@@ -237,32 +237,32 @@ class GroupView(GroupName):
     policy: str
 
     minCount: int
-    """0 for policy basic."""
+    """The quorum; 0 for policy basic."""
 
     members: int
 
     placed: int
-    """How many members are bound or have succeeded."""
+    """The number of members that are bound or have succeeded."""
 
     waiting: int
-    """How many members wait for a node, gated and refused ones among them."""
+    """The number of members that wait for a node, also gated and refused ones."""
 
     priority: int
-    """The one that counts, for the group and each member."""
+    """The priority that counts for the group and each member."""
 
     preempts: bool
-    """Whether others may be evicted for the group."""
+    """True if pods may be evicted for the group."""
 
     topologyKey: str
 
     topologyLevel: str
-    """The level for which this label stands here; "" for none."""
+    """The level of which this is the label; "" for none."""
 
     domain: str
     state: str
 
     since: str
-    """Since when it stands so: waits, is broken or runs; RFC 3339."""
+    """The time since which it waits, is broken or runs; RFC 3339."""
 
     reason: str
     message: str
@@ -272,28 +272,28 @@ class GroupDetail(GroupView):
     """A group with its members."""
 
     preemption: PreemptionView | None
-    """What the last search for victims has found; None if there was none."""
+    """The result of the last search for victims; None if there was none."""
 
     dryRun: DryRunView | None
-    """What would be evicted for it now; None if nobody has asked."""
+    """The pods that would be evicted for it now; None without `?dryRun`."""
 
     timeline: list[MilestoneView]
-    """What has happened to it, the oldest first."""
+    """Its history, the oldest step first."""
 
     plan: ReservationView | None
-    """The slots that are kept for it; None without a plan."""
+    """The slots that are reserved for it; None without a plan."""
 
     queue: TurnView | None
-    """Its place among those that wait for room; None if it does not."""
+    """Its place among the groups that wait for room; None if it does not wait."""
 
     forecast: ForecastView | None
-    """None for all but the head of the queue."""
+    """The forecast for the head of the queue; None for other groups."""
 
     diagnosis: DiagnosisView | None
-    """Why it does not fit; None if it does not wait for room, or if many others are asked about right now."""
+    """The reasons why it does not fit; None if it does not wait for room, or if too many requests ask for it now."""
 
     unread: list[str]
-    """The annotations and labels of its PodGroup and of its owner that have no effect, and what was probably meant."""
+    """The annotations and labels of its PodGroup and owner that have no effect, each with the probable intention."""
 
     detail: list[MemberView]
 
@@ -316,7 +316,7 @@ async def _inquire(inquiries: Inquiries, key: GroupKey, diagnosis: Diagnose) -> 
         return None if found is None else view_finding(found, [view_advice(each) for each in found.advice])
     except TooManyInquiriesError:
         if diagnosis is Diagnose.DOMAINS:
-            return None  # nobody has asked for it by name: the rest of the page is worth more than none
+            return None  # the default of the page: the rest is better than an error
         raise HTTPException(429, "too many ask for advice at the same time; ask again later") from None
 
 
@@ -338,7 +338,7 @@ async def _find_groups(core: Core, state: str, namespace: str) -> list[GroupKey]
 def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
     group = core.store.groups.get(key)
     state = core.groups.states.get(key)
-    # Not by classify(), which sorts: a reader holds the loop meanwhile.
+    # Not by classify(), which sorts, and would block the event loop for longer.
     members = core.store.members.of_group(key)
     reason, message = say(state)
     topology_key = (group.topology_key or "") if group else ""
@@ -372,7 +372,7 @@ def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
 
 
 def name_state(state: GroupState | None) -> str:
-    """How a group stands, in one word."""
+    """Return the state of a group in one word: Unknown, Waiting, Scheduled, or the stage of its binding cycle."""
     if state is None or state.verdict is None:
         return "Unknown"
     if state.cycle is not None:
@@ -381,12 +381,12 @@ def name_state(state: GroupState | None) -> str:
 
 
 def find_since(core: Core, state: GroupState | None) -> str:
-    """Return since when a group stands as it does, RFC 3339."""
+    """Return the time since which a group waits, is broken or runs, RFC 3339."""
     return core.backfill.tell_time(core.clock() if state is None else find_start(state))
 
 
 def find_start(state: GroupState) -> float:
-    """Return since when a group stands as it does, in loop seconds."""
+    """Return the loop time since which a group waits, is broken or runs."""
     if state.verdict is None:
         return state.first_seen
     since = broken_since(state)
@@ -394,24 +394,24 @@ def find_start(state: GroupState) -> float:
         return since
     if state.verdict.reason is Reason.SCHEDULED:
         return state.reason_since
-    # Pods were there before an extender that has started again.
+    # After a restart of the extender, the pods have waited for longer than it runs.
     made = state.quorum_since if not state.started else None
     return state.waiting_since if made is None else min(made, state.waiting_since)
 
 
 def say(state: GroupState | None) -> tuple[str, str]:
-    """The reason of a group and its sentence; "" for one that nobody has looked at yet."""
+    """Return the reason of a group and its sentence; both "" if it was not considered yet."""
     verdict = state.verdict if state is not None else None
     return (verdict.reason.value, render(verdict)) if verdict is not None else ("", "")
 
 
 def count_placed(core: Core, key: GroupKey) -> int:
-    """How many members count toward the quorum, in all PodGroups of a tree together."""
+    """Return the number of members that count toward the quorum, over all PodGroups of a tree."""
     return sum(core.store.members.count_placed(key).values())
 
 
 def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, members: Iterable[Pod]) -> str:
-    """The domain that a group is in, or planned for; "" where it asks for none."""
+    """Return the domain in which a group runs or is planned, several joined by commas; "" without a topology key."""
     if group is None or group.topology_key is None:
         return ""
     if state is not None and state.cycle is not None:
@@ -421,7 +421,7 @@ def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, me
 
 
 def _view_members(core: Core, key: GroupKey) -> Iterator[MemberView]:
-    """Each as it stands when it is its turn: between two of them some may be bound, or go."""
+    """Yield each member in its state at that moment, as members may change or be deleted in between."""
     for uid in [pod.uid for pod in core.store.members.of_group(key)]:
         pod = core.store.pods.get(uid)
         if pod is not None:
@@ -449,7 +449,7 @@ def _view_member(core: Core, pod: Pod) -> MemberView:
 
 
 class VacancyView(View):
-    """The slot of a member that has ended."""
+    """The kept slot of a member that has ended."""
 
     namespace: str
     group: str
@@ -457,22 +457,22 @@ class VacancyView(View):
     member: str
 
     index: int | None
-    """The member's completion index, None if it had none."""
+    """The member's completion index; None if it had none."""
 
     node: str
-    """Where the member ran."""
+    """The node on which the member ran."""
 
     claimed: bool
-    """Whether room is kept there."""
+    """True if its room on the node is kept."""
 
     refusal: str
-    """Why the kubelet would not run the member, "" for any other end."""
+    """The reason why the kubelet refused the member; "" if it ended otherwise."""
 
     replacement: str
-    """The pod that comes in its place, "" while there is none."""
+    """The name of the replacement; "" while there is none."""
 
     seconds: float
-    """How long the slot has been kept."""
+    """The time for which the slot has been kept."""
 
 
 def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
@@ -493,7 +493,7 @@ def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
 
 
 class GroupPages:
-    """What the pages answer."""
+    """The handlers of these pages. One instance per core."""
 
     def __init__(self, core: Core, reports: Reports, level: ApiLevel) -> None:
         self._core = core
@@ -502,16 +502,16 @@ class GroupPages:
         self._inquiries = Inquiries(core)
 
     async def list_groups(self, limit: str = "500", state: str = "", namespace: str = "") -> Response:
-        """Every group in one line, by namespace and name.
+        """Return every group in one line, by namespace and name.
 
-        `state` and `namespace` choose some of them, `limit` the first ones; the header `X-Left-Off` says how many more
-        there are.
+        `state` and `namespace` select groups, `limit` their number; the header `X-Left-Off` has the number of further
+        groups.
         """
         core, most = self._core, _read_limit(limit)
         if state and state not in _STATES:
             raise HTTPException(400, f"state is one of {', '.join(_STATES)}, not {state[:100]!r}")
         keys = await _find_groups(core, state, namespace)
-        # Between two of them one may go.
+        # The list is made in steps, in which a group may be deleted.
         response = await write_list(_view_group(core, self._level, key) for key in keys[:most] if is_known(core, key))
         response.headers[LEFT_OFF] = str(max(0, len(keys) - most))
         return response
@@ -523,12 +523,12 @@ class GroupPages:
         dry_run: Annotated[str | None, Query(alias="dryRun")] = None,
         diagnosis: Diagnose = Diagnose.DOMAINS,
     ) -> Response:
-        """One group with its members: why it waits, what would make it run, and who would have to go for it.
+        """Return one group with its members: why it waits, what would make it run, and which pods would be evicted.
 
-        `name` is as the list of groups has it, or that of a PodGroup in a tree, which leads to the tree. With `?dryRun`
-        victims are looked for anew, and nobody is evicted. `?diagnosis=advice` has the planner look for the cheapest
-        change with which the gang fits: that is work of up to 2 s, by a child, one gang at a time; eight may wait for
-        it, others get 429. `?diagnosis=none` leaves the domains out.
+        `name` is the name in the list of groups, or the name of a PodGroup in a tree, for which the tree is returned.
+        With `?dryRun` victims are searched again, and none is evicted. With `?diagnosis=advice` the planner searches
+        the cheapest change with which the gang fits. That is work of up to 2 s in a child process, for one gang at a
+        time; eight requests may wait for it, further ones get 429. `?diagnosis=none` leaves the domains out.
         """
         core, asked = self._core, read_dry_run(dry_run)
         key = core.store.forest.lift(decode_group_key(namespace, name))
@@ -553,7 +553,7 @@ class GroupPages:
         return await write_long(detail, "detail", _view_members(core, key))
 
     async def look_up(self, namespace: str, kind: str, name: str) -> list[GroupName]:
-        """The groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
+        """Return the groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
         core, object_key = self._core, Key(namespace, name)
         if kind not in KINDS:
             raise HTTPException(400, f"a kind is one of {', '.join(KINDS)}, not {kind[:100]!r}")
@@ -563,9 +563,9 @@ class GroupPages:
         return [GroupName(**name_group(core, key)) for key in sorted(found)]
 
     async def show_queue(self, limit: int = 500) -> Response:
-        """The gangs that wait for room in the order of their turns, and what is kept for the first of them.
+        """Return the gangs that wait for room in the order of the queue, and the room that is kept for the first.
 
-        `limit` chooses the first ones; `leftOff` says how many more wait.
+        `limit` is the number of gangs shown; `leftOff` is the number of further ones.
         """
         core, queue = self._core, self._core.queue
         turns = [find_turn(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
@@ -573,27 +573,27 @@ class GroupPages:
         shown = waiting[: max(0, limit)]
         head = None if core.backfill.head is None else _view_head(core, core.backfill.head)
         view = QueueView(head=head, waiting=[], leftOff=len(waiting) - len(shown))
-        # Between two of them one may go.
+        # The list is made in steps, in which a gang may leave the queue.
         places = (_view_waiting(core, place, each) for place, each in enumerate(shown, 1) if each.group in queue)
         return await write_long(view, "waiting", places)
 
     async def list_reservations(self) -> Response:
-        """Every reservation: which nodes are kept for whom, and how far the binding of the gang is."""
+        """Return every reservation: the slots of its members, and the progress of its binding."""
         groups = [reservation.group for reservation in self._core.ledger]
-        # Between two of them one may go.
+        # The list is made in steps, in which a reservation may end.
         return await write_list(view for group in groups if (view := view_reservation(self._core, group)))
 
     async def list_vacancies(self) -> Response:
-        """Every slot of a bound member that has ended without success, and who comes in its place."""
+        """Return every kept slot of a member that has ended without success, and its replacement."""
         return await write_list(_view_vacancy(self._core, vacancy) for vacancy in list(self._core.store.vacancies))
 
     async def list_decisions(self, limit: int = 100, group: str = "") -> Response:
-        """The last decisions, the newest first; of one group if `group` names it as `namespace/name`."""
+        """Return the last decisions, the newest first; those of one group if `group` is `namespace/name`."""
         said = [one for one in reversed(self._reports.decisions) if not group or str(one.group) == group]
         return await write_list(_view_decision(self._core, one) for one in said[: max(0, limit)])
 
     async def show_decision(self, id: str) -> DecisionView:  # noqa: A002 - the path's own word
-        """One decision, by the `decision` that a line of the log names. The last 1000 are remembered."""
+        """Return one decision by its id, the `decision` in its log line. The last 1000 are kept."""
         decisions = self._reports.decisions
         found = next((one for one in decisions if one.id == id), None)
         if found is None:

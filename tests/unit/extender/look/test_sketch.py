@@ -147,7 +147,7 @@ async def test_the_whole_in_parts_is_what_the_changes_have_told(town_reader: Rea
     town_reader.look()
     other = Reader.__new__(Reader)
     other.rows, other.whole = {"nodes": {}, "gangs": {}}, {}
-    first, *parts = town_reader.sketch.tell_whole()
+    first, *parts = town_reader.sketch.write_whole()
     for message in parts:
         other.take(message)
     assert first["reset"]
