@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class NominationPolicy(StrEnum):
-    """Which members get status.nominatedNodeName."""
+    """The choice of members that get status.nominatedNodeName."""
 
     ALWAYS = "always"
     """Every member of a planned gang."""
@@ -21,7 +21,7 @@ class NominationPolicy(StrEnum):
 
 
 class BackfillMode(StrEnum):
-    """How room is kept for the gang at the head of the queue."""
+    """The way in which room is kept for the gang at the head of the queue."""
 
     FORECAST = "forecast"
     """By a forecast of when running pods end."""

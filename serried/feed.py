@@ -384,7 +384,8 @@ class Feed:
         self.synced.clear()
         if kind not in GROUP_KINDS:  # GROUP_KINDS have an obstacle of their own with a better reason
             self.store.meet_gap(what)
-        log.error("resource is not served", extra={"resource": str(resource), "version": resource.version})
+        text = "the API server does not serve a resource; waiting until it does"
+        log.error(text, extra={"resource": str(resource), "version": resource.version})
 
     def _note_malformed(self, kind: Kind, problem: Malformed, obj: JSON) -> None:
         self.malformed[kind] += 1
@@ -394,7 +395,8 @@ class Feed:
         if len(self._problems) >= _MAX_PROBLEMS:
             self._problems.clear()
         self._problems.add(problem)
-        log.warning("object ignored", extra={"kind": problem.kind, "object": problem.key, "err": problem.problem})
+        text = "an object could not be decoded, so this version of it is ignored"
+        log.warning(text, extra={"kind": problem.kind, "object": problem.key, "err": problem.problem})
         namespace, name, uid = identity(obj)
         about = {
             "apiVersion": self.reflectors[kind].resource.api_version,

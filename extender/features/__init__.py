@@ -1,1 +1,1 @@
-"""What a gang may need beside a plan. Each feature is a module or a folder of its own that the core does not know."""
+"""The features: scheduling beyond the plan of one gang. The core knows only their base (`extender.core.feature`)."""

@@ -316,7 +316,7 @@ class Manifests:
     """The objects read so far; lives as long as the question."""
 
     groups: dict[GroupKey, tuple[str, PodGroup]] = field(default_factory=dict)
-    """Each group, with the kind, namespace and name of its manifest."""
+    """The groups, with the kind, namespace and name of their manifests."""
 
     members: dict[GroupKey, list[Pod]] = field(default_factory=dict)
     """The pods by the group that they name, or that their owner creates."""

@@ -279,7 +279,7 @@ _SOON_SECONDS = 7 * 86_400.0
 _FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
 """The flags that name the files of certificates."""
 
-_OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "nobody can call filter and bind"}
+_OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "no client can call filter and bind"}
 """The consequences when a certificate expires."""
 
 

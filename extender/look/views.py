@@ -194,7 +194,7 @@ class Diagnose(StrEnum):
     NONE = "none"
 
     DOMAINS = "domains"
-    """What each domain lacks."""
+    """The hurdles of each domain."""
 
     ADVICE = "advice"
     """The same, and the changes that would make the gang fit."""

@@ -96,7 +96,7 @@ class Search(Memory):
 
     def describe(self) -> Verdict:
         """Return the refusal, with the result of the search in its detail."""
-        others = "pods of another scheduler have the room that others left for it, so nobody else goes there"
+        others = "pods of another scheduler took the room that was freed for it, so no more pods are evicted there"
         taken = f"on {self.taken} nodes {others}" if self.taken else ""
         return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.finding, taken))))
 
@@ -349,9 +349,11 @@ class Preemptions(Feature):
         if search.ask.own_slots:
             return "it waits for the slots that are kept for it"
         if search.waiting.rejected:
-            return "nobody is evicted for it: kube-scheduler refuses a member for a reason that room does not mend"
+            return (
+                "no pod is evicted for it: kube-scheduler rejects a member for a reason that free room does not change"
+            )
         if search.opens_at < math.inf:
-            return "nobody is evicted for a preference: a wider level will be tried first"
+            return "no pod is evicted for a preferred level: a wider level will be tried first"
         if not self._priorities.may_preempt(search.waiting.group):
             return "preemptionPolicy Never: its PriorityClass, the group or a member says so"
         return "" if self._is_anyone_lower(search.waiting.priority) else "nothing that runs has a lower priority"
@@ -449,14 +451,16 @@ class Preemptions(Feature):
             return ""
         if self._mode is not PreemptionMode.ON:
             return (
-                "but nobody goes: preemption is off"
+                "but no pod is evicted: preemption is off"
                 if self._mode is PreemptionMode.OFF
-                else "but nobody goes: it is advice"
+                else "but no pod is evicted: preemption only gives advice"
             )
         if self._find_sooner_room(search.waiting.group, found) is not None:
-            return "but nobody goes: room is forecast sooner than they would have ended"
+            return "but no pod is evicted: room is forecast sooner than they would have ended"
         pause = gang.refusals.no_search_before - self._clock()
-        return f"but nobody goes in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
+        return (
+            f"but no pod is evicted in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
+        )
 
     # --- what was found ----------------------------------------------------------------------------------------
 

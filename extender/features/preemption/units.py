@@ -298,7 +298,7 @@ class _Listing:
     limit: Limit
 
     contested: dict[str, bool] = field(default_factory=dict, init=False)
-    """Whether a rival fits on a node, by the node's name; only nodes that were checked."""
+    """True for a node on which a rival fits, by the node's name; only nodes that were checked."""
 
     gangs: dict[GroupKey, Spare] = field(default_factory=dict, init=False)
 

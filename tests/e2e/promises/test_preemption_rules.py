@@ -138,7 +138,7 @@ def test_a_dry_run_names_who_would_go_and_the_next_best_rack_and_those_go_when_t
         asked = stage.view("ring?dryRun")["dryRun"]
         found = asked["found"]
         assert asked["message"].startswith(f"it would fit without 3 pods of lower priority ({stage.namespace}/low-")
-        assert asked["message"].endswith("), but nobody goes: preemption is off")
+        assert asked["message"].endswith("), but no pod is evicted: preemption is off")
         assert (found["domain"], found["cost"]) == ("rack-0", show_cost(0, 3))
         assert sorted(found["victims"]) == [f"{stage.namespace}/{name}" for name in names("low", 3)]
         assert found["nextBest"] == {"domain": "rack-1", "cost": show_cost(10, 3)}
@@ -182,7 +182,7 @@ def test_for_a_preferred_rack_nobody_goes_and_a_dry_run_says_so(stage: ClusterSt
     stage.await_reason("patient", "NoDomainFits", f"no domain of {RACK} has room for 3 members")
     asked = stage.view("patient?dryRun")["dryRun"]
     assert asked == {
-        "message": "nobody is evicted for a preference: a wider level will be tried first",
+        "message": "no pod is evicted for a preferred level: a wider level will be tried first",
         "found": None,
     }
     stage.delete_pods(*names("patient", 3))

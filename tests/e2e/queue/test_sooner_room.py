@@ -28,7 +28,7 @@ def test_nobody_goes_for_a_gang_that_has_room_before_victims_would_have_ended(st
     stage.await_reason("ring", "NoCapacity", "2 nodes are kept for it, and are expected to have room at")
     asked = stage.view("ring?dryRun")["dryRun"]
     assert len(asked["found"]["victims"]) == 2
-    assert asked["message"].endswith("but nobody goes: room is forecast sooner than they would have ended")
+    assert asked["message"].endswith("but no pod is evicted: room is forecast sooner than they would have ended")
     assert len(stage.bound("low")) == 2
 
     stage.await_bound("ring", 2, 60)

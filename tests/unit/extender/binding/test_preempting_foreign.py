@@ -183,7 +183,9 @@ async def test_room_that_was_taken_once_is_not_made_a_second_time(world: Harness
     first = await let_another_be_faster(world)
     await try_on(world, 120)
     assert sorted(ended(world)) == first
-    taken = "on 2 nodes pods of another scheduler have the room that others left for it, so nobody else goes there"
+    taken = (
+        "on 2 nodes pods of another scheduler took the room that was freed for it, so no more pods are evicted there"
+    )
     assert world.heard.verdicts[-1][1].detail.endswith(taken)
 
 

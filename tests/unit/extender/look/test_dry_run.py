@@ -66,7 +66,9 @@ async def test_who_would_go_is_told_also_where_nobody_is_evicted(idle: Harness) 
     full(idle).add(gang(1).priority(HIGH).topology(), members(1)[0].cpu(2).priority(HIGH))
     await idle.go()
     told = await try_out(idle)
-    assert told["message"].startswith("it would fit without 1 pods of lower priority (default/low2), but nobody goes: ")
+    assert told["message"].startswith(
+        "it would fit without 1 pods of lower priority (default/low2), but no pod is evicted: "
+    )
     found = told["found"]
     assert (found["domain"], found["victims"]) == ("rack2", ["default/low2"])
     assert found["cost"] == [{"priority": -2, "violations": 0, "broken": 0, "pods": 1}]
@@ -102,7 +104,7 @@ async def test_a_gang_that_has_backed_off_is_told_until_when(world: Harness) -> 
     await world.add(*(pod(f"next{i}").cpu(2).on(f"n{i}") for i in (1, 2))).go()
     await world.pass_time(5)  # in which it says that its victims have not ended in time
     told = await try_out(world)
-    assert told["message"].endswith("but nobody goes in the next 25 s: the last search was in vain")
+    assert told["message"].endswith("but no pod is evicted in the next 25 s: the last search was in vain")
     assert told["found"]["victims"] == ["default/next1", "default/next2"]
 
 
@@ -111,7 +113,7 @@ async def test_a_forecast_that_wins_is_said(world: Harness) -> None:
     low = [pod(f"low{i}").cpu(2).on(f"n{i}").started(now).lifetime(15) for i in (1, 2)]
     await world.add(*small_nodes(2), *low, *urgent(2)).go()
     told = await try_out(world)
-    assert told["message"].endswith("but nobody goes: room is forecast sooner than they would have ended")
+    assert told["message"].endswith("but no pod is evicted: room is forecast sooner than they would have ended")
 
 
 @pytest.mark.parametrize(

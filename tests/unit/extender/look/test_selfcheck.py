@@ -26,7 +26,7 @@ DAY = 86_400.0
 
 REPLACE = "Replace the file; no restart is needed"
 SERVING = "callers that check it cannot call"
-CLIENTS = "nobody can call filter and bind"
+CLIENTS = "no client can call filter and bind"
 
 WARNINGS = {
     "in a month": (Use.SERVING, 30.0, ""),
