@@ -1,8 +1,8 @@
-"""Gangs whose hosts Kueue has chosen: their own topology key does not count where it contradicts the choice.
+"""Gangs whose hosts Kueue has chosen: the gang's topology key is ignored if it contradicts Kueue's choice.
 
 Kueue's topology-aware scheduling gives each member a nodeSelector with its host, or with the label of a wider level. If
-the PodGroup requires one domain of a key, and the hosts are in several, no plan could keep both: the gang would wait
-until Kueue evicts it, and might be given the same hosts again. `KueueTopology` then has the key ignored
+the PodGroup requires one domain of a key, and the hosts are in several, no plan could satisfy both: the gang would wait
+until Kueue evicts it, and might get the same hosts again. So `KueueTopology.constrain` lets the core ignore the key
 (docs/decisions/0061-kueue-chooses-hosts-first.md). An event says so (`extender.features.status`).
 """
 
@@ -25,11 +25,11 @@ Source: Kueue 0.19, pkg/constants/constants.go.
 """
 
 _SHOWN = 3
-"""How many domains the event names."""
+"""The number of domains that the event names."""
 
 
 class KueueTopology(Feature):
-    """Has the topology key of a gang ignored that contradicts Kueue's choice of hosts. Every method is synchronous."""
+    """The feature that ignores topology keys which contradict Kueue's choice of hosts. Every method is synchronous."""
 
     member_labels = (POD_SET,)
 
@@ -40,14 +40,14 @@ class KueueTopology(Feature):
         self._nodes = parts.context.store.nodes
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """A term begins: the slots of an earlier one were planned without the keys that do not count."""
+        """Ignore such keys at the begin of a term, before recovery: earlier slots were planned without them, too."""
         for record in records:
             group = self._store.groups.get(record.group)
             if group is not None and group.named_topology is not None and group.branch is None:
                 self._store.ignore_topology(group.key, self.constrain(group, self._store.members.classify(group.key)))
 
     def constrain(self, group: PodGroup, members: GroupMembers) -> str:
-        """Return why the key that the group names does not count, a phrase; "" if it does."""
+        """Return why the group's topology key is ignored, a phrase; "" if it counts."""
         key = group.named_topology
         if key is None:
             return ""
@@ -60,9 +60,9 @@ class KueueTopology(Feature):
 
 
 def find_domains(key: str, pods: Iterable[Pod], nodes: Mapping[str, Node]) -> set[str]:
-    """Return the domains of a topology key to which nodeSelectors confine these pods, as far as they are Kueue's.
+    """Return the domains of a topology key that the nodeSelectors of Kueue's pods name or imply by a host.
 
-    A host that has no such label is a domain of its own, as "no domain"; one that is not known says nothing.
+    Hosts without the label count as one domain, "no domain"; unknown hosts do not count.
     """
     return {domain for pod in pods if POD_SET in pod.labels for domain in _list_domains(key, pod, nodes)}
 
@@ -72,6 +72,6 @@ def _list_domains(key: str, pod: Pod, nodes: Mapping[str, Node]) -> Iterator[str
         if name == key:
             yield value
         elif name == HOSTNAME:
-            node = nodes.get(value)  # the label of a host name is the name of the node, but for a few providers
+            node = nodes.get(value)  # the hostname label is the node's name, except with a few providers
             if node is not None and node.labels.get(HOSTNAME) == value:
                 yield node.labels.get(key, "no domain")

@@ -291,7 +291,7 @@ class _Instant:
     workloads: Mapping[Key, Workload]
 
     labels: frozenset[str]
-    """The labels of pods that features read."""
+    """The label keys of pods that features read."""
 
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:

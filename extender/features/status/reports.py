@@ -80,7 +80,7 @@ PRIORITY_MISMATCH = "PriorityMismatch"
 """The event of a group whose priority differs from that of its members; once per group."""
 
 TOPOLOGY_IGNORED = "TopologyIgnored"
-"""The event of a group whose topology key does not count; once for each."""
+"""The event of a group whose topology key is ignored; once per group."""
 
 INVALID_TREE = "TreeInvalidIn138"
 """The event of a tree that kube-scheduler 1.38 rejects as invalid; once per tree."""
