@@ -67,7 +67,8 @@ class EarlierBindings:
             if not unseen or not self._term.leads():
                 return
             if looks == 0:
-                log.info("the watch of pods is behind a Reservation", extra={"pods": len(unseen)})
+                text = "the watch does not show all members of a committed gang yet, so planning waits for it"
+                log.info(text, extra={"pods": len(unseen)})
             if looks >= _MAX_LOOKS:
                 first = next(iter(unseen.values()))
                 raise UnjudgedError(
@@ -128,7 +129,8 @@ class EarlierBindings:
             try:
                 bound = await self._list_bound(cycle)
             except UnjudgedError as error:
-                log.warning("a commit cannot be judged yet", extra=name_group(cycle.group.key) | {"err": str(error)})
+                text = "cannot find out yet which members of a committed gang are bound; trying again"
+                log.warning(text, extra=name_group(cycle.group.key) | {"err": str(error)})
                 continue
             if not cycle.over:  # else its slots may belong to the next cycle by now
                 self.note_bound(cycle, bound)

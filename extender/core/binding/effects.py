@@ -61,7 +61,8 @@ class OwnerLookup:
             async with self._few:
                 found = await self._find_uid(owner_key)
         except ApiError as error:
-            log.warning("cannot tell whether an owner exists", extra={**name_group(key), "err": str(error)})
+            text = "could not ask the API server whether the owner of waiting pods exists; trying again"
+            log.warning(text, extra={**name_group(key), "err": str(error)})
             self._note_unknown(key, str(error))
         except Exception as error:
             self._note_unknown(key, repr(error))  # else the API server would not be asked again
@@ -105,7 +106,7 @@ class Tasks:
     def _note_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work in the background failed", exc_info=error)
+            log.error("a background task ended with an internal error and is not repeated", exc_info=error)
 
     def cancel(self) -> None:
         """Cancel every task."""

@@ -182,11 +182,13 @@ class Nominator:
             except ApiError as error:
                 # filter still answers the planned node from the ledger; activate_idle tries again.
                 self.arrived(uid)
-                log.warning("could not steer a member", extra={"uid": uid, "err": str(error)})
+                log.warning(
+                    "could not nominate a member to its node; trying again", extra={"uid": uid, "err": str(error)}
+                )
             except Exception:
                 # One faulty member must not stop the nominations of all others.
                 self.arrived(uid)
-                log.exception("could not steer a member", extra={"uid": uid})
+                log.exception("could not nominate a member because of an internal error", extra={"uid": uid})
 
     async def _send(self, cycle: BindingCycle, uid: str) -> None:
         slot, pod = cycle.reservation.slots.get(uid), self._store.pods.get(uid)
@@ -330,7 +332,8 @@ class Nominator:
             try:
                 await write(pod)
             except (TooMany, Unavailable) as error:
-                log.warning("could not touch a pod yet", extra={"err": str(error)})
+                text = "could not patch a pod to requeue it or to clear its nomination; trying again"
+                log.warning(text, extra=_name(pod) | {"err": str(error)})
                 return False
             except NotFound:
                 return True
@@ -338,7 +341,12 @@ class Nominator:
                 # The pod was made again (then the old UID leaves the Store), or other clients write to it all the time.
                 return pod.uid not in self._store.pods
             except ApiError as error:
-                log.warning("could not touch a pod", extra={"err": str(error)})
+                text = "the API server refuses to patch a pod, so it is not requeued, or keeps its nomination"
+                log.warning(text, extra=_name(pod) | {"err": str(error)})
             except Exception:
-                log.exception("could not touch a pod")
+                log.exception("could not patch a pod because of an internal error", extra=_name(pod))
         return True
+
+
+def _name(pod: Pod) -> dict[str, str]:
+    return {"namespace": pod.namespace, "pod": pod.name}

@@ -453,7 +453,8 @@ class FinishedRecords:
             except ApiError as error:
                 # If it stays, the group's next write replaces it, or the garbage collector deletes it with its owner.
                 log.warning(
-                    "cannot delete a Reservation yet", extra=name_group(reservation.group) | {"err": str(error)}
+                    "could not delete the Reservation of a gang; trying again",
+                    extra=name_group(reservation.group) | {"err": str(error)},
                 )
             else:
                 return

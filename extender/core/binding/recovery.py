@@ -135,7 +135,7 @@ class StrayNominations:
                 if failures < _MAX_FAILURES and isinstance(error, (TooMany, Unavailable)):
                     continue
                 detail = {"pod": f"{pod.namespace}/{pod.name}", "node": pod.nominated, "err": str(error)}
-                log.warning("cannot tell whose nomination a pod has: it stays", extra=detail)
+                log.warning("cannot find out whether Serried nominated a pod, so its nomination stays", extra=detail)
                 return False
             return _has_nominated(found)
         raise AssertionError("attempts do not end")
@@ -217,7 +217,8 @@ class Recovery:
             kept = restricted.slots.keys() | restricted.victims.keys()
             dropped = sorted((record.slots.keys() | record.victims.keys()) - kept)
             named = {"uids": dropped[:_MAX_NAMED], "pods": len(dropped)}
-            log.warning("a Reservation names pods that it cannot speak for", extra=name_group(record.group) | named)
+            text = "a Reservation names pods that its gang may neither bind nor evict; they are ignored"
+            log.warning(text, extra=name_group(record.group) | named)
         return restricted
 
     def _find_pod(self, uid: str) -> Pod | None:
@@ -241,7 +242,8 @@ class Recovery:
             return False
         if reservation.committed:
             self._earlier.note_bound(cycle, bound)
-        log.info("took up a reservation", extra=name_group(reservation.group) | {"phase": reservation.phase})
+        text = "took over the Reservation of an earlier leader"
+        log.info(text, extra=name_group(reservation.group) | {"phase": reservation.phase})
         state = self._context.groups.states.setdefault(reservation.group, GroupState(cycle.started))
         self._scheduling_cycle.start(state, cycle)
         self._runner.carry_out()

@@ -118,7 +118,8 @@ class CycleRunner:
                 self._carry_out(effect)
             except Exception:
                 # The effects behind it must still run: a cycle that is not started would hold its room for ever.
-                log.exception("an effect failed", extra={"effect": type(effect).__name__})
+                text = "an internal error stopped one effect of a decision; the other effects are carried out"
+                log.exception(text, extra={"effect": type(effect).__name__})
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, StartCycle):
@@ -164,7 +165,7 @@ class CycleRunner:
         try:
             await self._run(cycle)
         except Exception:
-            log.exception("a binding cycle failed", extra=name_group(cycle.reservation.group))
+            log.exception("an internal error stopped the binding of a gang", extra=name_group(cycle.reservation.group))
             self.carry_out()  # effects put before the failure
             if cycle.reservation.committed:
                 await asyncio.sleep(_ROLL_FORWARD.cap)  # `drive` tries again: a commit is only rolled forward
@@ -329,7 +330,8 @@ class CycleRunner:
 
         Reads the record until the API server answers. Returns False if the term ends before.
         """
-        log.warning("commit answered with an error", extra=name_group(cycle.group.key) | {"err": str(error)})
+        text = "the write that commits a gang was answered with an error; reading whether it was done"
+        log.warning(text, extra=name_group(cycle.group.key) | {"err": str(error)})
         async for _ in Attempts(_ROLL_FORWARD):
             if not self._context.term.leads():
                 break
@@ -401,7 +403,8 @@ class CycleRunner:
                 return
             if sent.refusal is not None and not cycle.binding_sent:
                 return
-            log.warning("a committed member could not be bound yet", extra={"uid": uid, "err": sent.error})
+            text = "could not bind a member of a committed gang; trying again"
+            log.warning(text, extra={"uid": uid, "err": sent.error})
             self._cycle_updates.note_failure(cycle, uid, sent.error)
             self._send_spares(cycle, uid)
             await attempts.rest()
@@ -520,7 +523,7 @@ class CycleRunner:
         try:
             sent = await self._send_assumed(cycle, uid)
         except Exception:
-            log.exception("a member could not be bound", extra={"uid": uid})
+            log.exception("could not bind a member because of an internal error", extra={"uid": uid})
             sent = Sent(BindOutcome.FAILED, "internal error, see the extender's log")
         finally:
             cycle.stop_sending(uid)

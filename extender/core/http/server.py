@@ -348,7 +348,7 @@ class _Connection(asyncio.Protocol):
         if self._security is not None:
             self._handshake = _Handshake(self._security, transport)
             if not self._security.admits(self._handshake.peer):
-                log.warning("a client's certificate is good, and its name is none of those that may call")
+                log.warning("a client is rejected: its certificate is valid, but its name is not in --client-names")
                 self._routes = _reject_all(self._routes)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the loop's signature
@@ -509,7 +509,7 @@ class _Connection(asyncio.Protocol):
             return
         self._request.taken = True
         self._stop_arrival_timer()
-        log.warning("a connection is given up", extra={"why": sentence})
+        log.warning("a request is rejected and its connection closed", extra={"why": sentence})
         if self.call is None:
             self._write(_Request(taken=True), _error(status, sentence))
         else:
@@ -526,7 +526,7 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Abort the connection, because there are too many and this one was unused for longest."""
-        log.warning("a connection is given up", extra={"why": "there are too many"})
+        log.warning("the connection that was idle for longest is closed, as there are too many")
         self._transport.abort()
 
     def retire(self) -> None:
@@ -544,7 +544,7 @@ def _attempt(handler: Prompt, body: bytes) -> Reply:
 
 
 def _internal(error: Exception) -> Reply:
-    log.error("a handler failed", exc_info=error)
+    log.error("an internal error in a handler is answered with status 500", exc_info=error)
     return _error(500, "internal error, see the extender's log")
 
 

@@ -136,6 +136,6 @@ def _refuse(verb: str, error: Exception, status: int) -> Reply:
         return Reply(write_error(f"serried {verb}: {error}"), 503, close=True)
     if isinstance(error, BadRequest):
         return Reply(write_error(f"serried {verb}: {error}"), status, close=True)
-    log.error("a verb failed", extra={"verb": verb}, exc_info=error)
+    log.error("an internal error stopped a call of kube-scheduler", extra={"verb": verb}, exc_info=error)
     sentence = f"serried {verb}: internal error ({type(error).__name__}), see the extender's log"
     return Reply(write_error(sentence), status)

@@ -684,7 +684,7 @@ class PlanningTasks:
             self._fail(task, f"the process that worked on it {error}")
             return
         except WorkError as error:
-            log.error("a plan failed: %s", error, extra=name_group(task.group))
+            log.error("an internal error stopped the planning of a gang: %s", error, extra=name_group(task.group))
             task.failure = error
             task.done = True
             return
@@ -708,7 +708,7 @@ class PlanningTasks:
 
     def _fail(self, task: PlanningTask, why: str) -> None:
         """Give a task up because its child could not be started or died, with a backoff; ``why`` is a phrase."""
-        log.warning("a plan was not made: %s", why, extra=name_group(task.group))
+        log.warning("a gang could not be planned now: %s; it is tried again later", why, extra=name_group(task.group))
         least, most = _FAILURE_PAUSES
         task.pause = self._failure_pause = min(most, max(least, 2 * self._failure_pause))
         self._give_up(task, why)

@@ -21,7 +21,7 @@ from tests.support.starting import import_first
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, ONE_LEVEL]
 
-TAKEN_UP = "took up a reservation"
+TAKEN_UP = "took over the Reservation of an earlier leader"
 """What an extender says in its log when it goes on with another one's record."""
 
 

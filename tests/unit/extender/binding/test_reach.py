@@ -79,7 +79,7 @@ class TestMembers:
         await leave_behind(world, {"m0": "n1", "m1": "n1", "x": "n2"})
         with caplog.at_level(logging.WARNING):
             await recover(world)
-        (told,) = [each for each in caplog.records if "cannot speak for" in each.message]
+        (told,) = [each for each in caplog.records if "may neither bind nor evict" in each.message]
         assert vars(told)["uids"] == ["pod-x"]
         assert vars(told)["podGroup"] == "default/g"
 

@@ -670,7 +670,9 @@ async def test_an_effect_that_fails_takes_none_of_those_behind_it_with_it(
     world.core.outbox.put(Activate(members(1)[0].value()))
     await world.go()
     assert world.cycle().stage is CycleStage.GATHERING
-    assert [record.message for record in caplog.records] == ["an effect failed"]
+    assert [record.message for record in caplog.records] == [
+        "an internal error stopped one effect of a decision; the other effects are carried out"
+    ]
 
 
 class Unanswered(FakeApi):
