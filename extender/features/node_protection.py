@@ -209,7 +209,8 @@ class NodeProtection(Feature):
         except (NotFound, Conflict, Fenced):
             pass  # it is gone, or somebody has changed it: the next look knows
         except (TooMany, Unavailable) as error:
-            log.info("could not change the protection of a node yet", extra={"node": name, "err": str(error)})
+            text = "could not change the annotations that keep autoscalers off a node; trying again"
+            log.info(text, extra={"node": name, "err": str(error)})
         except ApiError as error:
             rest = _REFUSED_SECONDS
             self._note_refused(name, str(error))

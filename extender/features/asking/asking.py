@@ -433,7 +433,8 @@ class Asking(Feature):
         if ask.target.key:
             earlier = tuple(domain for domain in self._tried.get(group, ()) if domain != ask.target.domain)
             self._tried[group] = (*earlier, ask.target.domain)
-        log.info("no nodes came", extra={**name_group(group), "target": str(ask.target), "said": ask.said})
+        text = "an autoscaler added no nodes for a gang in time, so the next gang may ask"
+        log.info(text, extra={**name_group(group), "target": str(ask.target), "said": ask.said})
         self._release(group, ask)
         self._rouse(group)
 
@@ -545,7 +546,8 @@ class Asking(Feature):
         )
         self.asks[group] = ask
         self._active[group] = None
-        log.info("asking for nodes", extra={**name_group(group), "target": str(target), "have": target.have})
+        text = "asking an autoscaler for nodes for a gang"
+        log.info(text, extra={**name_group(group), "target": str(target), "have": target.have})
         self._see_to(group, ask, self._context.clock())
         self._rouse(group)
 
@@ -566,7 +568,8 @@ class Asking(Feature):
             ask.writing = False
         if ask.trouble:
             ask.retries_at = self._context.clock() + _RETRY_SECONDS
-            log.warning("cannot ask for nodes", extra={**name_group(group), "err": ask.trouble})
+            text = "could not ask an autoscaler for nodes for a gang; trying again"
+            log.warning(text, extra={**name_group(group), "err": ask.trouble})
         if ask.trouble != before:
             self._rouse(group)
 
@@ -585,7 +588,8 @@ class Asking(Feature):
         try:
             await provisioning.end(self._client, group, ask.at)
         except ApiError as error:
-            log.warning("a ProvisioningRequest stays", extra={**name_group(group), "err": str(error)})
+            text = "could not delete the ProvisioningRequest of a gang; trying again"
+            log.warning(text, extra={**name_group(group), "err": str(error)})
             ask.retries_at = self._context.clock() + _RETRY_SECONDS
             self._left_over[group, ask.at] = ask
             self._active[group] = None

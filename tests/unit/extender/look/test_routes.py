@@ -80,7 +80,7 @@ async def test_the_example_of_the_stream_has_the_rows_that_are_sent() -> None:
 async def test_what_stands_below_a_field_describes_it(app: FastAPI) -> None:
     schemas = app.openapi()["components"]["schemas"]
     assert schemas["GroupView"]["properties"]["placed"]["description"] == (
-        "How many members are bound or have succeeded."
+        "The number of members that are bound or have succeeded."
     )
 
 
