@@ -142,7 +142,7 @@ _MAX_EXAMPLES = 10
 
 
 class Isolation:
-    """Finds waiting pods of our schedulers that could be members and lack a marker.
+    """Finds waiting pods of Serried's schedulers that could be members and lack a marker.
 
     An isolated kube-scheduler calls the extender for marked pods only (docs/install.md). It binds unmarked members one
     by one, as plain pods. Serried cannot stop that, so it emits an event at once. ``isolated`` is True if the
