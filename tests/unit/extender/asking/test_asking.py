@@ -1,4 +1,4 @@
-"""Where there is an autoscaler, one whole gang at a time asks for nodes, and nobody else does.
+"""An autoscaler is asked for nodes for one whole gang at a time, and for nothing else.
 
 The scene: Karpenter with a NodePool of two zones; a node in each with room for one member; gangs whose members are held
 by gate.

@@ -1,4 +1,4 @@
-"""Which autoscalers there are is found by discovery, and what cannot be read is said."""
+"""Discovery finds the autoscalers of a cluster, and reports what it may not read."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What may come between while a gang asks: other gangs, other terms, clocks, trees, volumes, and bad input."""
+"""Events while a gang asks for nodes: other gangs, other terms, clocks, trees, volumes, and bad input."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where nodes are asked for, and for whom none are."""
+"""The domains for which nodes are asked, and the gangs that ask for none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
