@@ -1,4 +1,4 @@
-"""What is done for many pods, a few at a time."""
+"""One request for each of many pods, a few at a time."""
 
 import asyncio
 

@@ -17,7 +17,7 @@ VICTIMS = ("low1", "low2")
 
 
 class Mortal(FakeApi):
-    """Does so many calls, and from then on none: whoever asked is dead by then."""
+    """An API server that answers so many calls and then none, as its caller is dead by then."""
 
     def __init__(self, left: float) -> None:
         super().__init__()

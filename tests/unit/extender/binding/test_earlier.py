@@ -199,7 +199,7 @@ async def test_nothing_is_decided_until_the_api_server_says_who_is_bound(cluster
 
 
 class TestWhileTheApiServerIsAsked:
-    """What may have changed by the time of the answer."""
+    """Changes between a request to the API server and its answer."""
 
     @pytest.fixture
     async def asking(self, cluster: Harness) -> Harness:

@@ -1,4 +1,4 @@
-"""When Events of type Normal wait for evictions."""
+"""Events of type Normal wait while evictions are sent, for half a minute at most."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who goes with a member that is drained: all others, or none, as far as anybody can know before the first one goes."""
+"""A drained member takes all other members along, or none, as far as can be known before the first one goes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -27,7 +27,7 @@ class Pauses:
         await (self._sleep(seconds) if seconds < 1.0 else self._over.wait())
 
     def end(self) -> None:
-        """Those that are in a pause go on."""
+        """End the pauses that have begun."""
         self._over.set()
         self._over = asyncio.Event()
 
@@ -41,7 +41,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
 
 @pytest.fixture
 async def strict(pauses: Pauses) -> AsyncIterator[Harness]:
-    """Where a gang goes with a member that is drained."""
+    """A harness in which a gang of mode all ends with a member that is drained."""
     made = Harness(disrupted=Disrupted.ANY)
     yield made
     await made.close()
@@ -54,7 +54,7 @@ def member(name: str, number: int, started: str = EARLIER) -> PodBuilder:
 
 
 async def start(world: Harness, name: str = "g") -> None:
-    """A gang of mode all runs; whoever is to end there takes some time."""
+    """Start a gang of mode all, whose pods take some time to end."""
     world.add(pod_group(name).gang(SIZE).disruption(Disruption.ALL))
     for number in range(SIZE):
         world.add(node(f"{name}-n{number}").cpu(1), member(name, number))
@@ -68,7 +68,7 @@ async def drain(world: Harness, builder: PodBuilder, at: str = SINCE) -> None:
 
 
 def going(world: Harness, name: str = "g") -> set[str]:
-    """Who ends, or has."""
+    """Return the names of the members that are ending or gone."""
     everybody = {f"{name}{number}" for number in range(SIZE)}
     return everybody - {key.name for key in world.api.pods if not world.pod(key.name).deleting}
 

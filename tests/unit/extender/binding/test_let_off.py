@@ -77,7 +77,7 @@ async def test_a_half_that_is_evicted_by_then_takes_the_other_half_with_it(world
 
 
 class TestARecordOfAnEarlierTerm:
-    """It names victims that say that they go, and none of them has been evicted."""
+    """The record's victims have the condition, and none of them has been evicted."""
 
     async def leave(self, world: Harness) -> None:
         fill(world).add(*(victim(index).disrupted() for index in range(2)))

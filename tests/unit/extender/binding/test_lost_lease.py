@@ -32,7 +32,7 @@ async def take_over(old: Harness) -> Harness:
 
 
 def writes(world: Harness) -> int:
-    """How often the API server was written to."""
+    """Count the writes to the API server."""
     return sum(call.verb not in {"get", "list"} for call in world.api.calls)
 
 
@@ -129,7 +129,7 @@ _SHORT = 4
 
 
 class TestALeaseThatIsLostUnnoticed:
-    """Whatever this instance is at: from that moment on nothing leaves it, though nobody has told it to stop."""
+    """Once the Lease is lost this instance sends no write, whatever it is doing and though no event has stopped it."""
 
     @pytest.mark.parametrize("fuse", range(_LONG))
     async def test_stops_a_gang_that_evicts_others_and_is_bound(self, fuse: int) -> None:

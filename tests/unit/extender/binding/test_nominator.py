@@ -14,7 +14,7 @@ from tests.support.memory import read_memory
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again at once."""
+    """Retry failed writes at once."""
     monkeypatch.setattr(nominator, "_RETRY", Backoff(0.0, 0.0))
 
 

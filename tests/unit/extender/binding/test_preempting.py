@@ -506,7 +506,7 @@ async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
 
 
 async def test_a_gang_waits_only_for_a_while_for_room_that_was_forecast_and_does_not_come(world: Harness) -> None:
-    """Those that run should have ended an hour ago: their nodes have gone silent, or our clock was set ahead."""
+    """The running pods should have ended an hour ago: their nodes are silent, or our clock was set ahead."""
     began = write_time(world.wall() - 3600)
     overdue = [running(f"low{i}", f"n{i}").started(began).lifetime(15).grace(20) for i in (1, 2)]
     await world.add(*small_nodes(2), *overdue, gang(2).priority(HIGH), *urgent(2)).go()
@@ -598,7 +598,7 @@ async def test_a_group_that_stays_after_all_says_no_longer_that_it_goes(world: H
 
 
 class TestMetrics:
-    """What is counted of preemptions, without the name of any object."""
+    """Metrics of preemptions, without the name of any object."""
 
     async def test_a_preemption_that_clears_the_room(self, world: Harness) -> None:
         await start(world)

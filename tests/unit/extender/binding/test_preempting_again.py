@@ -1,4 +1,4 @@
-"""Who was evicted comes back, and evicts nobody of those it went for, however long it waits."""
+"""An evicted gang comes back, and never evicts the gang that it was evicted for, however long it waits."""
 
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason

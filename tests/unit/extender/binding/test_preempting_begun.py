@@ -1,4 +1,4 @@
-"""Which preemptions count as begun: those of an earlier term that has said it of everybody, and no others."""
+"""Only a preemption of an earlier term that has marked all of its victims counts as begun."""
 
 import pytest
 

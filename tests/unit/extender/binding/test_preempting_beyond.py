@@ -53,7 +53,7 @@ async def come_to_bind(world: Harness) -> None:
 
 
 async def end(world: Harness) -> None:
-    """Those that were evicted are gone."""
+    """Delete the pods that were evicted."""
     known = {each.name for each in world.store.pods.values()}
     for name in known.intersection(world.api.ended()):
         world.delete(name)

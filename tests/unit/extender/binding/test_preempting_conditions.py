@@ -39,7 +39,7 @@ async def world(status: SlowStatus) -> AsyncIterator[Harness]:
 
 
 def list_writes(world: Harness) -> list[str]:
-    """What was written to pods."""
+    """Return the verbs of the writes to pods."""
     return [call.verb for call in world.api.calls if call.verb in ("mark", "evict", "delete")]
 
 

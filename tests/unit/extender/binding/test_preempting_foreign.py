@@ -72,7 +72,7 @@ class TestPodsOfAnotherScheduler:
 
 @pytest.fixture
 async def beside() -> AsyncIterator[Harness]:
-    """Where one kube-scheduler has both profiles."""
+    """A harness with one kube-scheduler that has both profiles."""
     made = Harness(other_profiles=(OTHER,))
     yield made
     await made.close()

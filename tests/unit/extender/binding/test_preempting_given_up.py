@@ -1,4 +1,4 @@
-"""What is taken back when a gang goes after its first victims: not what is true by then."""
+"""If the preemptor goes after the first evictions, only the victims that stay lose their condition."""
 
 from collections.abc import Awaitable, Callable
 

@@ -25,7 +25,7 @@ async def come(world: Harness) -> None:
 
 
 async def bind(world: Harness) -> str:
-    """Where the urgent gang is bound."""
+    """Bind the urgent gang. Return its node."""
     world.bind("u0")
     await world.go()
     return world.node_of("u0")

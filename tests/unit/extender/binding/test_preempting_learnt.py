@@ -27,7 +27,7 @@ class Cluster:
         """The nodes on which pods were evicted for the gang, in their order."""
 
         self.moments: list[float] = []
-        """When they were."""
+        """The times of these evictions, by the clock of the story."""
 
         self._numbers: Iterator[int] = count()
         self._names = [f"n{number + 1}" for number in range(nodes)]
@@ -53,7 +53,7 @@ class Cluster:
         self._note_evicted()
 
     def is_open(self) -> bool:
-        """Whether slots are reserved for the gang."""
+        """Return whether slots are reserved for the gang."""
         return self.world.ledger.of_group(GANG) is not None
 
     def _make(self, name: str) -> PodBuilder:

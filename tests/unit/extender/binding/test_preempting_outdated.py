@@ -80,7 +80,7 @@ async def test_one_that_still_holds_is_carried_out(world: Harness, verb: str) ->
 
 
 async def test_others_end_for_it_at_once(world: Harness) -> None:
-    """Nobody was told to end, so there is nothing to wait for."""
+    """No victim has been evicted yet, so there is nothing to wait for."""
     world.api.hold("mark")
     world.add(*small_nodes(3), *(running(f"low{i}", f"n{i}") for i in range(1, 3)), running("dear", "n3", priority=1))
     await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()

@@ -1,4 +1,4 @@
-"""What is done about a victim whose end the API server refuses: it is tried again, and in another way."""
+"""A victim whose end the API server refuses is tried again, and in another way."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""A member that is replaced while victims end: whoever comes in its place gets its slot, and nobody ended in vain."""
+"""A member is replaced while victims end: its replacement gets the slot, and no victim ended in vain."""
 
 from extender.core.binding.records import Records
 from extender.core.protocol import Steer
@@ -101,7 +101,7 @@ async def test_nobody_is_evicted_as_long_as_one_is_missing_or_not_in_the_record(
 
 
 async def test_nobody_else_is_evicted_if_one_is_deleted_under_the_evictions(world: Harness) -> None:
-    """They are sent 64 at a time."""
+    """Evictions are sent 64 at a time."""
     world.api.graceful.update(Key("default", f"low{i}") for i in range(1, 81))
     world.add(*small_nodes(80), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in range(1, 81)))
     world.api.hold("delete")

@@ -1,4 +1,4 @@
-"""What may happen between the first eviction and the end of the last victim."""
+"""Events between the first eviction and the end of the last victim."""
 
 from collections.abc import Callable
 

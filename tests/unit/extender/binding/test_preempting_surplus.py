@@ -1,4 +1,4 @@
-"""What an elastic gang can spare goes once: gangs that look for victims at a time do not break it together."""
+"""The surplus of an elastic gang goes once: gangs that look for victims at a time do not break it together."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,7 @@ def ask(world: Harness, group: GroupKey) -> Harness:
 
 
 def list_victims(world: Harness, group: GroupKey) -> list[str]:
-    """Who goes for a gang, and nothing breaks."""
+    """Return the victims of a gang's preemption, which breaks no other gang."""
     found = find_preemption(world.groups.states[group])
     assert isinstance(found, Preemption)
     assert [damage.broken for damage in found.cost.damages] == [0]

@@ -29,7 +29,7 @@ async def start(world: Harness, pods: Sequence[PodBuilder]) -> Harness:
 
 
 def find_member(world: Harness, node: str) -> str:
-    """Whose slot is on a node."""
+    """Return the name of the member that has its slot on a node."""
     return next(slot.name for slot in world.cycle().reservation.slots.values() if slot.node == node)
 
 

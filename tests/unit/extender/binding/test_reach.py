@@ -1,4 +1,4 @@
-"""A record speaks for the pods of its own namespace: whoever may write one there decides about no others."""
+"""A record speaks for the pods of its own namespace: its writer decides about no other pods."""
 
 import logging
 from collections.abc import Iterable
@@ -125,7 +125,7 @@ class TestVictims:
         assert not occupied.api.ended()
 
     async def test_that_another_scheduler_preempts_still_say_so(self, occupied: Harness) -> None:
-        """Whoever lets its victims off takes back what they say."""
+        """A preemptor that gives up removes the conditions that it has written, and no others."""
         occupied.add(high("v", "n1").disrupted(message="default-scheduler: preempting"))
         await leave_behind(occupied, {"m0": "n1", "m1": "n1"}, victims=[Victim("pod-v", ELSEWHERE, "v")])
         await recover(occupied)
@@ -155,7 +155,7 @@ class TestVictims:
         assert sorted(world.api.ended()) == ["low1", "low2"]
 
     async def test_of_a_commit_do_not_look_as_if_they_ended(self, world: Harness) -> None:
-        """They ended before it: the room of one that runs on would be promised twice."""
+        """Victims end before the commit: the room of one that still runs would be promised twice."""
         world.add(*small_nodes(2), gang(2), *members(2), pod("v").cpu(1).on("n2"))
         world.api.hold("bind")
         await leave_behind(world, {"m0": "n1", "m1": "n1"}, committed=True, victims=[Victim("pod-v", "default", "v")])

@@ -59,7 +59,7 @@ async def test_its_gang_goes_whole_and_its_record_stays_as_it_was_but_for_the_te
     left = rewrite(cluster.api.records[GANG.object_key]["spec"])
     cluster.api.records[GANG.object_key]["spec"] = left
     await recover(cluster)
-    # Whoever wrote it may be the next to lead, and has to find what it said.
+    # The instance that wrote it may be the next to lead, and has to find what it wrote.
     claim = cluster.api.said("replace")[0]
     assert claim.body["spec"] == {**left, "term": cluster.records.term}
 

@@ -113,7 +113,7 @@ async def test_what_no_packing_helps_is_refused_with_a_sentence_and_nothing_is_s
 
 
 class OldDefinition(FakeApi):
-    """Its CRD is of a release in which nothing was packed: what it does not know it drops without a word."""
+    """An API server whose CRD is of a release that packed nothing: it drops unknown fields silently."""
 
     async def create(self, resource: Resource, namespace: str, obj: Mapping[str, Any]) -> dict[str, Any]:
         spec = {name: value for name, value in obj["spec"].items() if name != "packed"}

@@ -243,7 +243,7 @@ async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluste
 class TestARecordThatIsDroppedAndCannotBeDeleted:
     @pytest.fixture
     async def stubborn(self, cluster: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
-        """Its plan does not hold any more; the other one, of z, holds."""
+        """The plan of gang g does not hold any more; that of gang z holds."""
         monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
         cluster.add(pod_group("z").gang(1), pod("z0").cpu(1).scheduler(SCHEDULER).in_group("z"))
         await leave_behind(cluster, "m0", "m1", nodes="gone")
@@ -384,7 +384,7 @@ class TestARecordWithVictims:
         assert occupied.api.ended() == ["low1", "low2"]
 
     async def test_whose_plan_does_not_hold_any_more_takes_nobody_with_it(self, occupied: Harness) -> None:
-        """Its process died after the last condition, and a node was cordoned meanwhile."""
+        """The process died after the last condition was written, and a node was cordoned meanwhile."""
         occupied.add(*(pod(f"low{i}").cpu(2).on(f"n{i}").disrupted() for i in (1, 2)))
         occupied.add(node("n2").cpu(2).cordoned())
         await leave_preempting(occupied, "low1", "low2")

@@ -1,4 +1,4 @@
-"""What is rehearsed before anybody goes, and how each is ended: a budget is always asked, and asked by evictions."""
+"""The dry runs before the first eviction, and the request that ends each victim: a budget is always asked."""
 
 import asyncio
 from collections.abc import Callable
@@ -156,7 +156,7 @@ class Watched:
 
     @property
     def key(self) -> Key:
-        """Its key."""
+        """The key of the budget; reading it counts as a look."""
         self.looks += 1
         return Key("elsewhere", "web")
 

@@ -700,7 +700,7 @@ class Unanswered(FakeApi):
 
 
 async def test_a_member_is_not_bound_by_a_cycle_that_has_ended_meanwhile() -> None:
-    """Its call was answered, and the scheduler may have given its room to others: the next cycle sees to it."""
+    """The member's call was answered, and kube-scheduler may have used its room for others: the next cycle decides."""
     api = Unanswered("m1")
     world = Harness(api=api)
     await plan(world, min_count=1)

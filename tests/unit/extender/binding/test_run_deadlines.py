@@ -1,4 +1,4 @@
-"""Whose time counts against a gang that waits for its members at bind (decision 20)."""
+"""The time that counts against a gang that waits for its members at bind (decision 20)."""
 
 from collections.abc import AsyncIterator
 
@@ -82,7 +82,7 @@ class TestAQueueBeforeTheGang:
 
 
 class TestASchedulerThatIsAway:
-    """It is stopped, or waits after an outage until it watches again: no gang has failed by that."""
+    """kube-scheduler is stopped, or waits after an outage until it watches again: no gang has failed by that."""
 
     @pytest.fixture
     async def late(self, world: Harness) -> Harness:

@@ -73,7 +73,7 @@ async def test_a_gang_whose_watch_is_behind_its_commit_is_bound_whole(cluster: H
 
 
 async def test_so_is_one_of_which_the_watch_does_not_show_who_is_bound(cluster: Harness) -> None:
-    """Its PodGroup has gone: if nobody were bound, the commit would be withdrawn."""
+    """The PodGroup is gone: if no member were bound, the commit would be withdrawn."""
     cluster.add(members(1)[0].on("n1"))
     cluster.store.drop_group(gang(2).value().key)
     await leave_behind(cluster, "m0", "m1", committed=True)
