@@ -25,12 +25,12 @@ def make_unseen(world: Harness, builder: JobBuilder) -> None:
 
 
 def asked(world: Harness) -> list[Call]:
-    """What the API server was asked about owners."""
+    """Return the calls that ask the API server about owners."""
     return [call for call in world.api.said("list") if call.resource in {"jobs", "jobsets", "leaderworkersets"}]
 
 
 def why(world: Harness, key: GroupKey = WAITING) -> Verdict | None:
-    """Why the pods wait."""
+    """Return the reason why the pods wait."""
     return world.groups.states[key].verdict
 
 

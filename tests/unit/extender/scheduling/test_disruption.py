@@ -1,4 +1,4 @@
-"""A gang of mode all goes whole or not at all, whoever wants one of its members gone."""
+"""A gang of mode all ends whole or not at all, whatever ends one of its members."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -76,7 +76,7 @@ EMPTY = Candidate("n3", ())
 
 @pytest.fixture
 async def by_class() -> AsyncIterator[Harness]:
-    """Where PriorityClasses say which priority a group has at most."""
+    """A harness at the fallback API level, where a PriorityClass limits the priority of a group."""
     made = Harness(level=FALLBACK)
     yield made
     await made.close()
@@ -191,7 +191,7 @@ class TestTheQuestionWhereToPreempt:
 
 @pytest.fixture
 async def careful() -> AsyncIterator[Harness]:
-    """Where no gang is ended for one of its members."""
+    """A harness in which no gang ends for one of its members."""
     made = Harness(disrupted=Disrupted.KEEP)
     yield made
     await made.close()
@@ -199,7 +199,7 @@ async def careful() -> AsyncIterator[Harness]:
 
 @pytest.fixture
 async def strict() -> AsyncIterator[Harness]:
-    """Where a gang goes with a member whoever ends it."""
+    """A harness in which a gang ends with a member, whatever ends that."""
     made = Harness(disrupted=Disrupted.ANY)
     yield made
     await made.close()
@@ -300,7 +300,7 @@ class TestAMemberThatIsPreempted:
         assert ended(world) == set()
 
     async def test_one_that_only_says_so_takes_nobody_with_it(self, world: Harness) -> None:
-        """Its deletion may be refused, or never be sent."""
+        """A condition alone ends no gang: the deletion may be refused, or never be sent."""
         await start(world)
         await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)).go()
         assert ended(world) == set()

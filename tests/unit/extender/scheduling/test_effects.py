@@ -1,4 +1,4 @@
-"""What decisions ask for, before anybody carries it out."""
+"""The effects that decisions ask for, before any is carried out."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How cycles end, where that is no part of another story."""
+"""Ends of cycles that are part of no other story."""
 
 import pytest
 

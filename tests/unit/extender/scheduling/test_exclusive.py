@@ -115,7 +115,7 @@ async def test_exclusive_gangs_of_which_nobody_runs_cost_the_others_nothing(worl
 
 
 def count_look(world: Harness) -> int:
-    """How many lines it takes to find the racks that other exclusive gangs have."""
+    """Count the lines that run to find the racks of other exclusive gangs."""
     group = world.store.groups[GANG]
     assert find_taken(group, world.store, world.core.ledger) == {"r0"}
     return count_lines(lambda: find_taken(group, world.store, world.core.ledger))

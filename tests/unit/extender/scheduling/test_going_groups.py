@@ -31,7 +31,7 @@ async def bind(world: Harness, *names: str) -> None:
 
 
 async def test_a_gang_that_comes_anew_before_its_group_is_gone_runs_under_it(world: Harness) -> None:
-    """Somebody has deleted Job and PodGroup, and applied both again at once: the PodGroup was never made anew."""
+    """Job and PodGroup were deleted, and applied again at once: the PodGroup was never made anew."""
     old = [each.on(f"n{place}").deleting() for place, each in enumerate(members(2, first=8), 1)]
     await world.add(*small_nodes(4, 1), going(), *old, *members(1)).go()
     assert world.reasons() == [Reason.QUORUM_MISSING]

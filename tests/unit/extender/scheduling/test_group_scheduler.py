@@ -1,4 +1,4 @@
-"""Which group is planned when, and what is said of it."""
+"""The moments at which a group is planned, and the reasons that are reported."""
 
 from dataclasses import replace
 from unittest.mock import DEFAULT, Mock
@@ -217,7 +217,7 @@ _ONCE_EACH = 3
 
 
 def considered(world: Harness, seconds: int) -> int:
-    """How often any group is looked at in so many seconds without any change."""
+    """Count how often any group is looked at in so many seconds without any change."""
     consider, looks = world.group_scheduler.consider, 0
 
     def count(key: GroupKey) -> None:
@@ -233,7 +233,7 @@ def considered(world: Harness, seconds: int) -> int:
 
 
 class TestAnObstacle:
-    """This term cannot plan yet: what was promised before is not known."""
+    """A term that cannot plan yet, because the reservations of earlier terms are not known."""
 
     async def test_gangs_are_told_and_planned_when_it_is_over(self, world: Harness) -> None:
         world.group_scheduler.set_obstacle("no records")
@@ -261,7 +261,7 @@ class TestAnObstacle:
 
 
 class TestAtRest:
-    """Where nothing happens nothing is looked at, whatever has happened before."""
+    """Without a change no group is looked at, whatever has happened before."""
 
     @pytest.fixture
     async def late(self, world: Harness) -> Harness:

@@ -1,4 +1,4 @@
-"""What a cycle costs while its members come one by one: each of them pays for itself, not for all the others.
+"""The cost of a cycle whose members come one by one: each of them pays for itself, not for all the others.
 
 Effort is counted in calls of functions. A gang that is ten times as large may cost a member a little more, never ten
 times as much.
@@ -23,7 +23,7 @@ SLACK = 50
 TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 
 Story = Callable[[Harness, int], Awaitable[int]]
-"""What a member costs in a gang of this size."""
+"""A story that returns what one member costs in a gang of this size, in calls of functions."""
 
 
 async def gather(world: Harness, size: int) -> None:
@@ -117,7 +117,7 @@ async def come_late_without_room(world: Harness, size: int) -> int:
 
 
 def look_at_the_change_of(world: Harness, index: int) -> int:
-    """What it costs that the watch shows a member again, and its gang is looked at."""
+    """Count the calls it takes when the watch shows a member again, and its gang is looked at."""
     changed = world.pod(f"m{index}")
     with measured() as effort:
         world.store.put_pod(changed)

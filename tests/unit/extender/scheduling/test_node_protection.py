@@ -41,7 +41,7 @@ async def successors() -> AsyncIterator[list[Harness]]:
 
 
 def see(world: Harness, seen: Seen) -> None:
-    """This is found when it is looked for autoscalers."""
+    """Let discovery find these autoscalers."""
     world.core.autoscalers.seen, world.core.autoscalers.known = seen, True
 
 
@@ -57,7 +57,7 @@ def annotations(world: Harness, name: str) -> dict[str, str]:
 
 
 def annotate(world: Harness, name: str, values: dict[str, str]) -> None:
-    """Somebody else changes a node, and the watch shows it."""
+    """Change a node as another client would, and let the watch show it."""
     metadata = world.api.nodes[Key("", name)]["metadata"]
     metadata["annotations"] = metadata.get("annotations", {}) | values
     metadata["resourceVersion"] += "1"

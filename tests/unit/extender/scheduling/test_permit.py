@@ -315,7 +315,7 @@ class TestARecordOfAnEarlierTerm:
     async def test_whose_quorum_has_broken_since_binds_nobody_though_one_has_the_slot_that_is_kept_for_it(
         self, world: Harness
     ) -> None:
-        """It puts one replacement on its own node, the other elsewhere. A third member has died since."""
+        """The record puts one replacement on its own node, the other elsewhere. A third member has died since."""
         world.add(*small_nodes(3, 1), node("n4").cpu(1).cordoned(), node("n5").cpu(1), gang(4))
         world.add(*[each.on(f"n{i + 1}") for i, each in enumerate(members(4))])
         for lost in ("m2", "m3", "m1"):

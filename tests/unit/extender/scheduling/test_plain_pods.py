@@ -118,7 +118,7 @@ class TestWhoIsKeptOff:
         assert ask(strict, "p") == Pass()
 
     async def test_many_that_are_kept_off_are_told_the_same_nodes(self, strict: Harness) -> None:
-        """They are as many as the nodes of the cluster may be: nobody makes a set of them for each pod."""
+        """The kept nodes may be as many as the cluster has: all pods share one set of them."""
         strict.add(plain("p"), plain("q"), pod_group("h").gang(4).topology(), *in_rack_b(4))
         await place_next(strict, "x")
         kept_off = read_memory(strict.core.feature(PlainPods))["kept_off"]
@@ -137,7 +137,7 @@ def in_rack_b(count: int) -> list[PodBuilder]:
 
 
 async def place_next(world: Harness, *ended: str) -> None:
-    """These have ended, and the head gets their nodes."""
+    """Delete the pods that have ended, so that the head gets their nodes."""
     for name in ended:
         world.delete(name)
     await world.go()

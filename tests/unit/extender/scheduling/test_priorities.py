@@ -1,4 +1,4 @@
-"""What the priority of a group decides, and its class holds."""
+"""Effects of a group's priority, and of a PriorityClass that does not exist."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a gang has learnt from a no, and what ends each such fact: the table of `core.scheduling.refusals`."""
+"""The facts that a gang learns from refusals, and what ends each: the table of `core.scheduling.refusals`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

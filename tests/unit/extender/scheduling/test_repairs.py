@@ -314,7 +314,7 @@ class TestTheSlotOfADeadMember:
 
 class TestASlotThatTheSchedulerRefuses:
     async def test_the_replacement_is_planned_elsewhere_at_once(self, world: Harness) -> None:
-        """Its volume, or an affinity, keeps it from the node that is kept for it."""
+        """A volume, or an affinity, keeps the replacement from the node that is kept for it."""
         world.nominate()
         await run_gang(world)
         await world.add(node("n3").cpu(1)).go()

@@ -1,4 +1,4 @@
-"""Which member gets which seat when kube-scheduler comes in another order than the plan's, or earlier than a write."""
+"""Seats of members when kube-scheduler comes in another order than the plan's, or earlier than a write."""
 
 from collections.abc import Mapping, Sequence
 

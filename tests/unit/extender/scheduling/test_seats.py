@@ -1,4 +1,4 @@
-"""Which seats of a plan are open, and in which order: the drawing in `core.scheduling.seats`, told."""
+"""The seats of a plan that are open, and their order: the drawing in `core.scheduling.seats`, told."""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -157,7 +157,7 @@ def test_whatever_the_order_of_tries_every_wave_is_taken_after_those_before_it(
 
 
 def assert_in_order(taken: Collection[str], waves: Sequence[Sequence[str]]) -> None:
-    """Nobody was taken before anybody of an earlier wave."""
+    """Assert that no member was taken before any member of an earlier wave."""
     wave_of = {uid: place for place, wave in enumerate(waves) for uid in wave}
     places = [wave_of[uid] for uid in taken]
     assert places == sorted(places)

@@ -1,4 +1,4 @@
-"""What one namespace may have for itself ends at its share, and what is beyond that waits and says why.
+"""A namespace may have its share of the racks for itself; a gang beyond that waits and says why.
 
 The scene has five racks of one node with eight CPUs. Every namespace may have four of them.
 """

@@ -1,4 +1,4 @@
-"""Whose turn it is: plans of a namespace side by side, searches for victims one after the other."""
+"""Turns of tasks: plans of a namespace side by side, searches for victims one after the other."""
 
 from collections.abc import Iterator
 from itertools import count

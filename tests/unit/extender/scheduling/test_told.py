@@ -1,4 +1,4 @@
-"""What Bindings have told pods is how a process knows that a gang has run, whatever has become of its objects since."""
+"""Annotations from Bindings show a process that a gang has run, whatever has become of its objects since."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What runs is read as far as the limit lets it, however many gangs are in flight, and budgets written."""
+"""Running units are read as far as the limit lets it, however many gangs are in flight, and budgets written."""
 
 from functools import partial
 from itertools import count
@@ -63,7 +63,7 @@ def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
 
 
 def read_spares(world: Harness) -> dict[str, int]:
-    """How many each gang that stands can lose, by its name."""
+    """Return how many members each gang that stands can lose, by the name of the gang."""
     allowances = read_units(world).list_running(GANG).allowances
     return {key.name: spare.count for key, spare in allowances.gangs.items()}
 

@@ -30,7 +30,7 @@ def workers(count: int) -> list[PodBuilder]:
 
 
 def sent(world: Harness) -> set[str]:
-    """Who has been nominated so far."""
+    """Return the names of the members that have been nominated so far."""
     return {call.name for call in world.api.said("nominate")}
 
 
@@ -83,7 +83,7 @@ class SpreadingScheduler:
         return [name for name, count in self.counts.items() if count == least and name not in self.full]
 
     def try_member(self, name: str) -> bool:
-        """Whether it gets a node of those that are offered."""
+        """Offer a member the nodes that keep the skew. Return whether it gets one."""
         offered = self.offer()
         answer = self.world.filter(name, *offered) if offered else None
         if isinstance(answer, Steer):
@@ -91,7 +91,7 @@ class SpreadingScheduler:
         return isinstance(answer, Steer)
 
     def try_members(self, *indexes: int) -> int:
-        """How many of these get one, one after the other."""
+        """Try members one after the other. Return how many of them get a node."""
         return sum(self.try_member(f"m{index}") for index in indexes)
 
 

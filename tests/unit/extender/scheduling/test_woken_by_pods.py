@@ -1,4 +1,4 @@
-"""Which waiting gangs are planned again when a pod comes or goes that decides about other nodes than its own."""
+"""Waiting gangs are planned again when a pod comes or goes that decides about other nodes than its own."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness
 ZONE = "zone"
 CACHE, RING = {"app": "cache"}, {"app": "ring"}
 LARGE = GroupKey("default", "large")
-"""It waits for more CPU than there is, and has no rules."""
+"""A gang that waits for more CPU than there is, and has no rules."""
 
 
 def cluster(world: Harness) -> None:

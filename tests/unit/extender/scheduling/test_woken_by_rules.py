@@ -1,4 +1,4 @@
-"""What changes the answer of a rule wakes the gangs that wait by it, at once and by the hint alone.
+"""A change of a rule's answer wakes the gangs that wait by it, at once and by the hint alone.
 
 kube-scheduler tries a pod again by the same events (`tests.support.waking`).
 """
