@@ -9,7 +9,7 @@ from tests.support.extender_harness import Harness
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is told of the core is told once more without each feature in turn, and without all of them.
+    """Run the tests of the core once more without each feature in turn, and without all of them.
 
     A test that is about a feature all the same says so: `needs`.
     """

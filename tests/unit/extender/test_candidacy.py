@@ -29,7 +29,7 @@ class Extender:
         self.plans = True
         self.asked = 0
         self.heard: list[bool] = []
-        """Whether it held the Lease, each time that it looked whether it plans."""
+        """One entry for each time that it looked whether it plans: True if it held the Lease."""
 
         self.steps: list[str] = []
         self.leadership = Leadership(name, self._turn, scene.clock, scene.clock)

@@ -1,4 +1,4 @@
-"""What is left undone, and what is done again, when a term ends at the worst moment."""
+"""Work that is left undone, or done again, when a term ends at the worst moment."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -244,7 +244,7 @@ async def office() -> AsyncIterator[Office]:
 
 class TestWhatIsSaid:
     async def test_is_said_again_when_our_turn_comes_again(self, world: Harness) -> None:
-        """It may not have settled when the last term ended, or another instance may have said something else."""
+        """The reason may not have settled when the last term ended, or another instance may have reported another."""
         await world.add(gang(2), *members(1)).go()
         assert world.reasons() == [Reason.QUORUM_MISSING]
         world.core.end_term()

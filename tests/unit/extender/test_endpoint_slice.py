@@ -1,4 +1,4 @@
-"""Whoever leads has its own address in the EndpointSlice, and nobody else writes it."""
+"""The leader has its own address in the EndpointSlice, and no other instance writes it."""
 
 import asyncio
 from collections.abc import AsyncIterator

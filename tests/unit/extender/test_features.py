@@ -16,7 +16,7 @@ from tests.support.extender_harness import GANG, Harness, gang, members, small_n
 
 @dataclass
 class Tries(Memory):
-    """How often a gang was refused."""
+    """The number of times a gang was refused."""
 
     for_wait = True
 
@@ -64,7 +64,7 @@ def features(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_feature_is_asked_only_where_it_has_a_method_of_its_own_in_the_order_of_the_list() -> None:
     class First(Feature):
         def begin_term(self, now: float) -> None:
-            """It has a say here."""
+            """Take part at this point."""
 
     class Second(First):
         def end_term(self) -> None:

@@ -22,7 +22,7 @@ class Switchboard(ApiClient):
         self.asked = 0
         self.fault: ApiError | None = None
         self.meanwhile: Callable[[], None] = lambda: None
-        """What happens while a write is on its way."""
+        """A function that is called while a write is on its way."""
 
     async def patch_merge(self, *args: Any) -> dict[str, Any]:
         self.asked += 1

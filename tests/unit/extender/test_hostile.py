@@ -1,4 +1,4 @@
-"""What one user writes costs the others no more than a bounded share of the loop, or is refused with a sentence.
+"""One user's objects cost the others no more than a bounded share of the loop, or are refused with a sentence.
 
 Bounds are counted here, not timed: `python -m bench.loop --only "one namespace"` has the times.
 """

@@ -1,4 +1,4 @@
-"""How long a scheduler may keep its Lease beside an extender that does not plan."""
+"""The time for which a scheduler may keep its Lease beside an extender that does not plan."""
 
 import math
 
@@ -27,7 +27,7 @@ class Scene:
         return self._idleness.may_go_on()
 
     def ends_after(self) -> float:
-        """How many seconds pass until the scheduler is to be ended; infinity for more than a day."""
+        """Return the seconds until the scheduler is to be ended; infinity for more than a day."""
         return next((second for second in range(86_400) if not self._probe_at(second)), math.inf)
 
     def pass_to_the_other(self) -> None:

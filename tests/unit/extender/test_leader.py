@@ -248,7 +248,7 @@ def test_without_a_lease_it_is_active_from_the_beginning(turns: Turns, clock: Cl
 
 
 class TestAProcessThatStoodStill:
-    """Its scheduler may have given the Lease up meanwhile, and what the watch shows next may be from before that."""
+    """The scheduler may have given the Lease up meanwhile, and the watch may still show what was before that."""
 
     @pytest.fixture
     def steady(self) -> Clock:

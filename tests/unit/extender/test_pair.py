@@ -1,4 +1,4 @@
-"""What the probes of a Pod ask: whether filter would answer, and whether the scheduler is alive."""
+"""The probes of a Pod check that filter would answer, and that the scheduler is alive."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What kube-scheduler is answered."""
+"""The answers that kube-scheduler gets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -135,7 +135,7 @@ class TestFilter:
     async def test_a_scheduler_that_has_not_seen_that_a_member_is_bound_is_sent_to_its_node(
         self, planned: Harness
     ) -> None:
-        """Whatever else it is told, it writes on the bound pod that it could not be scheduled."""
+        """After any other answer kube-scheduler writes on the bound pod that it could not be scheduled."""
         for name in ("m0", "m1"):
             planned.bind(name)
         await planned.go()
@@ -466,7 +466,7 @@ class TestFullRacks:
 
 
 class TestWaking:
-    """Nobody waits for a scheduler that was told no and hears nothing more."""
+    """Held pods are woken when they may go: kube-scheduler was refused, and hears nothing more."""
 
     async def test_a_pod_held_before_the_caches_were_filled_is_woken_if_it_is_plain(self, world: Harness) -> None:
         plain = pod("p").controlled_by("Job", "j").scheduler(SCHEDULER)
@@ -688,7 +688,7 @@ RACKS = (("a", 2), ("b", 3), ("c", 4))
 
 
 def told_by(manager: str) -> dict[str, object]:
-    """The managedFields entry of whoever writes a PodGroup's condition."""
+    """Return the managedFields entry of a manager that writes a PodGroup's condition."""
     owned: dict[str, object] = {"f:status": {"f:conditions": {f'k:{{"type":"{CONDITION}"}}': {"f:message": {}}}}}
     return {"manager": manager, "operation": "Update", "subresource": "status", "fieldsV1": owned}
 

@@ -1,4 +1,4 @@
-"""Who reads the page's news, and what that costs the others."""
+"""Readers of the page's events, and what each one costs the others."""
 
 import asyncio
 import math
@@ -81,7 +81,7 @@ class Reader:
         return found
 
     async def asked_to_renew(self) -> bool:
-        """Whether the next event asks for a new request, and is the last one."""
+        """Return whether the next event asks for a new request, and is the last one."""
         return await anext(self._stream) == b"event: renew\ndata: {}\n\n" and await self.ended()
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class Reader:
         await self._stream.aclose()  # type: ignore[attr-defined]
 
     async def ended(self) -> bool:
-        """Whether nothing more comes."""
+        """Return whether the stream is over."""
         return await anext(self._stream, None) is None
 
 

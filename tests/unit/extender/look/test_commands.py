@@ -1,4 +1,4 @@
-"""What the commands show is what the extender's own pages say: no field is asked for that they have not."""
+"""The commands show what the extender's own pages say: every field that they read is there."""
 
 from collections.abc import AsyncIterator
 from unittest.mock import Mock

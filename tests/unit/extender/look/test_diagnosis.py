@@ -1,4 +1,4 @@
-"""Why a gang waits, on `/debug/groups/NAMESPACE/NAME`: its timeline, its turn, what domains lack, what would help."""
+"""The page `/debug/groups/NAMESPACE/NAME`: a gang's timeline, its turn, what domains lack, what would help."""
 
 import asyncio
 from collections.abc import AsyncIterator

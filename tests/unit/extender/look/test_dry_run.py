@@ -56,7 +56,7 @@ def full(world: Harness, priority: int = 0) -> Harness:
 
 @pytest.fixture(params=[PreemptionMode.OFF, PreemptionMode.ADVICE], ids=["off", "advice"])
 async def idle(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
-    """Where nobody is evicted for anybody."""
+    """A harness in which no pod is evicted for another."""
     made = Harness(preemption=request.param)
     yield made
     await made.close()

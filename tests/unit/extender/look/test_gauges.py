@@ -1,4 +1,4 @@
-"""What `/metrics` shows of the state is the state."""
+"""The gauges on `/metrics` agree with the state."""
 
 import pytest
 

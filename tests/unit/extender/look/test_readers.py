@@ -27,7 +27,7 @@ KUBE_APISERVER = (
 
 
 def list_urls(name: str, verb: str) -> list[str]:
-    """What a role opens."""
+    """Return the URLs that a ClusterRole opens for a verb."""
     (role,) = [each for each in read_all() if (each.kind, each.name) == ("ClusterRole", name)]
     assert all(set(rule) == {"nonResourceURLs", "verbs"} for rule in role.content["rules"])
     return [url for rule in role.content["rules"] if verb in rule["verbs"] for url in rule["nonResourceURLs"]]

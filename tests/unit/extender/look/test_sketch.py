@@ -1,4 +1,4 @@
-"""What the page at /debug/ is told: all of it once, then what changed."""
+"""The events of the page at /debug/: the whole state once, then the changes."""
 
 from typing import Any
 

@@ -594,7 +594,7 @@ CHANNEL = "compute-domain-default-channel.nvidia.com"
 
 
 def compute_domain(template: str = "one") -> Raw:
-    """What makes one NVLink domain of the members' nodes; its controller makes the template of their claims."""
+    """Return a ComputeDomain: one NVLink domain of the members' nodes. Its controller makes their claim template."""
     spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": template}}}
     return {**named("ComputeDomain", "resource.nvidia.com/v1beta1"), "spec": spec}
 

@@ -1,4 +1,4 @@
-"""What a decision depends on beside nodes and pods is in the capture, too: each story decides otherwise without it."""
+"""A capture has all that a decision depends on, not only nodes and pods: no story decides the same without it."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def take(world: Harness) -> Capture:
 
 
 def decide_live(world: Harness) -> Ruling:
-    """What the live extender decides on the gang at this moment."""
+    """Return the live extender's decision on the gang at this moment."""
     world.group_scheduler.consider(GANG)
     found = recall(take(world), GANG)
     assert found is not None

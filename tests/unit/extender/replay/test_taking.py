@@ -1,4 +1,4 @@
-"""What docs/contributing/debugging.md says is not in the file is not there, wherever in the file a pod stands."""
+"""A capture lacks what docs/contributing/debugging.md says it does, wherever in the file a pod stands."""
 
 import pytest
 

@@ -82,7 +82,7 @@ class Town:
         return [each["message"] for each in self.world.api.conditions]
 
     def count_groups(self, state: str) -> float:
-        """What a scrape finds."""
+        """Return the number of groups in a state, as a scrape finds it."""
         metrics = ExtenderMetrics()
         isolation = Mock(spec=Isolation)
         isolation.list_unmarked.return_value = []

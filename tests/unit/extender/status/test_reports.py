@@ -66,7 +66,7 @@ class Office:
         self.clock = Clock()
         events = cast("EventWriter", self.speaker)
         self.binds = False
-        """Whether a gang is being bound."""
+        """True while a gang is being bound."""
 
         self.place: FirstQuorum | None = None
         """The place of PodGroup g in the queue."""
@@ -334,7 +334,7 @@ class TestWhileGangsAreBound:
 
 
 class TestTheMemberThatIsFirst:
-    """Who describes a pod of the gang finds the reason at one of them, without a write per pod or per change."""
+    """One pod of the gang shows the reason to its readers, without a write per pod or per change."""
 
     async def test_hears_the_reason_once_and_not_its_numbers(self, office: Office) -> None:
         office.store.put_pod(members(1, first=1)[0].value())

@@ -47,7 +47,7 @@ async def test_a_gang_that_runs_is_judged_by_the_members_that_stay(world: Harnes
 async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for_which_it_is_kept(
     world: Harness,
 ) -> None:
-    """One node of rack a is full, another one is not needed: whoever took that would have the rack for itself."""
+    """One node of rack a is full, another is not needed: a gang that took that one would have the rack for itself."""
     alone = [pod_group(name).topology().annotation(EXCLUSIVE, "true") for name in ("g", "h")]
     world.add(*[node(f"a{place}").cpu(2).rack("a") for place in (1, 2, 3)], pod("x").cpu(2).on("a1"))
     stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
@@ -88,7 +88,7 @@ async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pa
 
 
 async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness) -> None:
-    """The first is of higher priority than the gang that asks, and that than whoever runs."""
+    """The first is of higher priority than the gang that asks, and that gang than the pods that run."""
     low = [pod(f"low{at}").cpu(1).on(f"n{at}") for at in (1, 2)]
     first = [each.priority(100).having("Never", "spec", "preemptionPolicy") for each in members(4)]
     await world.add(*small_nodes(2), *low, gang(4).priority(100), *first).go()
