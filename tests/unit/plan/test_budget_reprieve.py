@@ -1,4 +1,4 @@
-"""Where PodDisruptionBudgets bind, a set of victims that goes beyond one is no choice: the search goes on."""
+"""A set of victims that exceeds a binding PodDisruptionBudget is no choice: the search goes on."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -252,7 +252,7 @@ def test_a_rack_is_not_had_for_itself_where_a_budget_keeps_one_of_its_holders() 
 
 
 def test_members_of_several_shapes_find_a_rack_behind_those_that_budgets_keep() -> None:
-    """Where each rack takes a plan, a few are enough, and those that are no choice do not count among them."""
+    """A few racks with a plan are enough, and racks that budgets rule out do not count among them."""
     field = racks(8, 1).with_binding_budgets()
     found = field.plan(PlanRequest(gang(2, 1), 2, RACK))
     assert isinstance(found, Preemption)

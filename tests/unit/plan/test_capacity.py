@@ -1,4 +1,4 @@
-"""What is counted for a class: all nodes, or those alone that it names."""
+"""Room for a class is counted on all nodes, or only on the nodes that it names."""
 
 from unittest.mock import Mock
 
@@ -32,7 +32,7 @@ def on_name(name: str) -> Shape:
 
 
 def count_nodes(capacity: Capacity, shape: Shape) -> int:
-    """How many nodes are looked at for a shape that weighs little."""
+    """Count the nodes that are looked at for a shape that weighs little."""
     limit = Limit()
     capacity.table(shape, limit)
     return limit.spent

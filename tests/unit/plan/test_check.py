@@ -1,4 +1,4 @@
-"""Whether a plan that took some time may still be reserved in the cluster as it is by then."""
+"""A plan that took some time is checked against the cluster as it is by then."""
 
 import pytest
 

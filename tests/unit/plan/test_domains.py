@@ -1,4 +1,4 @@
-"""What a placement was measured by is what the gang gets."""
+"""A gang gets the placement by which it was measured."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Where and when a gang that does not fit will find room."""
+"""The place and the time at which a gang that does not fit will find room."""
 
 import math
 from dataclasses import replace

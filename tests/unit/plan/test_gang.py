@@ -128,7 +128,7 @@ class TestOneDomain:
         assert refused(racks([2], [1]), PlanRequest(gang(4), 4, RACK)).detail == ""
 
     def test_a_refusal_says_if_no_rack_would_hold_the_gang_empty(self) -> None:
-        """That is no wait for room: what is counted are nodes, whatever runs on them."""
+        """A gang larger than every rack does not wait for room: nodes are counted, whatever runs on them."""
         snapshot = racks([4, 4], [4, 3], [2])
         found = plan_gang(snapshot, PlanRequest(gang(9), 9, RACK), on_ground(snapshot))
         assert isinstance(found, Verdict)

@@ -11,7 +11,7 @@ from tests.support.parents import JobSetBuilder, job_set, leader_worker_set
 
 
 def training() -> JobSetBuilder:
-    """Its replicated Jobs are not in the order of their names."""
+    """Return a JobSet whose replicated Jobs are not in the order of their names."""
     return job_set("s").replicated("workers", replicas=2, pods=2).replicated("driver")
 
 

@@ -1,4 +1,4 @@
-"""A group of a tree that has more members than its quorum: any that fit are the quorum, whoever comes first."""
+"""A group of a tree with more members than its quorum: any members that fit are the quorum, not only the first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

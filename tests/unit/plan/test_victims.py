@@ -1,4 +1,4 @@
-"""Who has to go so that a gang fits: never more than that, never in vain, and what counts first."""
+"""The victims that a gang needs in order to fit: no more of them, none in vain, and which cost counts first."""
 
 from dataclasses import replace
 

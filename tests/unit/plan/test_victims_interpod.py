@@ -1,4 +1,4 @@
-"""Who has to go where rules about other pods are in the way: who those rules mean, and nobody else.
+"""Victims where rules about other pods are in the way: the pods that those rules mean, and no others.
 
 Upstream's cases are those of podgrouppreemption_test.go (test/integration/scheduler/preemption/podgroup, 1.37).
 """
@@ -36,7 +36,7 @@ class Ground:
             self.store.put_node(each.value())
 
     def run(self, *pods: PodBuilder, priority: int = 0) -> "Ground":
-        """These run, too."""
+        """Add pods that run. Return this ground."""
         for each in pods:
             value = each.value()
             self.store.put_pod(value)
@@ -49,27 +49,27 @@ class Ground:
         return self.run(*(one(f"{app}-{name}", name, cpu, labels) for name in on or self._nodes), priority=priority)
 
     def plan(self, members: Sequence[PodBuilder], key: str | None = None, need: int = 0) -> Preemption | NoVictims:
-        """What is planned for a gang that needs all of its members, unless ``need`` says less."""
+        """Plan victims for a gang that needs all of its members, unless ``need`` says less."""
         waiting = self.put(members)
         ask = PlanRequest(waiting, need or len(waiting), key)
         return self.solve(ask)
 
     def plan_tree(self, *groups: Sequence[PodBuilder]) -> Preemption | NoVictims:
-        """What is planned for a tree that needs all members of all its groups."""
+        """Plan victims for a tree that needs all members of all its groups."""
         found = [self.put(members) for members in groups]
         parts = tuple(PlanRequest(each, len(each), name=f"g{place}") for place, each in enumerate(found))
         members = [member for part in parts for member in part.members]
         return self.solve(PlanRequest(members, len(members), name="root", parts=parts, wanted=len(parts)))
 
     def solve(self, ask: PlanRequest) -> Preemption | NoVictims:
-        """What is planned."""
+        """Plan victims among the pods that run. Return the preemption, or why there is none."""
         settle(self.store)
         units = [Unit((self.store.pods[uid],), priority) for uid, priority in self._priorities.items()]
         snapshot = self.store.snapshots.take(HIGH, ask.members)
         return plan_victims(snapshot, ask, HIGH, units, Allowances())
 
     def put(self, members: Sequence[PodBuilder]) -> list[Pod]:
-        """These wait."""
+        """Add pods that wait. Return them as the store has them."""
         values = [each.in_group("g").value() for each in members]
         for value in values:
             self.store.put_pod(value)
@@ -174,7 +174,7 @@ class TestNobodyGoesInVain:
         assert found.blocker is Blocker.ROOM
 
     def test_where_the_domain_of_a_rule_is_wider_than_that_of_the_gang(self) -> None:
-        # Whoever goes from rack a leaves the zone to the one in rack b, who would not go for it.
+        # The victim in rack a would go in vain: the pod in rack b keeps the zone, and is not evicted for this gang.
         zone = "topology.kubernetes.io/zone"
         ground = Ground(host("a1").label(zone, "z"), host("b1").label(zone, "z"))
         ground.run(one("old", "a1", labels=CACHE), one("older", "b1", labels=CACHE))

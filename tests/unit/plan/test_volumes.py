@@ -167,7 +167,7 @@ def test_others_choose_nothing() -> None:
 
 
 def plan(*choices: tuple[Choice, ...], used: dict[str, dict[str, int]] | None = None) -> Plan | Verdict:
-    """Where a gang goes whose members have these claims."""
+    """Plan a gang whose members have these claims."""
     members = [member for kind in classes(*choices) for member in kind.members]
     return plan_gang(Snapshot(NODES, used or {}, rules=PLAN_RULES), PlanRequest(members, len(members)))
 
