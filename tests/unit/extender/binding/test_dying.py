@@ -62,7 +62,7 @@ def fill(api: FakeApi) -> None:
 
 
 def let_alone(_: FakeApi) -> None:
-    """No budget selects anybody."""
+    """Leave the API server as it is: no budget selects a victim."""
 
 
 @pytest.mark.parametrize(

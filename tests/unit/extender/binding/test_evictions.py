@@ -48,7 +48,7 @@ async def strict(pauses: Pauses) -> AsyncIterator[Harness]:
 
 
 def member(name: str, number: int, started: str = EARLIER) -> PodBuilder:
-    """One of a group that runs on a node of its own."""
+    """Return a member of a group that runs on a node of its own."""
     made = pod(f"{name}{number}").on(f"{name}-n{number}").cpu(1)
     return made.scheduler(SCHEDULER).in_group(name[0]).started(started)
 

@@ -20,7 +20,7 @@ async def planned(world: Harness) -> Harness:
 
 
 async def take_over(old: Harness) -> Harness:
-    """Another instance leads now, on the same API server; its caches are full."""
+    """Let another instance lead, on the same API server and with full caches. Return it."""
     new = Harness(api=old.api)
     new.add(*small_nodes(2), gang(2))
     for raw in old.api.pods.values():

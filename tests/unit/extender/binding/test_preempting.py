@@ -495,7 +495,7 @@ async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
     graces: dict[str, int],
     waits: bool,  # noqa: FBT001
 ) -> None:
-    """All end in 15 s by themselves; one of higher priority beside them does not."""
+    """The victims end in 15 s by themselves; a pod of higher priority beside them does not."""
     now = write_time(world.wall())
     pods = {f"low{i}": running(f"low{i}", f"n{i}").started(now).lifetime(15) for i in (1, 2)}
     pods["other"] = running("other", "n3", HIGH).started(now)

@@ -154,7 +154,7 @@ def lose_member(world: Harness) -> None:
 
 
 def lose_surplus(world: Harness) -> None:
-    """One of those is deleted for whom others were to go."""
+    """Delete a member for which other pods were to be evicted."""
     world.delete("m2")
 
 

@@ -91,7 +91,7 @@ async def test_with_deletion_a_budget_is_violated_before_a_higher_priority_goes(
 async def test_however_many_pods_the_api_server_refuses_a_gang_gets_those_that_it_lets_go(
     world: Harness, size: int
 ) -> None:
-    """Of these budgets no watch has told us: each search leaves out what was refused to the ones before it."""
+    """No watch has shown these budgets: each search leaves out the victims that were refused to earlier searches."""
     world.api.guard_all()
     for i in range(size + 15):
         world.add(node(f"n{i:02}").cpu(2), running(f"low{i:02}", f"n{i:02}"))

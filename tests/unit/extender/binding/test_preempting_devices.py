@@ -27,7 +27,7 @@ def low(number: int) -> PodBuilder:
 
 
 async def offer(world: Harness, *nodes: str, priority: int = HIGH, size: int = 2) -> Harness:
-    """One member waits when the scheduler tries it; then come the others."""
+    """Let one member wait when kube-scheduler tries it, and then add the others."""
     first, *others = claiming(size, priority)
     world.api.graceful.update(Key("default", f"low{number}") for number in (1, 2))
     await world.add(gang(size).priority(priority), first).go()

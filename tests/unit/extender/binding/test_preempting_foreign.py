@@ -158,7 +158,7 @@ async def test_they_go_when_that_pod_has_gone(world: Harness) -> None:
 
 
 async def let_another_be_faster(world: Harness) -> list[str]:
-    """One of three goes on each node, and another scheduler places a pod there at once; who has gone."""
+    """Evict one of three pods on each node, and let another scheduler take both places. Return the victims."""
     world.add(*small_nodes(2, cpus=6), *(running(f"low{i}", f"n{1 + i % 2}") for i in range(6)))
     await want_two_nodes(world)
     first = sorted(ended(world))
@@ -227,7 +227,7 @@ async def want_more(world: Harness) -> Harness:
 
 
 async def lose_to_another(world: Harness) -> list[str]:
-    """Another scheduler gives the room away as soon as it is free; who has gone."""
+    """Let another scheduler take the room of the victim as soon as it is free. Return the victim."""
     first = ended(world)
     assert len(first) == 1
     world.delete(first[0])
@@ -259,7 +259,7 @@ async def test_a_member_that_finds_free_room_tells_nothing_of_room_that_was_take
 
 
 async def test_from_a_member_that_got_its_place_nobody_has_taken_it(world: Harness) -> None:
-    """Of two members beyond the quorum one is bound; beside it a pod of another scheduler finds what is left."""
+    """One of two members beyond the quorum is bound; a pod of another scheduler takes what is left beside it."""
     world.add(
         node("n1").cpu(2), *(node(f"n{i}").cpu(3) for i in (2, 3)), *(running(f"low{i}", f"n{i}") for i in (2, 3))
     )

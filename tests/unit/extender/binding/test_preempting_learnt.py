@@ -80,7 +80,7 @@ class Cluster:
 
 
 async def evict_in_vain(cluster: Cluster, refused: Sequence[str]) -> None:
-    """Others end for the gang, and it is given up all the same."""
+    """Wait until pods were evicted for the gang, and it has given up all the same. Replace them."""
     before = len(cluster.evicted)
     for _ in range(1000):
         await cluster.live(STEP, refused)

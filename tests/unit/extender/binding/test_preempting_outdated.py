@@ -18,7 +18,7 @@ def running(name: str, node: str, priority: int = 0, cpus: int = 2) -> PodBuilde
 
 
 def member(index: int) -> PodBuilder:
-    """Of a gang of mode all, on a node of its own."""
+    """Return a running member of a gang of mode all, on a node of its own."""
     return running(f"v{index}", f"n{index + 1}").scheduler(SCHEDULER).in_group("v")
 
 

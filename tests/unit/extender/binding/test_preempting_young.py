@@ -32,7 +32,7 @@ async def come(world: Harness) -> None:
 
 
 async def test_what_has_just_started_one_level_below_is_spared_where_others_will_do(world: Harness) -> None:
-    """Beside them runs one of a level below theirs, which is of no use."""
+    """A pod of a level below theirs runs beside them, and its eviction would not help."""
     small = running("small", "n3", LOW, ago=10).cpu(1)
     world.add(*small_nodes(2), *small_nodes(3, cpus=1)[2:], small)
     world.add(running("young", "n1", MIDDLE, ago=599), running("old", "n2", MIDDLE, ago=601))

@@ -23,7 +23,7 @@ async def leave_behind(
     committed: bool = False,
     victims: Iterable[Victim] = (),
 ) -> None:
-    """There is a record that gives these members, by name, a node each."""
+    """Write a record of an earlier term that gives each of these members, by name, a node."""
     owner = (group or gang(2)).value()
     places = {f"pod-{name}": Slot(f"pod-{name}", name, where) for name, where in slots.items()}
     left = Reservation(owner.key, owner.uid, "", 2, places, places.keys() if committed else (), victims=victims)

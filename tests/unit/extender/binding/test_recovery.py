@@ -116,7 +116,7 @@ async def test_a_planned_record_that_misses_a_member_beyond_the_quorum_goes_on_w
 
 
 async def test_slots_of_a_gang_of_lower_priority_are_not_in_the_way_of_a_planned_record(world: Harness) -> None:
-    """As at the door. A plain pod has taken room on which both are planned: only one of them can stay."""
+    """A plain pod has taken room on which both gangs are planned: only one of them can stay."""
     lesser = pod_group("a").gang(1).priority(1)
     world.add(node("n1").cpu(2), pod("plain").cpu(1).on("n1"), gang(1).priority(9), members(1)[0].priority(9))
     world.add(lesser, pod("a0").cpu(1).scheduler(SCHEDULER).in_group("a").priority(1))
@@ -344,7 +344,7 @@ async def leave_preempting(world: Harness, *victims: str) -> None:
 class TestARecordWithVictims:
     @pytest.fixture
     def occupied(self, world: Harness) -> Harness:
-        """Both nodes are taken by pods that others of higher priority want."""
+        """Two nodes taken by pods, and a gang of higher priority that wants both."""
         world.api.graceful.update([Key("default", "low1"), Key("default", "low2")])
         world.add(*small_nodes(2), gang(2).priority(9), *(each.cpu(2).priority(9) for each in members(2)))
         return world.add(*(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
@@ -456,7 +456,7 @@ class TestARecordWithVictims:
 
 @pytest.mark.needs("repairs")
 class TestSlotsThatAStandbyHasKept:
-    """Of gang h. They must not be in the way of what gang g was promised on n1."""
+    """The kept slots of gang h must not be in the way of what gang g was promised on n1."""
 
     async def begin(
         self, world: Harness, *pods: PodBuilder, committed: bool = False, victim: str = "", preempted: bool = False

@@ -518,7 +518,7 @@ async def test_an_instance_that_does_not_lead_writes_and_deletes_nothing(api: Fa
 
 
 class HalfDead(FakeApi):
-    """Does not answer the first write of one record, and answers that of another only later."""
+    """An API server that refuses the first write of one record, and answers the first one of another only later."""
 
     def __init__(self, refused: str) -> None:
         super().__init__()
@@ -537,7 +537,7 @@ class HalfDead(FakeApi):
 
 
 async def test_what_is_left_of_a_takeover_that_failed_does_not_meddle_with_the_next_one() -> None:
-    """Else the record that was claimed twice would be nobody's, and stay when its gang is bound."""
+    """Otherwise the record that was claimed twice would have no owner, and stay when its gang is bound."""
     groups = [pod_group(name).gang(1).value() for name in ("a", "b")]
     api = HalfDead(refused=name_record(groups[0].key))
     for group in groups:

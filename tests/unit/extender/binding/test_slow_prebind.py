@@ -17,7 +17,7 @@ from tests.unit.extender.binding.test_run import plan
 
 
 async def wait(world: Harness, seconds: int) -> None:
-    """So much time, a tenth of it at a time: nothing is heard of kube-scheduler."""
+    """Let the seconds pass in ten steps, in which kube-scheduler makes no call."""
     for _ in range(10):
         await world.pass_time(seconds / 10)
 
