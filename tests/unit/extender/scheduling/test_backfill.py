@@ -52,7 +52,7 @@ def large() -> list[Builder]:
 
 
 def small(count: int = 2, group: str = "h", first: int = 10) -> list[Builder]:
-    """Another gang without a topology key."""
+    """Return a second gang, which has no topology key."""
     made: PodGroupBuilder = pod_group(group).gang(count)
     return [made, *smalls(count, group, first)]
 
@@ -79,7 +79,7 @@ def kept(world: Harness) -> set[str]:
 
 
 async def send_small_gangs(world: Harness) -> None:
-    """For ten minutes another one comes every half minute."""
+    """Add a small gang every half minute, for ten minutes."""
     for number in range(20):
         await world.add(*small(1, f"s{number}", first=100 + number)).pass_time(MINUTE / 2)
 
@@ -471,7 +471,7 @@ class TestAnExclusiveHead:
 
 class TestItsEnd:
     async def scene(self, world: Harness) -> Harness:
-        """In rack a runs a pod of which nobody knows when it ends, in rack b pods that stay."""
+        """A pod without a known end runs in rack a, and pods that stay run in rack b."""
         world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
         world.add(runner_job("x"), runner("x", "a1"))
         for name in ("b1", "b2"):

@@ -148,7 +148,7 @@ class TestTheQuestionWhereToPreempt:
         assert may_go(by_class, ON_N1, priority=101) == {"n1": ("pod-g0",)}
 
     async def test_victims_on_other_nodes_are_left_out_as_kube_scheduler_wants_it(self, world: Harness) -> None:
-        """With gang scheduling of its own on, its candidates name the whole gang, and it refuses that in an answer."""
+        """A kube-scheduler with gang scheduling on names the whole gang as candidates, and refuses it in an answer."""
         await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
         assert may_go(world, Candidate("n1", ("pod-g0", "pod-g1", "pod-g2"))) == {"n1": ("pod-g0",)}
         assert may_go(world, Candidate("n1", ("pod-g1",))) == {}

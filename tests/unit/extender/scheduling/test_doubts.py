@@ -107,7 +107,7 @@ LARGE = waiting(
     pod("noise").label("app", "noise").cpu(1).on("n0"),
     member=make_member().apart({"app": "noise"}, RACK),
 )
-"""As `APART`, with as many nodes as make a sample."""
+"""The same story as `APART`, with as many nodes as make a sample."""
 
 
 async def test_nor_does_a_sample_of_many_nodes_or_a_node_that_is_not_known(world: Harness) -> None:

@@ -123,7 +123,7 @@ def count_look(world: Harness) -> int:
 
 @pytest.mark.parametrize("goes", [False, True], ids=["it says so no more", "its PodGroup goes before its pods"])
 async def test_a_rack_is_open_once_its_holder_wants_it_for_itself_no_more(world: Harness, *, goes: bool) -> None:
-    """No room is freed by that: there was always enough."""
+    """The change frees no room: there was always enough."""
     await world.add(*holding("a", "n0", HIGH), *holding("b", "n1", HIGH), *urgent()).go()
     assert world.ledger.of_group(GANG) is None
     if goes:

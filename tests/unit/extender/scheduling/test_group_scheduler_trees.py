@@ -21,7 +21,7 @@ ALL = ("a0", "b0", "b1")
 
 
 def racks(count: int, slots: int = 2) -> list[NodeBuilder]:
-    """So many nodes with room for so many members, each a rack of its own, two racks a zone."""
+    """Return nodes with room for ``slots`` members: each is a rack of its own, two of them are a zone."""
     return [node(f"n{number}").cpu(slots).rack(f"r{number}").label(ZONE, f"z{number // 2}") for number in range(count)]
 
 

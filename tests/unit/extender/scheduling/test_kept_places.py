@@ -33,7 +33,7 @@ def bring_back(world: Harness, count: int = 2, into: str = "g") -> None:
 
 
 def waited(world: Harness, group: GroupKey = GANG) -> float:
-    """For how many seconds a gang waits, by the queue."""
+    """Return the seconds that a gang has waited, by the queue."""
     found = world.groups.states[group].quorum_since
     assert found is not None
     return world.clock() - found
@@ -52,7 +52,7 @@ def of_jobset(name: str, uid: str = "jobset-uid") -> PodGroupBuilder:
 
 
 def restart(world: Harness) -> None:
-    """Another process leads from now on."""
+    """Begin the term of another process, which remembers nothing."""
     world.core.end_term()
     world.groups.states.clear()
     world.term.active = True
@@ -184,7 +184,7 @@ class TestAfterARestart:
         assert waited(world) == expected
 
     def test_a_loss_that_nobody_has_written_is_written_now(self, world: Harness) -> None:
-        """Else a Job that is resumed a week later would have its place of today."""
+        """Otherwise a Job that is resumed a week later would have its place of today."""
         since = int(world.wall() - HOUR)
         world.add(*FULL, gang(2).first_quorum(write_time(since)))
         world.look()

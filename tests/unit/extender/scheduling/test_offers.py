@@ -97,7 +97,7 @@ class TestAResourceThatAClassProvides:
 
 
 async def reject_beside_a_mate(world: Harness) -> str:
-    """One member comes to its bind call, and there is no node for the other one, so the gang rests; the mate's node."""
+    """Let m0 come to its bind call and m1 find no node, so that the gang rests. Return the node of m0."""
     mates_node = world.cycle().reservation.slots["pod-m0"].node
     world.filter("m0", mates_node)
     world.bind("m0")

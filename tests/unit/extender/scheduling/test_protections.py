@@ -19,7 +19,7 @@ BUDGET = Key("default", "b")
 
 
 def crowd(allowed: int) -> Running:
-    """Many pods that have just started, all under one budget."""
+    """Return many pods that have just started, all under one budget."""
     value = pod("p").cpu(1).on("n1").started("2026-01-01T00:00:00Z").value()
     pods = [replace(value, uid=f"u{place}") for place in range(MANY)]
     return Running(tuple(Unit((each,), 0, budgets=(BUDGET,)) for each in pods), Allowances({}, {BUDGET: allowed}))

@@ -41,7 +41,7 @@ async def refuse(world: Harness, *names: str, message: str = NOWHERE) -> None:
 
 
 async def try_beside_a_mate(world: Harness) -> str:
-    """One member comes to its bind call, and then there is no node for the other one: what that call is told."""
+    """Let m0 come to its bind call and m1 find no node then. Return the error of m0's call."""
     node_name = world.ledger.of_group(GANG).slots["pod-m0"].node  # type: ignore[union-attr]
     world.filter("m0", node_name)
     call = world.bind("m0")

@@ -489,7 +489,7 @@ class TestAGangThatIsToGrow:
         assert slot(world, "train-2") == "n3"
 
     async def test_of_which_nobody_is_left_it_starts_anew_as_large_as_it_is_to_be(self, world: Harness) -> None:
-        """As a replica of a LeaderWorkerSet that is made anew in another size."""
+        """Like a replica of a LeaderWorkerSet that is made anew in another size."""
         world.delete("train-0")
         world.delete("train-1")
         await world.add(*job_pods(0, 1, generation="b")).go()
@@ -811,7 +811,7 @@ class TestEvictingTheRest:
         assert len(world.api.said("evict")) == 1
 
     async def test_a_new_term_takes_nothing_for_broken_that_an_earlier_one_has_seen(self, world: Harness) -> None:
-        """Another process has mended the gang meanwhile."""
+        """Another process has repaired the gang meanwhile."""
         await run_job(world, 3)
         world.delete("train-0")
         await world.go()

@@ -79,7 +79,7 @@ BY_ZONE = {f"n{at}": (f"z{at}",) for at in (1, 2, 3)}
 
 
 async def take_the_other_s(world: Harness, scheduler: SpreadingScheduler) -> str:
-    """Of two members of one node the second comes first; the first, whose own seat comes too early then, follows."""
+    """Try the second member of a node first, then the first, whose own seat comes too early. Return the latter."""
     late = [f"m{index}" for index in range(3, 9)]
     one, two = [name for name in late if slot_of(world, name) == slot_of(world, "m3")]
     assert scheduler.try_member(two)

@@ -54,7 +54,7 @@ async def test_so_are_all_budgets_that_are_asked_about_a_pod(world: Harness) -> 
 
 
 def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
-    """So many members of a group run; their UIDs."""
+    """Add running members of a group. Return their UIDs."""
     pods = [
         pod(f"{group}-{place}").cpu(1).scheduler(SCHEDULER).in_group(group) for place in range(first, first + count)
     ]

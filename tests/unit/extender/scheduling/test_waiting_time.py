@@ -96,7 +96,7 @@ def test_a_gang_of_two_waits_since(world: Harness, ages: list[float | None], exp
 
 
 def test_the_time_behind_a_gate_of_others_does_not_count_for_who_has_seen_it(world: Harness) -> None:
-    """Else a gang that Kueue kept for hours would not wait a moment for the domain that it prefers."""
+    """Otherwise a gang that Kueue kept for hours would not wait a moment for the domain that it prefers."""
     (member,) = members(1)
     world.add(*FULL, gang(1), created(member, 900).gate("example.com/quota"))
     world.clock.advance(60)
