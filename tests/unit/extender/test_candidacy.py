@@ -19,11 +19,11 @@ from tests.support.faults import calls
 
 LEASE = Key("serried-system", "serried-extender")
 TIMING = Timing(retry=0.001)
-"""So that nobody waits in real time; Leases and rests run out by the clock of the story."""
+"""Retries without a wait in real time; Leases and pauses run out by the clock of the story."""
 
 
 class Extender:
-    """One that takes part; whether it plans, the story says."""
+    """A candidate for the Lease; the story sets whether it plans."""
 
     def __init__(self, scene: "Scene", name: str) -> None:
         self.plans = True

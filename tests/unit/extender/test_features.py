@@ -24,7 +24,7 @@ class Tries(Memory):
 
 
 class Keeper(Feature):
-    """Keeps node n1 from everybody, and says how often a gang was refused."""
+    """A feature that keeps node n1 from all gangs, and says how often a gang was refused."""
 
     memories = (Tries,)
 
@@ -68,7 +68,7 @@ def test_a_feature_is_asked_only_where_it_has_a_method_of_its_own_in_the_order_o
 
     class Second(First):
         def end_term(self) -> None:
-            """And here."""
+            """Take part at this point, too."""
 
     made = Features()
     silent, first, second = Feature(), First(), Second()

@@ -15,7 +15,7 @@ from tests.support.fake_api import error
 
 
 class Switchboard(ApiClient):
-    """Takes what would be written to the ConfigMap."""
+    """A client that records the writes to the ConfigMap."""
 
     def __init__(self) -> None:
         self.written: list[str] = []

@@ -37,7 +37,7 @@ MOST = 2**31 - 1
 """The greatest minCount that the API takes."""
 
 HUGE = "x" * 250_000
-"""As long as an annotation may be. An expression that goes back and forth in it takes minutes."""
+"""A value as long as an annotation may be. A regular expression that backtracks takes minutes on it."""
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_a_job_of_as_many_pods_as_the_api_takes_is_read_like_any_other() -> None
 
 
 def grow(store: Store, width: int, depth: int, parent: str = "root") -> int:
-    """So many groups below each, down to PodGroups; how many there are."""
+    """Add ``width`` groups below each, down to PodGroups. Return the number of groups."""
     count = 0
     for place in range(width):
         name = f"{parent}-{place}"
@@ -114,7 +114,7 @@ def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
 
 
 def chain(store: Store, length: int) -> GroupKey:
-    """So many groups, each below the one before; the tree of the last one's PodGroup."""
+    """Add a chain of groups, each below the one before. Return the tree of the PodGroup at its end."""
     for place in range(length):
         store.put_composite(composite(f"c{place}").under(f"c{place - 1}" if place else "root").value())
     tell(store, pod_group("g").gang(1).under(f"c{length - 1}"))
@@ -140,7 +140,7 @@ def ask_for(place: int, **fields: object) -> dict[str, object]:
 
 
 def with_sidecars(count: int) -> PodBuilder:
-    """All of its init containers are sidecars, but for every tenth."""
+    """Return a pod whose init containers are sidecars, except every tenth."""
     inits = [ask_for(place, **({"restartPolicy": "Always"} if place % 10 else {})) for place in range(count)]
     return pod("p").having(inits, "spec", "initContainers")
 
@@ -159,7 +159,7 @@ def with_claims(count: int) -> PodBuilder:
 
 
 def with_one_name(count: int) -> PodBuilder:
-    """All its containers have one name, and one status, which the API server would not let pass."""
+    """Return a pod whose containers share one name and one status, which the API server would not let pass."""
     granted = {f"example.com/r{place}": "1" for place in range(count)}
     made = pod("p").having([{"name": "c"}] * count, "spec", "containers")
     return made.having([{"name": "c", "allocatedResources": granted}], "status", "containerStatuses")

@@ -20,7 +20,7 @@ HERE = "serried-0"
 
 
 class Turns:
-    """Keeps what it is told."""
+    """A callback that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[bool] = []

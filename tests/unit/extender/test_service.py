@@ -82,7 +82,7 @@ class TestFilter:
     async def test_a_basic_group_waits_whole_for_the_gate_of_one_member_and_is_woken_by_its_end(
         self, world: Harness
     ) -> None:
-        """As natively in 1.37, where a PodGroup is queued as one."""
+        """The same holds natively in 1.37, where a PodGroup is queued as one."""
         gated = members(1)[0].gate("example.com/quota")
         await world.add(*small_nodes(2), pod_group("g"), gated, *members(2, first=1)).go()
         assert [world.filter(name) for name in ("m1", "m2")] == [Hold(), Hold()]
@@ -374,7 +374,7 @@ def other_members(count: int) -> list[PodBuilder]:
 
 
 class TestFullRacks:
-    """All the room of a rack may be planned before kube-scheduler comes to the first member."""
+    """The whole room of a rack may be planned before kube-scheduler comes to the first member."""
 
     @pytest.fixture
     async def full(self, world: Harness) -> Harness:
@@ -694,7 +694,7 @@ def told_by(manager: str) -> dict[str, object]:
 
 
 class TestBesideNativeGangScheduling:
-    """With its gates on kube-scheduler tries a group with a constraint in one domain after another."""
+    """A kube-scheduler with its own gates on tries a group with a constraint in one domain after another."""
 
     @pytest.fixture
     async def racked(self, world: Harness) -> Harness:

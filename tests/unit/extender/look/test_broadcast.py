@@ -60,7 +60,7 @@ class CountedSketch(Sketch):
 
 
 class Reader:
-    """One open page."""
+    """A reader with the page open."""
 
     def __init__(self, broadcast: Broadcast, seconds: float = math.inf) -> None:
         self._stream = broadcast.follow(seconds)
@@ -74,7 +74,7 @@ class Reader:
         return found
 
     async def whole(self) -> list[Message]:
-        """Everything until the state is complete."""
+        """Read events until the state is complete. Return them."""
         found = [await self.next()]
         while "complete" not in found[-1]:
             found.append(await self.next())

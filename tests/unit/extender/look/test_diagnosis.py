@@ -202,7 +202,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 async def ask_eight(http: httpx.AsyncClient) -> list[asyncio.Task[Any]]:
-    """As many as may wait for their turn."""
+    """Send as many requests as may wait for their turn."""
     asked = [asyncio.create_task(show(http, query="?diagnosis=advice")) for _ in range(8)]
     for _ in range(20):
         await asyncio.sleep(0)

@@ -43,7 +43,7 @@ def urgent(count: int) -> list[Builder]:
 
 
 def polite() -> list[Builder]:
-    """As `urgent` with one member, for which nobody may be evicted."""
+    """Return a gang like `urgent` with one member, for which no pod may be evicted."""
     return [gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).having("Never", "spec", "preemptionPolicy")]
 
 

@@ -14,7 +14,7 @@ from tests.support.court import Court
 from tests.support.page_stage import Town, make_app, make_broadcast, make_world, serving
 
 SOON = 1e-6
-"""In seconds: with the first look it is over."""
+"""A time in seconds that is over with the first look."""
 
 FOLDER = Path(extender.look.__file__).with_name("page")
 

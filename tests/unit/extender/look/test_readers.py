@@ -34,7 +34,7 @@ def list_urls(name: str, verb: str) -> list[str]:
 
 
 def is_granted(urls: Sequence[str], path: str) -> bool:
-    """As the API server's RBAC decides."""
+    """Return whether these URLs include the path, by the rules of the API server's RBAC."""
     return any(path == url or (url.endswith("*") and path.startswith(url[:-1])) for url in urls)
 
 

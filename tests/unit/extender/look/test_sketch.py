@@ -20,7 +20,7 @@ class Reader:
         self.whole: dict[str, Any] = {}
 
     def look(self) -> dict[str, Any]:
-        """One look, to its end; what changed."""
+        """Take a whole look. Return the change that it found."""
         for _ in self.sketch.look():
             pass
         change = self.sketch.take_change()

@@ -980,7 +980,7 @@ _FACETS = ("occupancy", "vacancies", "members")
 
 
 def remember(world: Harness) -> Any:
-    """All that the Store, its facets and the parts that decide hold, and every call that was made."""
+    """Return all state of the Store, its facets and the parts that decide, and every call that was made."""
     store = read_memory(world.store)
     facets = {name: read_memory(part) for name, part in store.items() if hasattr(part, "__dict__")}
     plain = {name: part for name, part in store.items() if not hasattr(part, "__dict__")}

@@ -44,7 +44,7 @@ class Told(RecordingMetrics):
 
 
 class Speaker:
-    """Keeps the messages of events by the object that they are about."""
+    """A recorder of the messages of events, by the object that they are about."""
 
     def __init__(self) -> None:
         self.said: dict[str, list[str]] = defaultdict(list)

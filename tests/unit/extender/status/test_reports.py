@@ -39,7 +39,7 @@ def binding(have: int) -> Verdict:
 
 
 class Speaker:
-    """Keeps the events."""
+    """A recorder of events."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, str, str, str]] = []
@@ -78,7 +78,7 @@ class Office:
         self.task = asyncio.create_task(self.reports.run())
 
     def members_run(self, job: str = "") -> None:
-        """Both members are bound; they are of a Job if one is named."""
+        """Bind both members, as pods of a Job if one is named."""
         for place, each in enumerate(members(2)):
             made = each.of_job(job, place) if job else each
             self.store.put_pod(made.on("n1").value())

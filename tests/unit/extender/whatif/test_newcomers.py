@@ -137,7 +137,7 @@ def test_the_gangs_of_a_parent_are_the_controllers(
 
 
 def count(newcomers: list[Newcomer]) -> dict[str, tuple[int, int]]:
-    """Of each group its minCount (0 for policy basic), and how many members it would have."""
+    """Return the minCount of each group (0 for policy basic), and how many members it would have."""
     return {each.source: (each.group.policy.min_count or 0, len(each.members)) for each in newcomers}
 
 
