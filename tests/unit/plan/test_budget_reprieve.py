@@ -137,7 +137,7 @@ def test_racks_that_are_no_choice_keep_no_other_from_being_looked_at_however_pro
 
 
 def test_what_makes_no_more_room_may_still_go_instead_of_what_a_budget_keeps() -> None:
-    """All three make room for one member, as any two do; that takes a plan, for there are two shapes."""
+    """The three make room for one member, as any two do. That takes a plan, because there are two shapes."""
     field = occupied(node("n1").cpu(3).memory("4Gi")).with_budget("web", 1)
     field = field.running(one("a", "n1", 1), one("b", "n1", 1), budget="web").running(one("q", "n1", 1), priority=10)
     shapes = [pod("m0").cpu(2).value(), pod("m1").cpu(2).memory("1Gi").value()]

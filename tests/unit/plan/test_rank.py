@@ -1,4 +1,4 @@
-"""In which order the members of a gang get their nodes."""
+"""The order in which the members of a gang get their nodes."""
 
 from itertools import permutations
 
