@@ -42,7 +42,7 @@ async def world() -> AsyncIterator[Harness]:
 
 @pytest.fixture
 def broadcast(world: Harness) -> Broadcast:
-    """What the page lives from."""
+    """The stream that the page reads its data from."""
     return make_broadcast(world)
 
 

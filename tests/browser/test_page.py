@@ -1,4 +1,4 @@
-"""What a person sees on the page, and does there."""
+"""The page as a user sees and operates it in a browser."""
 
 import re
 
@@ -42,7 +42,7 @@ COUNT_PIXELS = """() => {
   };
   return Object.fromEntries(["used", "planned", "kept", "ending"].map((name) => [name, count(name)]));
 }"""
-"""How much of the map has the colour of what."""
+"""Counts the pixels of the map in the colour of each state of a node."""
 
 
 NOTE_LABELS = """
@@ -53,11 +53,11 @@ NOTE_LABELS = """
     fill.call(this, text, ...rest);
   };
 """
-"""Notes what is written on the map."""
+"""Records the texts that are drawn on the map in ``labels``."""
 
 
 async def reload_marker(page: Page) -> bool:
-    """Whether the page is still the one that was marked."""
+    """Return whether the page has not been loaded again since the test marked it."""
     return bool(await page.evaluate("globalThis.marked === true"))
 
 

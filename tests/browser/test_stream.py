@@ -1,4 +1,4 @@
-"""A page that nobody looks at rests, and comes back to whoever looks again."""
+"""A hidden page closes its stream, and opens it again when it is shown."""
 
 import asyncio
 from typing import Literal
@@ -37,7 +37,7 @@ async def page(page: Page) -> Page:
 
 
 async def turn(page: Page, visibility: Literal["hidden", "visible"]) -> None:
-    """Somebody goes to another tab, or comes back."""
+    """Hide the page's tab, or show it again."""
     await page.evaluate(TURN, visibility)
 
 
