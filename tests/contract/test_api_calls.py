@@ -1,4 +1,4 @@
-"""What each call of the API does, whichever fake answers it: the server behind a socket, or the client in memory.
+"""Calls of the API client, with the same result on both fakes: the server behind a socket, and the client in memory.
 
 Tests of one part may use either, so both must refuse what the real API server refuses. What only the server has (pages,
 watches, JSON patches, other resources) is in ``test_fake_apiserver.py``.

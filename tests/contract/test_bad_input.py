@@ -1,4 +1,4 @@
-"""Whatever is sent to a verb or a route: an answer in the protocol's form, no traceback, nothing reserved."""
+"""Invalid input to a verb or a route: an answer in the protocol's form, no traceback, nothing reserved."""
 
 import inspect
 from collections.abc import AsyncIterator

@@ -22,17 +22,17 @@ from tests.support.logged import hear_errors
 from tests.support.odd_objects import NUMBERS, TEXTS, Json, odd_objects
 
 SECONDS = 5.0
-"""How long an answer may take: the most for what-if is 10 s of work, and this cluster is small."""
+"""The longest time that an answer may take. What-if may work for 10 s, but this cluster is small."""
 
 _NOT_OURS = {307, 404, 405, 422}
-"""What FastAPI answers by itself; 422 alone it writes into the document."""
+"""The statuses that FastAPI answers by itself; only 422 is in the document."""
 
 _ELSEWHERE = {"/debug/stream"}
-"""It has no end, and nothing that can be asked of it (`test_fuzzed_operations`)."""
+"""The stream has no end and no parameters; `test_fuzzed_operations` covers it."""
 
 
 def find_schema(operation: dict[str, Any]) -> dict[str, Any] | None:
-    """What the document says of the answer; None of one that is no JSON."""
+    """Return the schema of the answer from the document; None if the answer is not JSON."""
     found: dict[str, Any] = operation["responses"]["200"].get("content", {}).get("application/json", {})
     return found.get("schema")
 
@@ -93,7 +93,7 @@ WORDS = st.sampled_from(
 
 
 def values_of(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStrategy[str]:
-    """What a parameter of this schema may be, and what not."""
+    """Draw values for a parameter of this schema, valid and invalid ones."""
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     for choice in schema.get("anyOf", ()):
@@ -147,7 +147,7 @@ def questions(draw: st.DrawFn, document: dict[str, Any]) -> tuple[str, str, str,
 
 
 def find_page(path: str, document: dict[str, Any]) -> str | None:
-    """Whose answer it is: with dots or slashes in a name maybe another page's, or nobody knows whose."""
+    """Return the route that answers a path; None if none does. Dots or slashes in a name may lead to another route."""
     return next((each for each in document["paths"] if re.fullmatch(re.sub(r"{\w+}", "[^/]+", each), path)), None)
 
 

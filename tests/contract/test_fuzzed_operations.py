@@ -88,7 +88,7 @@ BAD = GOOD.replace(TOKEN.encode(), b"invented")
 
 
 def list_statuses(heard: bytes) -> Iterator[int]:
-    """Of the answers that a connection has got. They are whole; the last may be cut: whoever asks has hung up."""
+    """Return the statuses of the answers on a connection. Only the last may be cut: then the client has hung up."""
     while heard:
         head, found, heard = heard.partition(b"\r\n\r\n")
         line = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
@@ -105,7 +105,7 @@ def list_statuses(heard: bytes) -> Iterator[int]:
 
 
 def skip_chunks(heard: bytes) -> bytes:
-    """What follows an answer in chunks."""
+    """Return the bytes that follow an answer in chunks."""
     while heard:
         size, _, heard = heard.partition(b"\r\n")
         assert re.fullmatch(rb"[0-9a-f]+", size), size

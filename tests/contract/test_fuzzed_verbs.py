@@ -23,7 +23,7 @@ from tests.support.odd_objects import Json, odd_objects
 from tests.support.verbs_stage import ANSWERS, GOOD, Extender
 
 BUDGETS = pytest.mark.parametrize("examples", [80, pytest.param(2_000, marks=pytest.mark.full)])
-"""How many examples are tried."""
+"""The numbers of examples that are tried."""
 
 
 class Stage:
@@ -134,7 +134,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def assert_answers(verb: str, status: int, answer: Any) -> None:
-    """What kube-scheduler can decode into the verb's type."""
+    """Assert that kube-scheduler can decode an answer into the verb's type."""
     if status != 200:
         assert (status, list(answer)) == (400, ["Error"])
     elif verb == "prioritize":

@@ -1,4 +1,4 @@
-"""Where the listeners answer: on machines with IPv4, with IPv6, with both."""
+"""Addresses of the listeners on machines with IPv4, with IPv6 and with both."""
 
 import asyncio
 import errno

@@ -31,7 +31,7 @@ class Operations:
         self.app.add_api_route("/deaf", self._wait, methods=["POST"])
         self.sent = 0
         self.streams = 0
-        """How many answers without end there are now."""
+        """The number of endless responses that are being sent."""
         self._lines: list[Line] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.server: Server = make_server(self.app, "127.0.0.1", 0)
@@ -55,7 +55,7 @@ class Operations:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of connections that the server has open."""
         return len(self.server.server_state.connections)
 
     async def connect(self) -> "Line":
@@ -65,7 +65,7 @@ class Operations:
         return line
 
     async def probe(self) -> bytes:
-        """What a probe hears."""
+        """Send a probe over a new connection. Return the status."""
         line = await self.connect()
         await line.send(PROBE)
         status = await line.status()
@@ -103,7 +103,7 @@ class Line:
         return line.split(b" ")[1] if line else b""
 
     async def refused(self) -> bool:
-        """Whether the next answer is that this is no request, or the connection has ended, which may overtake it."""
+        """Return whether the next answer is 400, or the connection is closed, which may overtake the answer."""
         try:
             return await self.status() in {b"400", b""}
         except ConnectionError:
@@ -125,7 +125,7 @@ class Line:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is waited for as long as usual."""
+    """Shorten the timeouts for the first byte of a connection and for slow clients."""
     monkeypatch.setattr(ops_server, "_FIRST_BYTE_SECONDS", SOON)
     monkeypatch.setattr(ops_server, "_PATIENCE_SECONDS", SOON)
 

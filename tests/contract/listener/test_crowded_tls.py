@@ -1,4 +1,4 @@
-"""Those who ask the verbs for handshakes by the hundred, or begin them and say no more: others are served meanwhile."""
+"""Clients that open hundreds of TLS handshakes, or stall in one: the verbs still serve other clients."""
 
 import asyncio
 import ssl

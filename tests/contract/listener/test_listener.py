@@ -1,4 +1,4 @@
-"""What the scheduler's sockets do with HTTP, good and bad. The client is bare: it sends what no library would."""
+"""HTTP, valid and invalid, on the verbs' sockets. The client is bare: it sends requests that no library would."""
 
 import asyncio
 import logging

@@ -27,7 +27,7 @@ MOST = 100
 
 
 def secure(certificate: Path, key: Path, clients: Path, *more: str) -> Security:
-    """What an extender makes of its flags."""
+    """Return the TLS configuration that an extender makes from its flags."""
     argv = [f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", f"--client-ca-file={clients}", *more]
     found = secure_verbs(extender_settings(argv, {}))
     assert found is not None
@@ -39,7 +39,7 @@ class House:
 
     def __init__(self, directory: Path, *flags: str, linked: tuple[Path, Path] | None = None) -> None:
         self.past = timedelta(0)
-        """How much later it is for the listener once a connection is made."""
+        """The time by which the listener's wall clock is ahead once a connection is made."""
         self.directory = directory
         self.ours = Authority(directory / "server", "ours")
         self.theirs = Authority(directory / "clients", "theirs")
@@ -63,7 +63,7 @@ class House:
         return self
 
     def trust(self, certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
-        """What a caller needs who trusts our authority and has this certificate."""
+        """Return the TLS context of a client that trusts our authority and has this certificate."""
         context = ssl.create_default_context(cafile=str(self.ours.file))
         if certificate is not None:
             context.load_cert_chain(*certificate)
@@ -88,7 +88,7 @@ async def ask(client: httpx.AsyncClient) -> int:
 
 
 async def is_kept(client: httpx.AsyncClient) -> bool:
-    """Whether the connection of this caller, who is answered, may be used again."""
+    """Return whether the connection may be used again after an answer to this client."""
     answer = await client.post("/filter", content=b"{}")
     assert answer.status_code == 200
     return "close" not in answer.headers.get_list("connection")
@@ -204,7 +204,7 @@ class TestReplacedFiles:
             yield client
 
     async def find_serial(self, house: House) -> int:
-        """Which certificate the listener shows to a new caller."""
+        """Return the serial number of the certificate that the listener shows to a new client."""
         context = house.trust(house.theirs.sign("looker"))
         _, writer = await asyncio.open_connection("127.0.0.1", house.port, ssl=context)
         shown = writer.get_extra_info("peercert")["serialNumber"]
