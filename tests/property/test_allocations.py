@@ -63,7 +63,7 @@ class Draw:
         return self.random.random() < share
 
     def consumption(self) -> dict[str, dict[str, int]]:
-        """What a device takes of which sets; sometimes nothing."""
+        """Draw the counters that a device consumes, by counter set; sometimes none."""
         sets = self.random.sample(["a", "b"], self.random.choice([0, 1, 1, 1, 1, 2]))
         return {name: {"memory": self.random.choice([1, 2, 4]), "engines": self.random.choice([0, 1])} for name in sets}
 
@@ -129,7 +129,7 @@ class Draw:
 def count(
     slices: list[ResourceSliceBuilder], claims: list[ResourceClaimBuilder], taken: list[str]
 ) -> tuple[int, str, str, bool]:
-    """How many pods fit by what Serried counts, why that is not exact, what makes them hopeless, and if it searched."""
+    """Return how many pods fit by Serried's count, why that is inexact, why none can ever fit, and if it searched."""
     store = Store({"serried"}, rules=RULES)
     note_devices(store)
     store.put_node(NODE.value())

@@ -15,7 +15,7 @@ HEAD = GroupKey("default", "head")
 CPUS = 8
 
 Sizes = tuple[int, int]
-"""How many members, and how many CPUs each."""
+"""The number of members, and the CPUs of each."""
 
 sizes = st.tuples(st.integers(1, 4), st.integers(1, CPUS))
 

@@ -1,4 +1,4 @@
-"""What keeps pods apart, against the rules of kube-scheduler re-stated for two pods at a time."""
+"""Rules that keep pods apart, compared with kube-scheduler's rules restated for two pods at a time."""
 
 from itertools import combinations
 from typing import Any
@@ -70,7 +70,7 @@ def carrying(carrier: Carrier) -> PodBuilder:
 
 
 def means(term: dict[str, Any], own: str, other: Carrier) -> bool:
-    """Whether a term of a pod in namespace ``own`` keeps the other pod off its node."""
+    """Return whether a term of a pod in namespace ``own`` keeps the other pod off its node."""
     namespace, labels, _ = other
     everywhere = "namespaceSelector" in term
     here = everywhere or namespace in (term.get("namespaces") or [own])

@@ -1,4 +1,4 @@
-"""What is counted of devices is the same whatever has happened before: as if all had just been listed."""
+"""Counts of devices do not depend on history: they are as if all objects had just been listed."""
 
 import random
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def drop(store: Store, kind: str, name: str) -> None:
 
 
 def show(store: Store) -> dict[str, Any]:
-    """What plans see."""
+    """Return the counts of the Store that plans depend on."""
     used = store.occupancy.used
     fits = {
         (pod.name, name): slots(pod.shape, each, used.get(name))

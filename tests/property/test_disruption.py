@@ -1,4 +1,4 @@
-"""What kube-scheduler may preempt, whatever the candidates are."""
+"""Choice of the candidates that kube-scheduler may preempt."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def losses(draw: st.DrawFn) -> list[Loss]:
 
 
 def standing(loss: Loss) -> tuple[int, int]:
-    """What kube-scheduler looks at first of all."""
+    """Return the criteria by which kube-scheduler compares candidates first."""
     return loss.candidate.violations, loss.priority
 
 

@@ -1,4 +1,4 @@
-"""Whatever came before, nodes are scored as on a cluster that was always as it is now."""
+"""Scores of nodes do not depend on history: they are as if the cluster had always been as it is now."""
 
 import hypothesis.strategies as st
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Whoever is ended for others comes back, and nobody is ended in a circle: in the long run everybody is at rest.
+"""Evicted pods return, and evictions never form a circle: every history comes to rest.
 
 Each run has hundreds of turns, on clusters that have room for some of those who want it.
 """
@@ -88,7 +88,7 @@ async def test_who_is_ended_comes_back_and_yet_it_comes_to_rest(world: Harness, 
 
 
 async def test_room_that_others_take_all_the_time_is_freed_ever_more_rarely(world: Harness) -> None:
-    """Its pods say less than the gang, so kube-scheduler gives the room to the next pods of those that were evicted."""
+    """The pods have a lower priority than their gang: kube-scheduler gives the room to the victims' replacements."""
     churn = Churn(world, 1, seed=0)
     churn.come(Owner("middle", 10, size=4, cpu=1))
     await churn.run(2)
@@ -106,7 +106,7 @@ def find_turns(churn: Churn) -> set[tuple[str, str]]:
 
 
 def count_failures(world: Harness, name: str) -> int:
-    """How often room was freed for an owner's gang in vain: for each time it pauses, longer and longer."""
+    """Return how often room was freed in vain for an owner's gang, which pauses longer after each time."""
     told = [verdict.reason for group, verdict in world.heard.verdicts if group.name.rpartition("-")[0] == name]
     said = [reason for reason in told if reason is not Reason.PLANNED]
     return sum(before is Reason.PREEMPTING and after in IN_VAIN for before, after in pairwise(said))

@@ -150,7 +150,7 @@ class Pair:
         return plan
 
     def can_be_placed(self, wanted: int) -> bool:
-        """Whether any quorums of so many groups could come one by one."""
+        """Return whether quorums of this many groups can be placed one pod after the other."""
         quorums = [list(combinations(sorted(group), need)) for group, need in zip(self.uids, self.needs, strict=True)]
         ways = chain(*quorums) if wanted == 1 else (one + other for one in quorums[0] for other in quorums[1])
         names = names_of(self.cluster)

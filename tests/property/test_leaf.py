@@ -30,7 +30,7 @@ NODES = st.sampled_from(["n0", "n1", "n2", "gone"])
 
 @dataclass(frozen=True)
 class Stand:
-    """How the members of a gang stand, on a few nodes."""
+    """The members of a gang in their states, on a few nodes."""
 
     group: PodGroupBuilder
     pods: tuple[PodBuilder, ...]
@@ -81,7 +81,7 @@ def stands(draw: st.DrawFn) -> Stand:
 
 
 def describe(verdict: Verdict | None) -> tuple[Reason, int, int] | None:
-    """What is said, but for the name of the PodGroup in it."""
+    """Return what is compared of a verdict: all but the name of the PodGroup in it."""
     return None if verdict is None else (verdict.reason, verdict.have, verdict.need)
 
 

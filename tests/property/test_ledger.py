@@ -43,7 +43,7 @@ class Truth:
 
     @property
     def place(self) -> str:
-        """Where it counts, "" for nowhere."""
+        """The node on which the pod counts; "" for none."""
         if self.told is not None and self.told.bound:
             return self.told.node
         return self.assumed or (self.slot[1] if self.slot else "")
@@ -83,7 +83,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), node=NODES)
     def bind(self, data: st.DataObject, node: str) -> None:
-        """Where our slot or bind call says, or elsewhere: another scheduler was faster."""
+        """Bind a pod to the node of its slot or bind call, or to another one: another scheduler was faster."""
         truth = self._draw(data)
         if truth is not None and truth.pod.pending:
             chosen = data.draw(st.sampled_from([truth.place or node, node]))
@@ -263,7 +263,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         return self.pods[data.draw(st.sampled_from(sorted(self.pods)))] if self.pods else None
 
     def _is_waiting(self, truth: Truth) -> bool:
-        """Whether we may still believe that the pod has no node."""
+        """Return whether the extender may still believe that the pod has no node."""
         return truth.told is not None and truth.told.pending
 
     # --- the nodes ---------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             assert _plain(self.store.snapshots.take(priority, own).used) == expected
 
     def teardown(self) -> None:
-        """When everything is gone, nothing is used and nobody holds anything."""
+        """Remove everything. No resources are used then, and no reservation is left."""
         if not hasattr(self, "store"):
             return
         for group in list(self.held):

@@ -135,7 +135,7 @@ def show(store: Store, looks: int) -> Snapshot:
 
 
 def knows_what_is_true(store: Store, ask: PlanRequest) -> bool:
-    """Whether what is counted of the cluster is what it is if it is counted anew."""
+    """Return whether the counts that the Store keeps equal those of a new count."""
     snapshot = store.snapshots.take(0, [])
     for kind in group_classes(ask.members):
         kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)

@@ -1,4 +1,4 @@
-"""Which pods count for the rules of others, against asking each pod about each rule after every change."""
+"""Pods that match the rules of other pods, compared with matching each pod against each rule after every change."""
 
 from random import Random
 from typing import Any
@@ -78,7 +78,7 @@ def list_asked(found: Pod) -> set[Matching]:
 
 
 def list_repelling(found: Pod) -> set[Matching]:
-    """Those for which members count that wait."""
+    """Return the anti-affinity of a bound pod, for which waiting members count; none if the pod waits."""
     rules = found.shape.neighbours
     return {each.matching for each in rules.apart} if rules is not None and found.bound else set()
 
@@ -125,7 +125,7 @@ def tell(store: Store, change: Any) -> None:
 
 
 def is_planned_uncounted(store: Store, member: Pod) -> bool:
-    """Whether a pod lacks an amount for a rule of a member that may be planned."""
+    """Return whether a matching pod lacks its amount for a rule of a member that may be planned."""
     return not member.awaits and any(
         matching.amount not in dict(each.shape.requests)
         for matching in list_asked(member)

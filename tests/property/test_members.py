@@ -65,7 +65,7 @@ class Facts:
         return self.stage in (MemberStage.WAITING, MemberStage.UNSCHEDULABLE, MemberStage.FILTERED)
 
     def lose_call(self) -> None:
-        """It is closed, answered or hung up."""
+        """Treat the call as closed: it was answered, or the caller hung up."""
         if self.call is not None:
             self.older.append(self.call)
             self.call = None

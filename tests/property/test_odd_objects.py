@@ -29,7 +29,7 @@ def rename(raw: Raw, name: str) -> Raw:
 
 
 def is_named(raw: Any) -> bool:
-    """Whether an object can be told from others: what cannot be is no object of an API server."""
+    """Return whether an object has a name. An API server has no objects without one."""
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
 

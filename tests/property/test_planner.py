@@ -23,7 +23,7 @@ def accepts(node: Node, member: Pod) -> bool:
 
 
 def holds(node: Node, used: Resources, members: list[Pod]) -> bool:
-    """Whether a node holds all of them at once; what none of them asks for may be over-committed already."""
+    """Return whether a node holds all members at once. Resources that no member requests may be over-committed."""
     asked = total(dict(member.shape.requests) for member in members)
     return all(used.get(name, 0) + amount <= node.allocatable.get(name, 0) for name, amount in asked.items())
 

@@ -48,7 +48,7 @@ def test_the_order_is_one_order_whatever_it_is_made_from(waiting: list[Waiting],
 
 @given(waiting=groups, now=st.integers(0, 1000))
 def test_nobody_is_passed_for_ever(waiting: list[Waiting], now: int) -> None:
-    """Whoever has waited a step for each priority that there is has only those before it that wait longer."""
+    """A gang that has waited one step for each priority has only gangs ahead of it that wait longer."""
     ordered = order_groups(waiting, Ageing(STEP, PRIORITIES), now)
     for place, patient in enumerate(ordered):
         if now - patient.since >= STEP * len(PRIORITIES):
@@ -143,7 +143,7 @@ PATIENT_TURNS = 150
 
 
 class Kind(StrEnum):
-    """What the first gang in the queue asks for; each of its members takes a whole node."""
+    """The nodes that the first gang in the queue asks for; each of its members takes a whole node."""
 
     ANYWHERE = "nodes anywhere"
     RACK = "a whole rack"
@@ -160,19 +160,19 @@ class Scene:
     width: int
 
     guest: tuple[int, int]
-    """How many members each guest has, all in one rack, and how many of the two CPUs of a node each of them takes."""
+    """The number of members of each guest, all in one rack, and how many of a node's two CPUs each member takes."""
 
     staying: str
     """The kind of the owner of the gang that stays, "" for none: of some kinds it is known that they stay."""
 
     timed: float
-    """Of which part of the guests it is known when they end."""
+    """The part of the guests whose end is known, from 0 to 1."""
 
     seed: int
 
     @property
     def room(self) -> int:
-        """How many guests there is room for."""
+        """The number of guests that fit at once."""
         size, cpus = self.guest
         return (self.racks - bool(self.staying)) * (self.width * 2 // cpus // size)
 
@@ -279,7 +279,7 @@ class Story:
             self.world.store.drop_group(GroupKey("default", name))
 
     async def drive(self) -> None:
-        """kube-scheduler binds whoever has a slot, and the kubelets begin."""
+        """Let kube-scheduler bind each pod that has a slot, and the kubelets start them."""
         await self.world.go()
         slots = [slot for reservation in self.world.ledger for slot in reservation.slots.values()]
         for slot in slots:

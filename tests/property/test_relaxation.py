@@ -1,4 +1,4 @@
-"""Whatever is advised to make a gang fit really does: each advice is carried out here, and the gang is planned anew."""
+"""Advice on how to make a gang fit is right: each advice is carried out here, and the gang is planned anew."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -93,7 +93,7 @@ def carry_out(advice: Advice, problem: Problem, residents: list[Resident]) -> bo
 
 
 def change(ask: PlanRequest, advice: Advice, nodes: Mapping[str, Node]) -> PlanRequest:
-    """What the gang asks for if it does as it is advised."""
+    """Return the gang's request, changed as the advice says."""
     match advice.change:
         case Change.SMALLER:
             assert advice.after < advice.before

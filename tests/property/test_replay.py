@@ -91,7 +91,7 @@ def come(source: Random, world: Harness) -> GroupKey:
 
 
 def read_again(capture: Capture) -> Capture:
-    """What comes out of the capture's file."""
+    """Return the capture after it was written to a file and read again."""
     found = read_snapshot(b"".join(write_snapshot(capture)))
     assert isinstance(found, Capture)
     return found

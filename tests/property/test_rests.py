@@ -14,7 +14,7 @@ from tests.support.extender_harness import SCHEDULER, Harness
 NOWHERE = objection("12 node(s) didn't match pod anti-affinity rules")
 RACK = "a rack"
 SOON = 5
-"""Within how many seconds whoever can run does."""
+"""The number of seconds within which a gang that can run is bound."""
 
 
 class Cluster:
@@ -24,7 +24,7 @@ class Cluster:
         self.world = Harness()
         self.never = [f"never-{index}" for index in range(never)]
         self.tried: set[str] = set()
-        """Those of them that were refused: before, nobody knows that they cannot run."""
+        """The gangs of ``never`` that were rejected; before that the extender cannot know that they do not fit."""
 
         self._want = want
         self.world.add(*[node(f"n{index}").cpu(1).rack("r0") for index in range(2)])
@@ -55,7 +55,7 @@ class Cluster:
         await self.world.go()
 
     def check_rest(self) -> None:
-        """Whoever of them has no binding cycle has no slot, and no room is kept for it."""
+        """Assert that no room is kept for a rejected gang, and that one without a binding cycle has no slot."""
         for name in self.tried:
             key = GroupKey("default", name)
             assert not self.world.node_of(f"{name}-m0")

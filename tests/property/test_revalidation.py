@@ -98,7 +98,7 @@ class Changing:
 
 
 def come_in_order(cluster: Cluster, members: list[Raw], plan: Plan, key: str | None) -> bool:
-    """Whether kube-scheduler finds the planned node for each member once those before it have come, in one domain."""
+    """Return whether kube-scheduler finds the planned node for each member, after those before it, in one domain."""
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in cluster.nodes}
     for uid, node in plan.nodes.items():
         if key is not None and labels.get(node, {}).get(key) != plan.domain:

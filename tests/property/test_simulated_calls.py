@@ -32,7 +32,7 @@ CALLS = 100
 """In each of 100 clusters: 10,000 in all."""
 
 Story = Callable[[Random], Coroutine[Any, Any, int]]
-"""What happens in one cluster. Returns how many calls there were."""
+"""Play the events of one cluster. Return the number of calls."""
 
 
 def test_questions_change_nothing() -> None:
@@ -191,7 +191,7 @@ def list_domain(world: Harness, domain: str, planned: str) -> set[str]:
 
 
 def draw_names(source: Random, world: Harness) -> list[str]:
-    """What may be offered: any nodes, at times one that nobody knows, or more than are looked at in small clusters."""
+    """Draw the offered nodes: any, at times an unknown one, or more than kube-scheduler samples in small clusters."""
     known = [name for name in world.store.nodes if source.random() < 0.6]
     odd = ["nobody-knows"] if source.random() < 0.1 else []
     sample = [f"more-{place}" for place in range(MAX_COMPLETE_LIST)] if source.random() < 0.2 else []

@@ -297,7 +297,7 @@ class Model:
         return job.indexed and job.parallelism > 1 and not started
 
     def used(self) -> dict[str, Counter[str]]:
-        """What pods ask for now, by node: where one runs, else where it is assumed, else where it has a slot."""
+        """Return the requests of all pods by node: where a pod is bound, else where it is assumed, else its slot's."""
         amounts: dict[str, Counter[str]] = {}
         for uid in self.pods.keys() | self.assumed.keys() | self.slots.keys():
             place = self._place(uid)
@@ -323,7 +323,7 @@ LISTED = (MemberState.BOUND, MemberState.TERMINATING, MemberState.WAITING, Membe
 
 
 def list_standing(found: GroupMembers) -> dict[str, MemberState]:
-    """How each member stands, by its UID."""
+    """Return the state of each member, by its UID."""
     return {pod.uid: standing for standing in LISTED for pod in getattr(found, standing.value)}
 
 

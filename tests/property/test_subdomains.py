@@ -1,4 +1,4 @@
-"""How a gang is split over sub-domains, against a search through all sets of them."""
+"""Splits of a gang over sub-domains, compared with a search through all sets of sub-domains."""
 
 from collections.abc import Iterable, Mapping
 from itertools import combinations
@@ -19,7 +19,7 @@ def trees(draw: st.DrawFn, depth: int) -> dict[Path, int]:
 
 
 def cost_of(paths: Iterable[Path]) -> tuple[int, ...]:
-    """How many domains of each level these are in, the widest level first."""
+    """Return how many domains of each level contain these, the widest level first."""
     columns = zip(*(tuple(path[: level + 1] for level in range(len(path))) for path in paths), strict=True)
     return tuple(len(set(column)) for column in columns)
 

@@ -1,4 +1,4 @@
-"""What exists in one namespace changes nothing in another, however much it names the same things.
+"""Objects of one namespace change nothing in another, however often they name the same things.
 
 The tenant has one gang of each way in which a pod finds its group. The neighbour writes whatever a user may write:
 pods, groups, Workloads, Jobs and parents of the same names, with the UIDs of the tenant's in every reference.
@@ -44,7 +44,7 @@ WAYS: dict[str, PodBuilder] = {
     "its JobSet": own_pod("x").of_job_set("set", "workers"),
     "its LeaderWorkerSet": own_pod("x").of_replica("serve", 0, 1),
 }
-"""How a pod finds its group; the references have the UIDs of the tenant's objects."""
+"""Pods by the way in which they find their group. The references have the UIDs of the tenant's objects."""
 
 TENANT: Sequence[Builder] = (
     gang(2),

@@ -82,7 +82,7 @@ def choices(grove: Grove, ask: PlanRequest, inside: frozenset[str]) -> Iterator[
 
 
 def hold(slots: dict[str, int], claims: list[Claim]) -> bool:
-    """Whether all claims can be met at once (a matching by augmenting paths)."""
+    """Return whether all claims can be met at once (a matching by augmenting paths)."""
     units = [(number, inside) for number, (need, inside) in enumerate(claims) for _ in range(need)]
     taken: dict[str, list[int]] = {name: [] for name in slots}
 
@@ -106,7 +106,7 @@ def is_solvable(grove: Grove) -> bool:
 
 
 def check_group(grove: Grove, ask: PlanRequest, nodes: dict[str, str]) -> bool:
-    """Whether a group has its quorum, or nothing; True if it is placed."""
+    """Return whether a group is placed. Assert that it has its quorum then."""
     mine = [nodes[member.uid] for member in ask.members if member.uid in nodes]
     if not mine:
         return False

@@ -1,4 +1,4 @@
-"""Nobody is forgotten: whatever happens to the cluster, no gang sleeps in the unschedulable groups although it fits."""
+"""No gang stays among the unschedulable groups although it fits, however the cluster changes."""
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

@@ -25,7 +25,7 @@ from tests.support.truth.storage import StorageDraws
 from tests.support.truth.worlds import COUNTED, Draws, as_stored
 
 PODS = 3
-"""How many pods of a cluster are asked about, each alone."""
+"""The number of pods of a cluster that are asked about, each alone."""
 
 _SELECTED = "volume.kubernetes.io/selected-node"
 
@@ -42,7 +42,7 @@ class World:
     need: int
 
     def say(self, found: object, pods: Sequence[Raw]) -> str:
-        """What somebody needs who wants to see a failure again."""
+        """Return a report with the objects that reproduce a failure."""
         return f"{found}\n{yaml.safe_dump_all([*list_objects(self.cluster), *pods])}"
 
 

@@ -197,7 +197,7 @@ def test_nothing_is_touched(source: Random, features: Features) -> None:
 
 
 def can_have(field: Occupied, ask: PlanRequest) -> bool:
-    """Whether any victims help."""
+    """Return whether the gang fits with some set of victims evicted."""
     if field.binding:
         return find_least(field, ask) is not None
     return fits_without(field, [unit for unit in field.units if unit.priority < HIGH and not unit.protection], ask)
@@ -209,7 +209,7 @@ def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> boo
 
 
 def plan_until(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | NoVictims:
-    """What is planned when any answer will do after so many looks at the stopwatch."""
+    """Plan victims, and be content with any answer after this many checks of the time limit."""
     hurried = replace(field.snapshot, limit=Limit(partial(next, count()), content_after=steps))
     with patch("serried.plan.limit._UNITS_PER_CHECK", 1):
         return plan_victims(hurried, ask, HIGH, field.units, field.allowances)

@@ -59,7 +59,7 @@ def _pool(volumes: Sequence[Volume], size: int) -> Pool:
 
 @dataclass(frozen=True)
 class State:
-    """Where some members are, and what they have."""
+    """The room and the volumes that are left after some members have been placed."""
 
     room: tuple[tuple[str, int], ...]
     gone: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ class State:
 
 
 def exists(problem: Problem) -> bool:
-    """Whether kube-scheduler could place all, in some order, on some nodes, with some of equal volumes."""
+    """Return whether kube-scheduler can place all members, in some order, on some nodes, with some of equal volumes."""
     room = tuple((name, each.allocatable["cpu"] // 1000) for name, each in problem.nodes.items())
     seen: set[tuple[State, frozenset[str]]] = set()
 

@@ -17,7 +17,7 @@ from tests.support.extender_harness import GANG, Harness
 from tests.support.rules import settle
 
 _CHANGES = 10
-"""How many changes a story has at most; it ends with the plan."""
+"""The largest number of changes in a story, which ends with the plan."""
 
 sources = st.integers(0, 1 << 32).map(Random)
 
@@ -28,7 +28,7 @@ def start() -> Harness:
 
 
 async def looks(harness: Harness) -> bool:
-    """Whether the gang is planned after one look, when all that a change means is put anew."""
+    """Return whether the gang is planned after one look, once all effects of the changes are in the Store."""
     settle(harness.store)
     harness.look()
     await harness.settle()

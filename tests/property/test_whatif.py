@@ -1,4 +1,4 @@
-"""What-if says of a gang that waits what the live extender decides on it next, whatever the cluster is like."""
+"""Predictions of what-if: the live extender decides the same next on a gang that waits, on clusters of all kinds."""
 
 import asyncio
 from random import Random
@@ -32,7 +32,7 @@ def test_what_would_be_is_what_is_decided_next(source: Random) -> None:
 
 
 async def play(source: Random) -> tuple[Prediction, Ruling]:
-    """What is said of the gang that came last, and what is decided on it then."""
+    """Return the prediction for the gang that was submitted last, and the live decision on it."""
     world = await begin(source)
     key = come(source, world)
     try:
