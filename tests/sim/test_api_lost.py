@@ -34,7 +34,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(server: FakeApiServer) -> dict[str, int]:
-    """How often each Job was told of its failed Workload."""
+    """Return how many events about a failed Workload each Job has."""
     return {event["involvedObject"]["name"]: event["count"] for event in events(server, "FailedWorkloadCreate")}
 
 

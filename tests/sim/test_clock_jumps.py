@@ -94,7 +94,7 @@ class TestAGangThatPreempts:
         assert world.nothing_reserved
 
     async def test_gets_its_room_though_everybody_seems_to_have_just_started(self) -> None:
-        """They have run for half an hour, which by a clock that was set back an hour lies ahead."""
+        """The pods have run for half an hour, but by a clock that was set back by an hour they start in the future."""
         world = JumpyHarness(spare_seconds=600.0)
         wait_gracefully(world, "low1", "low2")
         began = write_time(world.wall() - 30 * MINUTE)

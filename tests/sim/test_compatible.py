@@ -30,17 +30,17 @@ class Scene:
         self.server, self._extender = server, extender
 
     def reason(self) -> str:
-        """Why the gang waits, or how far it is."""
+        """Return the reason of the gang's verdict; "" without one."""
         gang = self._extender.core.groups.states.get(GANG)
         return gang.verdict.reason.value if gang is not None and gang.verdict is not None else ""
 
     def watch(self) -> dict[str, Any]:
-        """What ``/debug/selfcheck`` says of the watch."""
+        """Return the state of the watch that ``/debug/selfcheck`` shows."""
         watches: dict[str, dict[str, Any]] = self._extender.selfcheck.describe()["watches"]
         return {word: watches[Kind.COMPATIBLE_POD_GROUPS][word] for word in ("served", "listed")}
 
     def ready(self) -> bool:
-        """Whether the probe says so."""
+        """Return whether the readiness probe reports that all caches are listed."""
         return self._extender.readiness()["synced"]
 
 

@@ -25,14 +25,14 @@ HOUR = 3600.0
 
 
 class Shape(NamedTuple):
-    """What the three members are together."""
+    """The group or tree of groups to which the three members belong."""
 
     name: str
     key: GroupKey
     groups: Callable[[], list[Builder]]
     group_of: dict[str, str]
     stands: Callable[[Set[str]], bool]
-    """Whether so many may run without the others, by their names."""
+    """Returns whether the members with these names may run without the others."""
 
 
 GANG_OF_THREE = Shape(
@@ -133,7 +133,7 @@ class Play:
 
 
 def inherit(api: FakeApi) -> FakeApi:
-    """What the API server has at this moment; what the dead one may still do does not reach it."""
+    """Return a copy of the API server's state at this moment; later writes of the dead extender do not reach it."""
     left = FakeApi()
     left.pods = deepcopy(api.pods)
     left.records = deepcopy(api.records)
@@ -154,7 +154,7 @@ def shape(request: pytest.FixtureRequest) -> Shape:
 
 @pytest.fixture
 async def length(policy: NominationPolicy, shape: Shape) -> int:
-    """How many turns a life without death has."""
+    """The number of turns of a life without a death."""
     world = begin(FakeApi(), policy, shape)
     turns = await Play(world).run(MOST_TURNS)
     await world.close()

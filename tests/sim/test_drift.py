@@ -1,4 +1,4 @@
-"""What the Store knows against the API server now: `/debug/cache/diff`, on watches that lose changes."""
+"""Differences between the Store and the API server: `/debug/cache/diff`, on watches that lose changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

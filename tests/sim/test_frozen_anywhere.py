@@ -52,12 +52,12 @@ class Road(FakeApi):
         self._goes_on.set()
 
     def freeze(self) -> None:
-        """Who sends by it stands still, and what is on its way stays there."""
+        """Freeze the sender, and hold its requests that are on their way."""
         self._arrives.clear()
         self._goes_on.clear()
 
     def arrive(self) -> None:
-        """What is on its way arrives; its sender does not see the answer."""
+        """Let the held requests arrive. The sender does not see the answers."""
         self._arrives.set()
 
     def thaw(self) -> None:
@@ -97,7 +97,7 @@ class Scene:
         return begin(self.server, self.policy, self.shape)
 
     async def stand_still(self, turns: int) -> bool:
-        """Whether it has come so far before all was done."""
+        """Freeze the first leader after this many turns. Return whether it had not finished before."""
         done = await Play(self.first).run(turns)
         self.road.freeze()
         return done == turns
@@ -148,7 +148,7 @@ class SceneBesideOldRecord(Scene):
         self.server.pods.clear()
 
     async def stand_still(self, turns: int) -> bool:
-        """Whether it has come so far, after the first gang of the name has gone, before all were bound."""
+        """Freeze the leader of the second gang. Return whether that was before all members were bound."""
         await self.first.close()
         self.first = await leave_record(self.road, self.policy)
         self.road.leads = self.first.term.leads
@@ -173,7 +173,10 @@ async def assert_whole(play: Play, told: str) -> None:
 
 
 async def stand_still_at_each_turn(begin: Callable[[], Scene]) -> None:
-    """Whatever the turn, and whenever what was on its way arrives: the next one ends all, the first writes nothing."""
+    """Freeze the first leader at each turn, and let its requests arrive at each time after it.
+
+    The next leader schedules all members, and the first one writes nothing.
+    """
     late_verbs: set[str] = set()
     turn, lasts = 0, True
     while lasts:

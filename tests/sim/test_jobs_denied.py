@@ -41,7 +41,7 @@ async def planning(server: FakeApiServer) -> AsyncIterator[Extender]:
 
 
 def why(extender: Extender) -> str:
-    """What is said of the pods of Job j."""
+    """Return the detail of the verdict on Job j's pods; "" without one."""
     state = extender.core.groups.states.get(WAITING)
     return state.verdict.detail if state is not None and state.verdict is not None else ""
 

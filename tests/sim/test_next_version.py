@@ -72,7 +72,7 @@ async def test_gangs_of_a_shape_that_nobody_knows_wait_with_the_reason_and_plain
 
 
 def reasons(extender: Extender) -> list[str]:
-    """What is said of the groups at the moment."""
+    """Return the reasons of the groups' verdicts."""
     states = extender.core.groups.states.values()
     return [state.verdict.reason.value for state in states if state.verdict is not None]
 

@@ -1,6 +1,6 @@
 """Season after season other gangs come and go, and no part of a process holds more than it did seasons ago.
 
-Every container that a process can reach is counted, whoever it belongs to. Each season has names of its own, so what
+Every container that a process can reach is counted, whatever its owner. Each season has names of its own, so what
 is kept by name and never dropped adds up.
 """
 
@@ -42,12 +42,12 @@ PACKING = "scheduling.serried.dev/packing"
 
 SEASONS = 16
 LATER_SECONDS = 600.0
-"""What is kept for a while is dropped after some of these."""
+"""The seconds after which entries that are kept for a while have been dropped."""
 
 
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may grow up to a bound reaches it in the first season."""
+    """Lower all bounds, so that bounded containers are full in the first season."""
     take_no_pause(monkeypatch)
     monkeypatch.setattr(timeline, "_MAX_GROUPS", 1)
     monkeypatch.setattr(priorities, "_MAX_CHANGED", 1)
@@ -151,7 +151,7 @@ async def run_jobs(server: FakeApiServer, names: Sequence[str]) -> None:
 
 
 def tells(server: FakeApiServer, reason: str, job: str) -> bool:
-    """Whether there is such an event of a Job, or of its objects."""
+    """Return whether there is an event with this reason about a Job or its objects."""
     return any(event["involvedObject"]["name"].startswith(job) for event in events(server, reason))
 
 

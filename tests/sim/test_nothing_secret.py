@@ -20,14 +20,14 @@ from tests.support.extender_process import run_extender
 
 GROUPS = pod_groups(FALLBACK.group, FALLBACK.version)
 PLANTED = "open-sesame"
-"""What every secret here begins with."""
+"""The beginning of every secret here."""
 
 FLAGS = [
     f"--traces=http://collector:{PLANTED}-traces@nowhere.example:4318/v1/traces?key={PLANTED}-query",
     f"--scheduler-livez=http://probe:{PLANTED}-probe@127.0.0.1:1/livez",
 ]
 FOLLOWED = "/debug/stream"
-"""It has no end: what it tells is read where it is made."""
+"""The stream has no end, so the test reads its messages where they are made."""
 
 
 def plant(built: Builder) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def extender() -> AsyncIterator[Extender]:
 
 
 def address(path: str, said: dict[str, Any], decision: str) -> str:
-    """Where a page is asked of what there is, with all that it can be asked."""
+    """Return a page's address for an existing object, with all its parameters."""
     for name, value in {"namespace": "default", "kind": "pod", "name": "g", "id": decision}.items():
         path = path.replace(f"{{{name}}}", "g-0" if (name, "lookup" in path) == ("name", True) else value)
     asked = {"dryRun": "All", "diagnosis": "advice", "seconds": "0.01"}

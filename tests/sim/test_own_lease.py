@@ -63,7 +63,7 @@ async def test_one_leads_and_is_ready_and_the_next_one_when_it_has_gone(server: 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0], ids=["back", "ahead"])
 async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: FakeApiServer, jump: float) -> None:
-    """It reads off its own Lease whether it leads: until the next renewal it may believe that it does not."""
+    """The leader reads off its own Lease whether it leads: until the next renewal it may believe that it does not."""
     usual = time.time
     offset = 0.0
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +76,7 @@ async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: Fak
     assert lease is not None
 
     def told() -> float:
-        """How far the clock that renews the Lease is off."""
+        """Return by how many seconds the clock that renews the Lease is off."""
         found = server.look(LEASES, lease.namespace, lease.name)
         assert found is not None
         return datetime.fromisoformat(found["spec"]["renewTime"]).timestamp() - usual()
@@ -166,7 +166,7 @@ async def test_what_is_on_its_way_ends_before_the_lease_is_given_up(server: Fake
 async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever leads next clears what is left of our nominations: none of them may arrive after that."""
+    """The next leader clears the nominations that are left of ours, so none of them may arrive after that."""
     gate = server.hold(calls("PATCH", "/pods/m0/status"))
     first = Pod(server, "a", "--stamp=always")
     await until(first.is_ready)
@@ -185,7 +185,7 @@ async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
 
 
 async def test_a_leader_that_cannot_write_the_endpoint_slice_says_so(server: FakeApiServer) -> None:
-    """Nobody serves one here."""
+    """The API server serves no EndpointSlices here."""
     flags = ("--endpoint-slice=serried-system/serried-verbs", "--endpoint-address=10.0.0.1")
     pod = Pod(server, "a", *flags)
     await until(pod.is_ready)

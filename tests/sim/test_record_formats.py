@@ -29,7 +29,7 @@ def running(release: Release) -> Iterator[None]:
 
 
 async def count_turns() -> int:
-    """How many turns a life without death has."""
+    """Return the number of turns of a life without a death."""
     world = begin(FakeApi(), POLICY, GANG_OF_THREE)
     turns = await Play(world).run(MOST_TURNS)
     await world.close()
@@ -38,7 +38,7 @@ async def count_turns() -> int:
 
 
 async def die(turn: int) -> FakeApi:
-    """What an extender leaves behind that dies at this turn."""
+    """Return the API server's state after the death of an extender at this turn."""
     first = begin(FakeApi(), POLICY, GANG_OF_THREE)
     await Play(first).run(turn)
     api = inherit(first.api)
@@ -51,7 +51,7 @@ def count_bound(api: FakeApi) -> int:
 
 
 async def is_held(api: FakeApi) -> bool:
-    """Whether an extender that takes over keeps the room that was promised, before it plans anything."""
+    """Return whether an extender that takes over keeps the promised room before it plans anything."""
     heir = begin(inherit(api), POLICY, GANG_OF_THREE)
     heir.term.active = False
     await heir.recovery.recover()

@@ -160,7 +160,7 @@ LATER = {
     "metadata": {"name": "other", "namespace": "default"},
     "spec": {"format": 3, "podGroup": "other", "podGroupUID": "u", "phase": "Committed", "minCount": 1, "slots": []},
 }
-"""What a later release has left behind, in a format that nobody knows yet."""
+"""A record that a later release has left behind, in a format that this release does not know."""
 
 HELP = "its format is 3, which only a later release can read; run that one, or delete the Reservation"
 
@@ -191,7 +191,7 @@ COMMITTED: dict[str, Any] = {
         "slots": [{"node": "n1", "members": [{"uid": "u0", "name": "other-0"}]}],
     },
 }
-"""What an earlier term has promised to a pod that the watch does not show."""
+"""A record that promises a node to a pod that the watch does not show. An earlier leader has written it."""
 
 
 async def test_a_record_that_cannot_be_judged_is_told_of_and_nothing_is_planned_before() -> None:

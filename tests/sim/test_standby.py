@@ -1,4 +1,4 @@
-"""What an extender leaves alone that does not lead: everything."""
+"""Standby: an extender that does not lead writes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator

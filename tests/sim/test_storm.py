@@ -43,7 +43,7 @@ async def test_after_the_storm_every_gang_is_bound_and_nothing_is_left(storm: St
 
 
 def describe(cycle: BindingCycle) -> tuple[object, ...]:
-    """What a look at members may change in a cycle, but for who is put aside."""
+    """Return the parts of a cycle that a look at its members may change, except which of them are unschedulable."""
     return dict(cycle.reservation.slots), dict(cycle.late), {*cycle.at_bind}, {*cycle.bound}, cycle.stage
 
 

@@ -37,10 +37,10 @@ ARRIVAL = 2
 """The turn in which the last member comes."""
 
 GRACE = 12
-"""How many turns a bound pod takes to end."""
+"""The number of turns that a bound pod takes to end."""
 
 LATE = 4
-"""How many turns the watches are behind, in the cases in which they are."""
+"""The number of turns by which the watches are behind, in the cases in which they are."""
 
 PARTS = 3
 """The turns are struck in so many parts: every third one from the first on, from the second, from the third."""
@@ -51,7 +51,7 @@ REST = 60
 OTHER = Key("default", "other")
 
 WAITS = {Reason.NO_CAPACITY, Reason.GROUPS_UNPLACED, Reason.BROKEN, Reason.PLAN_OUTDATED, Reason.BINDING}
-"""Why a gang may wait that lacks a node."""
+"""The reasons with which a gang may wait that lacks a node."""
 
 
 class Cluster(Play):
@@ -67,7 +67,7 @@ class Cluster(Play):
         self.late = late
         self.turns = 0
         self.owned = True
-        """Whether somebody makes members anew that are gone."""
+        """True while a controller replaces members that are gone."""
         self.nodes: dict[str, NodeBuilder] = {name: node(name).cpu(1) for name in world.store.nodes}
         self.shut: set[str] = set()
         """The nodes that kube-scheduler leaves out."""
@@ -76,7 +76,7 @@ class Cluster(Play):
         self.closed: set[str] = set()
         """Names of nodes and UIDs of pods for which no Binding may be sent: the extender has heard why not."""
         self.began_before = False
-        """Whether a Binding was sent before the extender has heard of the last strike: then there is no way back."""
+        """True if a Binding was sent before the extender observed the last strike: then there is no way back."""
         self.broken: list[str] = []
         self._deaf_until = 0
         self._unheard: list[Callable[[], None]] = []
@@ -84,7 +84,7 @@ class Cluster(Play):
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._births = 0
         self._whole = False
-        """Whether its quorum has been bound, and somebody ever since."""
+        """True while the quorum has been bound, and at least one member ever since."""
         self._seen = 0
         world.api.before_bind = self._note_binding
         world.delete("m2")
@@ -130,13 +130,13 @@ class Cluster(Play):
 
     @property
     def tells_that_all_is_well(self) -> bool:
-        """Whether the gang is said to run, and nobody in the cluster has anything left to do."""
+        """True if the gang is reported as scheduled, and nothing is left to do in the cluster."""
         idle = not self._ends and not self._later and not self._unheard and self.turns >= self._deaf_until
         return idle and self.world.reasons(self.shape.key)[-1:] == [Reason.SCHEDULED]
 
     @property
     def reasons_to_wait(self) -> set[Reason | None]:
-        """What is said last of the groups whose members wait; None for nothing."""
+        """The last reasons of the groups whose members wait; None for a group without any."""
         waiting = [uid for name in self.list_names() if not self.world.node_of(name) and (uid := self._uid(name))]
         groups = {self.world.store.members.group_of(uid) for uid in waiting}
         return {next(reversed(self.world.reasons(group)), None) for group in groups if group is not None}
@@ -160,7 +160,7 @@ class Cluster(Play):
         self._later.append((self.turns + turns, change))
 
     def end_pod(self, key: Key) -> None:
-        """Somebody deletes a pod: one that is bound takes its time."""
+        """Delete a pod. One that is bound takes a while to end."""
         raw = self.world.api.pods[key]
         if raw["spec"].get("nodeName"):
             raw["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
@@ -188,7 +188,7 @@ class Cluster(Play):
         self.tell(lambda: self.closed.add(name))
 
     def drop_groups(self, *names: str) -> None:
-        """These groups are deleted, of those that there are."""
+        """Delete those of the groups with these names that exist."""
         for builder in self.shape.groups():
             name = str(builder.raw()["metadata"]["name"])
             if name in names:
@@ -297,7 +297,7 @@ class Cluster(Play):
 
 
 class Strike(NamedTuple):
-    """What happens to a cluster, and how that is healed."""
+    """A fault in a cluster, and its repair."""
 
     told: str
     strike: Callable[[Cluster], None]
@@ -461,7 +461,7 @@ def mark_wide(shape: Shape, late: int) -> ParameterSet:
 
 @pytest.fixture(params=[mark_wide(shape, late) for shape in SHAPES for late in (0, LATE)])
 def setting(request: pytest.FixtureRequest) -> tuple[Shape, int]:
-    """What the members are together, and for how many turns the watches are late."""
+    """The kind of group that the members form, and the number of turns by which the watches are late."""
     found: tuple[Shape, int] = request.param
     return found
 
@@ -497,7 +497,7 @@ class Lives:
                 await cluster.world.close()
 
     async def _count_turns(self, nodes: int) -> int:
-        """How many turns a life takes that nothing strikes, until all are bound."""
+        """Return the number of turns until all members are bound in a life without strikes."""
         cluster, seen = self._begin(nodes), set[tuple[str | None, int]]()
         while not cluster.over and cluster.turns < MOST_TURNS:
             seen.add((cluster.phase, min(1, len(cluster.bound))))

@@ -52,7 +52,7 @@ class Pod:
         return election is not None and election.leads()
 
     def shows(self) -> str:
-        """What its metrics say of whether it is active."""
+        """Return the line of the controller's metrics that says whether it is active."""
         text = self._metrics.render().decode()
         return next(line for line in text.splitlines() if line.startswith("serried_controller_active"))
 
@@ -110,7 +110,7 @@ async def outlasts_patience(pod: Pod) -> None:
 
 
 async def asks_for_jobs_in_vain(server: FakeApiServer) -> None:
-    """Somebody does, again and again."""
+    """Wait until the controllers have requested Jobs three more times."""
     before = len(server.requests)
     await until(lambda: sum("/jobs" in request.path for request in server.requests[before:]) >= 3)
 

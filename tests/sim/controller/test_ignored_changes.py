@@ -1,4 +1,4 @@
-"""What a Job says of its gang is changed after its objects were made: it counts, or the Job hears that it does not."""
+"""Changes of a Job's gang after its objects were made: they take effect, or an event says that they do not."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def made(server: FakeApiServer, level: ApiLevel) -> list[JSON]:
 
 
 def words(server: FakeApiServer, level: ApiLevel, name: str) -> list[str | None]:
-    """What an annotation of theirs says."""
+    """Return the value of an annotation on each of the gang's objects; None where it is missing."""
     return [item["metadata"].get("annotations", {}).get(f"{DOMAIN}/{name}") for item in made(server, level)]
 
 
@@ -101,7 +101,7 @@ async def test_a_job_with_pods_keeps_its_objects_also_while_it_is_suspended(serv
 
 
 async def interfere(server: FakeApiServer) -> None:
-    """Somebody changes our PodGroup, and waits until that has come of it what comes of it."""
+    """Change our PodGroup as another client would. Wait until it is made anew, or an event says that it stays."""
     (group,) = server.all(GROUPS)
     spread = {"metadata": {"annotations": {f"{DOMAIN}/packing": "spread"}}}
     server.change(GROUPS, "default", group["metadata"]["name"], spread)

@@ -1,4 +1,4 @@
-"""What becomes of a gang's objects when its Job grows, shrinks, is suspended or is switched off."""
+"""Objects of a gang when its Job grows, shrinks, is suspended or is no longer a gang."""
 
 import asyncio
 from collections.abc import Iterator

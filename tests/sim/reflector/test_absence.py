@@ -1,4 +1,4 @@
-"""What a 404 means to a reflector: mostly nothing, for it may come from a proxy, or from one API server of several."""
+"""Reflectors and 404: most are ignored, for they may come from a proxy, or from one API server of several."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a 403 means to a reflector that was shown its kind: nothing, unless it lasts. Roles are made anew, too."""
+"""Reflectors and 403 for a kind that was shown before: ignored unless it lasts, for roles are also made anew."""
 
 import asyncio
 

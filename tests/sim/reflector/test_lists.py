@@ -1,4 +1,4 @@
-"""How the whole state is listed: streamed or in pages, and what follows where one of them breaks off."""
+"""Lists of the whole state: streamed or in pages, and the recovery when one of them breaks off."""
 
 import asyncio
 
