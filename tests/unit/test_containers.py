@@ -1,4 +1,4 @@
-"""What holds items is found wherever it is referred to, and what grows is told from what goes up and down."""
+"""Containers are found wherever they are referred to, and growth is told from sizes that go up and down."""
 
 from collections import Counter, deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which folders of tests `make test` leaves out."""
+"""The folders of tests that `make test` leaves out."""
 
 import json
 import subprocess

@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):

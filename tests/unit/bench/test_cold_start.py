@@ -1,4 +1,4 @@
-"""What the measuring of cold starts calls a defect, and what it tells of several starts."""
+"""Cold starts: the measurements that count as defects, and the summary of several starts."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the API server's audit log shows of Bindings, and what of it must never be."""
+"""Bindings in the API server's audit log, and the ones that are defects."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How long a failover takes on paper, and what is told of those that were seen."""
+"""Failovers: their computed bounds, and the report on the measured ones."""
 
 from dataclasses import replace
 from threading import Event

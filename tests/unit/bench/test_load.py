@@ -1,4 +1,4 @@
-"""What a load consists of, and what its figures say."""
+"""Objects of a load, and the figures of its run."""
 
 from itertools import pairwise
 

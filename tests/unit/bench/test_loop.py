@@ -1,4 +1,4 @@
-"""What is told of other gangs while an odd one is planned is told of gangs that were planned."""
+"""The loop benchmark: the times of other gangs, while an odd one is planned, are of gangs that were planned."""
 
 import asyncio
 

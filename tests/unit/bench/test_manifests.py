@@ -1,4 +1,4 @@
-"""What of our manifests a cluster gets, and the scheduler's copy of its configuration."""
+"""The parts of our manifests that a cluster gets, and the scheduler's copy of its configuration."""
 
 from pathlib import Path
 

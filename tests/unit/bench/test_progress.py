@@ -1,4 +1,4 @@
-"""Whoever waits for a cluster, or for a benchmark, sees that work goes on."""
+"""Progress lines show that work goes on while a cluster or a benchmark takes its time."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the demo tells is kept with its times."""
+"""Recording of the demo: its output is kept with the times of the lines."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a cluster may be asked to be, and the labels of its nodes."""
+"""Validation of a cluster's spec, and the labels of its nodes."""
 
 from collections import Counter
 

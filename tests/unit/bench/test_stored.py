@@ -1,4 +1,4 @@
-"""What etcd has is counted by resource, page after page."""
+"""The size of etcd's content is counted by resource, page after page."""
 
 import base64
 import json

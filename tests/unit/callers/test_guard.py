@@ -1,4 +1,4 @@
-"""Who gets to metrics and debug: where they come from, what they show, and what the API server says of it."""
+"""Callers of metrics and debug pages: their address, their credentials, and the API server's reviews of them."""
 
 import asyncio
 import logging
@@ -358,7 +358,7 @@ class Caller:
     def __init__(self, guard: Guard) -> None:
         self.sent: list[MutableMapping[str, Any]] = []
         self.read = 0
-        """How much of the request was read."""
+        """The number of times that the request's body was read."""
         about = {"type": "http", "path": "/metrics", "method": "GET", "scheme": "https", "headers": [], "client": AWAY}
         self.answer = asyncio.create_task(guard(about, self._receive, self._send))
 

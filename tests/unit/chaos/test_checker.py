@@ -1,4 +1,4 @@
-"""What the checker does with notes, and what it counts."""
+"""The checker: its reactions to notes, and its counts."""
 
 import asyncio
 import json
@@ -202,7 +202,7 @@ async def be_cancelled() -> None:
 
 
 class Told:
-    """What a checker says, and when it says something."""
+    """The lines that a checker reports; a test can wait for the first one."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -283,7 +283,7 @@ async def serving(*items: dict[str, Any]) -> AsyncIterator[aiohttp.ClientSession
 
 
 async def test_an_object_that_cannot_be_taken_in_ends_its_follower() -> None:
-    """Its next list would pass it over: it is known by then, and nobody would ever judge it."""
+    """The follower's next list would skip the object as known, so no rule would ever check it."""
     checker = Checker(lambda _: None)
     broken: dict[str, Any] = {"metadata": {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "1"}}
     async with serving(broken) as session, asyncio.timeout(10):

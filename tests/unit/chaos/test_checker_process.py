@@ -13,7 +13,7 @@ from tests.chaos.checker_process import CheckerProcess
 
 
 class Somewhere:
-    """What is asked of a cluster."""
+    """The properties of a cluster that the checker reads."""
 
     server = "https://127.0.0.1:1"
     ops_url = "http://127.0.0.1:1"

@@ -26,7 +26,7 @@ def clocks(tmp_path: Path, noted: list[tuple[str, str]]) -> ClockFaults:
 
 
 def ask_a_process() -> float:
-    """How far the wall clock of a process that is started now is off."""
+    """Return by how many seconds the wall clock of a process that starts now is off."""
     command = (sys.executable, "-c", "import time; print(time.time())")
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
     return float(said) - time.time()

@@ -1,4 +1,4 @@
-"""What is done to a cluster is done in the end, also if the API server is down at that moment."""
+"""Faults of a cluster are repaired in the end, also if the API server is down at that moment."""
 
 from random import Random
 from unittest.mock import Mock

@@ -1,4 +1,4 @@
-"""What the checker is told of mishaps on the way: only of those that may hold somebody up."""
+"""Mishaps on the way: the checker is told only of those that may delay a pod."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a soak measures: memory that grows is told, and what is flat is not."""
+"""Measures of a soak: growing memory is reported, steady memory is not."""
 
 from typing import Any
 from unittest.mock import Mock

@@ -1,4 +1,4 @@
-"""What happens to processes: whatever ends is started again by its kubelet, and falls and rises are told in order."""
+"""Faults of processes: each is restarted by its kubelet, and its stops and starts are noted in order."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""When a process counts as blind: lists and watches that were lost are not answered for a while."""
+"""Blind processes: a list or watch was lost, and has not been answered for a while."""
 
 import pytest
 

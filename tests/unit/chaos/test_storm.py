@@ -61,7 +61,7 @@ class World:
         assert 0.3 <= lasting <= 4.0
 
     def set_right(self) -> None:
-        """They always are."""
+        """Do nothing: the clocks are always right."""
 
     def repair(self) -> bool:
         return True

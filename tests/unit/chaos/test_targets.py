@@ -1,4 +1,4 @@
-"""What a soak of the default length is to have at least."""
+"""The least that a soak of the default length has to reach."""
 
 from typing import Any
 

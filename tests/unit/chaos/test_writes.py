@@ -1,4 +1,4 @@
-"""What counts as a write while nothing happens."""
+"""Requests that count as writes while nothing happens."""
 
 import pytest
 

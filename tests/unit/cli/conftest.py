@@ -14,7 +14,7 @@ Step = Callable[[], None]
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """It is 09:30 UTC on the first of January, and an hour later where the commands are run."""
+    """Set the time to 09:30 UTC on the first of January, and the time zone to one an hour ahead."""
     monkeypatch.setenv("TZ", "CET-1")
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("cli.output.now", lambda: datetime(2026, 1, 1, 9, 30, tzinfo=UTC).timestamp())
@@ -51,7 +51,7 @@ def run(proxy: PodProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
-    """What happens between two looks; after the last one somebody presses Ctrl-C."""
+    """The steps that happen between two refreshes of a list. After the last one the user presses Ctrl-C."""
     steps: list[Step] = []
     left: Iterator[Step] = iter(steps)
 

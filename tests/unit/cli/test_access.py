@@ -1,4 +1,4 @@
-"""How a command finds an extender, and what it says when it finds none."""
+"""Discovery of an extender by a command, and the message when there is none."""
 
 import json
 from dataclasses import replace
@@ -219,7 +219,7 @@ def test_the_address_of_a_page_is_taken_for_that_of_its_extender(path: str) -> N
 
 
 class TestKubeconfig:
-    """What kubectl would take, and the namespace of it."""
+    """The kubeconfig that kubectl would use, and its namespace."""
 
     @pytest.fixture(autouse=True)
     def home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:

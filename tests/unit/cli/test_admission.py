@@ -58,11 +58,11 @@ class Server:
         return self._run("whatif", str(self._path), "-n", "team", "-o", "json")
 
     def asked(self) -> list[Any]:
-        """What the extender was asked about."""
+        """Return the bodies of the what-if requests to the extender."""
         return self.list_bodies("debug/whatif")
 
     def list_bodies(self, part: str) -> list[Any]:
-        """What came with the requests whose path and query have this part."""
+        """Return the bodies of the requests whose path and query contain this part."""
         pairs = zip(self.proxy.asked, self.proxy.bodies, strict=True)
         return [json.loads(body) for target, body in pairs if part in target]
 

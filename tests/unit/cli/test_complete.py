@@ -1,4 +1,4 @@
-"""What Tab proposes of the cluster; and that it is silent, and soon back, where there is none."""
+"""Shell completion: proposals from the cluster; without a cluster it is silent, and returns soon."""
 
 import time
 from pathlib import Path

@@ -259,7 +259,7 @@ def stand(cluster: PodProxy, image: str, reason: str, message: str = "no such th
 
 
 async def wait(cluster: PodProxy, *, seconds: float, again: bool = False) -> str:
-    """What the command says in the end; ``again``: the pods were there before it."""
+    """Return the message with which the command fails. With ``again`` the pods were there before the command."""
     async with open_client(Credentials(cluster.url)) as client:
         work = Install(client, replace(ASKED, shape=Layout.ISOLATED), "the API server", say=lambda _: None)
         if again:

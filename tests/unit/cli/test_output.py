@@ -1,4 +1,4 @@
-"""What commands write for people: text as it is."""
+"""Output of commands for people: text is written as it is."""
 
 import re
 from collections.abc import Callable

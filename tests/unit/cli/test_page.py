@@ -154,7 +154,7 @@ async def test_a_port_that_is_taken_is_named(target: Target, url: str) -> None:
 
 
 class TestOpening:
-    """Who opens it, until somebody presses Ctrl-C."""
+    """The page in the browser, until the user presses Ctrl-C."""
 
     @pytest.fixture(autouse=True)
     def opened(self, target: Target, steps: list[Step], monkeypatch: pytest.MonkeyPatch) -> list[str]:

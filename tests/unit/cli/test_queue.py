@@ -127,7 +127,7 @@ def test_who_waits_elsewhere_is_counted(queue: dict[str, object], run: Run) -> N
 
 
 class TestOfOtherNamespaces:
-    """What a reader sees who may not list the pods there."""
+    """The output for a user who may not list the pods of the other namespaces."""
 
     @pytest.fixture(autouse=True)
     def tenant(self, queue: dict[str, object], proxy: PodProxy) -> None:
@@ -179,7 +179,7 @@ def test_an_empty_queue_is_said_to_be_empty(proxy: PodProxy, run: Run) -> None:
 
 
 class TestInEightyColumns:
-    """What a terminal says of itself, or COLUMNS."""
+    """The width of the output, from the terminal or from COLUMNS."""
 
     @pytest.fixture(autouse=True)
     def narrow(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How a command sends its requests."""
+"""Requests of a command: connections, proxies and TLS."""
 
 import socket
 from collections.abc import AsyncIterator, Callable

@@ -443,7 +443,7 @@ async def test_after_the_installation_pods_and_groups_are_freed_and_nothing_is_d
 async def test_the_hook_frees_nothing_beside_pods_of_serried(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who applies what helm template prints with the hook in it loses nothing."""
+    """A hook that is applied as part of `helm template` frees nothing while Serried runs."""
     monkeypatch.setattr("cli.uninstall._SECONDS", 0.0)
     server.add(PODS, pod("one", gates=[HELD_GATE]))
     labels = {"app.kubernetes.io/name": "serried", "app.kubernetes.io/component": "scheduler"}
@@ -546,7 +546,7 @@ async def with_controller(server: FakeApiServer, at_a_time: int, work: Callable[
 
 
 def is_as_before(server: FakeApiServer) -> bool:
-    """Whether each Job runs, and says nothing of Serried."""
+    """Return whether each Job runs without a mark of Serried."""
     jobs = server.all(JOBS)
     return not any(job["spec"].get("suspend") or SUSPENDED in job["metadata"].get("labels", {}) for job in jobs)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 WHEEL = ROOT / "manifests" / "cli" / "pyproject.toml"
 APART = "cli/replay.py"
-"""It needs the extender, and says so."""
+"""The module that needs the extender, and says so."""
 
 
 def list_files() -> set[str]:

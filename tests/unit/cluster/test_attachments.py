@@ -1,4 +1,4 @@
-"""How many volumes nodes take."""
+"""Volume limits of nodes."""
 
 from itertools import permutations
 

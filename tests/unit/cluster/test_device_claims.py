@@ -91,7 +91,7 @@ def find(store: Store) -> Pod:
 
 
 def count(store: Store) -> tuple[int, int]:
-    """How many pods like p the nodes n1 and n2 take."""
+    """Return how many pods like p fit on n1 and on n2."""
     found = [slots(find(store).shape, each, store.occupancy.used.get(name)) for name, each in store.nodes.items()]
     return found[0], found[1]
 
@@ -321,12 +321,12 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
 
 
 def leads(store: Store, uid: str) -> bool:
-    """Whether a pod asks for the devices of the claim that it shares."""
+    """Return whether a pod asks for the devices of the claim that it shares."""
     return bool([name for name, _ in store.pods[uid].shape.requests if name.startswith(DEVICES)])
 
 
 def follows(store: Store, uid: str) -> bool:
-    """Whether a plan has to place another pod of the claim before."""
+    """Return whether a plan has to place another pod of the claim before this one."""
     rules = store.pods[uid].shape.neighbours
     return rules is not None and rules.beside is not None and rules.beside.follows
 
@@ -371,7 +371,7 @@ def test_whoever_asks_for_a_shared_device_is_another_one_once_it_goes_or_changes
 
 
 def plan(need: int, *builders: Builder) -> Plan | Verdict:
-    """Where the pods would go, of which so many are needed."""
+    """Plan the waiting pods, of which ``need`` must be placed."""
     hosts = [each.label(HOSTNAME, name) for each, name in ((N1, "n1"), (N2, "n2"))]
     store = stored(*hosts, CLASS, *builders)
     waiting = [each for each in store.pods.values() if each.pending]

@@ -1,4 +1,4 @@
-"""Which nodes are good for pods that may go anywhere: those of racks that are broken up already."""
+"""Scores of nodes for pods that may run anywhere: best are those of racks that are broken up already."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""When pods are expected to end."""
+"""Expected ends of pods."""
 
 import math
 
@@ -199,7 +199,7 @@ def test_a_slot_that_is_kept_for_a_dead_member_ends_once_also_when_another_one_h
 
 
 def list_endings(store: Store) -> list[str]:
-    """Whose endings a gang waits for that is not here yet."""
+    """Return the UIDs of the pods whose end is awaited by a gang that does not exist yet."""
     about = (store.pods, store.groups, store.members, store.occupancy, store.vacancies, store.endings)
     ends = PodEnds(*about, clock=lambda: 0.0, wall=lambda: NOW)
     asked = PlanRequest([pod("x").value()], 1, None)

@@ -121,7 +121,7 @@ def test_who_has_a_slot_on_a_node_is_known_whatever_happens_to_it(ledger: Ledger
 
 
 class TestTheStates:
-    """What the drawing in `Ledger` allows, and what it does not."""
+    """Transitions that the drawing in `Ledger` allows, and others that are refused."""
 
     def test_a_commit_may_be_repeated_and_withdrawn_but_not_widened(self, ledger: Ledger) -> None:
         held = hold(ledger, reserve(GANG, p="n1", q="n2"))

@@ -1,4 +1,4 @@
-"""Which label stands for a level: the first that half of the nodes carry, or one that somebody has named."""
+"""The label of a level: the first that half of the nodes carry, or the one that the operator has named."""
 
 from dataclasses import replace
 from typing import Any
@@ -158,7 +158,7 @@ def test_of_too_many_resources_those_count_whose_nodes_are_unlike_all_nodes() ->
 
 
 KEY = f"{DRIVER}/aisle"
-"""What a label for an attribute of devices is called."""
+"""The label that stands for an attribute of devices."""
 
 
 @pytest.mark.parametrize("said", [pytest.param(["example.com/none"], id="later"), pytest.param([KEY], id="first")])
@@ -257,7 +257,7 @@ def test_an_object_that_makes_no_sense_is_malformed(raw: dict[str, Any]) -> None
 
 
 PUBLISHED = world(*MIXED).levels.table
-"""Which label stands for nvlink depends on whether a pod wants GPUs, which two of eight nodes have."""
+"""A table in which the label of nvlink depends on whether a pod wants GPUs, which two of eight nodes have."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which group a pod belongs to, whatever order the objects come in (docs/contributing/workload-api.md)."""
+"""Groups of pods, in whatever order the objects arrive (docs/contributing/workload-api.md)."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -25,7 +25,7 @@ from tests.support.builders import (
 SCHEDULER = "serried"
 TRAIN = OwnerKey(JOB, Key("default", "j"))
 WAITING = provisional(TRAIN)
-"""Where the pods of Job j wait until its PodGroup exists."""
+"""The group of the pods of Job j until its PodGroup exists."""
 
 
 def member(index: int = 0, job_uid: str = "") -> PodBuilder:

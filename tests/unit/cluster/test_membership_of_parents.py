@@ -1,4 +1,4 @@
-"""Which group a pod of a JobSet or LeaderWorkerSet belongs to, whatever order the objects come in."""
+"""Groups of the pods of a JobSet or LeaderWorkerSet, in whatever order the objects arrive."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -67,7 +67,7 @@ def plain_job() -> Builder:
 
 
 def left_group(uid: str = "") -> PodGroupBuilder:
-    """What is left of a gang whose Workload was deleted."""
+    """Return the PodGroup that remains of a gang whose Workload was deleted."""
     return group_of().controlled_by("JobSet", "s", uid)
 
 

@@ -1,4 +1,4 @@
-"""Which gangs are looked at when victims end."""
+"""Pending victims: the gangs that are looked at when victims end."""
 
 import pytest
 

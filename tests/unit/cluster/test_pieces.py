@@ -1,4 +1,4 @@
-"""Whatever one object changes by the rules is put anew in pieces of a size that does not grow with the cluster."""
+"""Updates by the rules after a change of one object come in pieces, whose size does not grow with the cluster."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,10 +21,10 @@ from tests.support.rules import settle
 NODES, PODS, SORTS = 100, 1_000, 8
 
 PUT_ANEW = cache.PIECE + 2 * AT_ONCE * (len(RULES) + 1)
-"""How many pods and nodes a piece puts anew at most: the last round may begin with hardly anything left."""
+"""The most pods and nodes that a piece updates: the last round may begin with hardly anything left."""
 
 MATCHED = 2 * (cache.PIECE // cache.WORK) * (inventory.MATCHED_AT_ONCE + 8 * SORTS)
-"""How many times a device is matched in a piece at most."""
+"""The most times that devices are matched in a piece."""
 
 
 @pytest.fixture(scope="module")

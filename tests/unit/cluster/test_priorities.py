@@ -1,4 +1,4 @@
-"""Which priority a group has, whatever its pods say, and whether others may be evicted for it."""
+"""Priority and preemption policy of a group, whatever its pods have."""
 
 import pytest
 

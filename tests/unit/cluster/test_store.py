@@ -1,4 +1,4 @@
-"""What a change does to the Store: who moves, who is touched, what is free."""
+"""Effects of a change on the Store: pods that move, groups that are touched, resources that are free."""
 
 import pytest
 

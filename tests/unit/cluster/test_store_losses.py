@@ -1,4 +1,4 @@
-"""What the Store makes of objects that go, and of an API that goes."""
+"""The Store after objects are deleted, or an API is no longer served."""
 
 from serried.api.names import GroupKey, GroupKind
 from serried.cluster.cache import Store

@@ -1,4 +1,4 @@
-"""Which group a pod belongs to while objects of two API levels are read, or those of one are out of sight."""
+"""Groups of pods while objects of two API levels are read, or while those of one are out of sight."""
 
 from dataclasses import replace
 

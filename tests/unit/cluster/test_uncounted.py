@@ -1,4 +1,4 @@
-"""What nodes do not show, whatever comes first: the resource of pod p, and how often it fits."""
+"""Resources that nodes do not show: the one that pod p asks for, and how often it fits, in any order of objects."""
 
 from itertools import permutations
 
@@ -48,7 +48,7 @@ def stored(*builders: Builder) -> Store:
 
 
 def count(store: Store) -> dict[str, int]:
-    """How many pods like p each node takes."""
+    """Return how many pods like p fit on each node."""
     shape = store.pods["pod-p"].shape
     return {name: slots(shape, found, store.occupancy.used.get(name)) for name, found in store.nodes.items()}
 

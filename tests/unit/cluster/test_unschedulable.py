@@ -1,4 +1,4 @@
-"""Which freed room wakes which of the groups that did not fit."""
+"""Unschedulable groups, and the freed resources that wake them."""
 
 from types import MappingProxyType
 from unittest.mock import Mock

@@ -12,7 +12,7 @@ GROUP = GroupKey("default", "g")
 
 
 def matched(dead: Sequence[PodBuilder], waiting: Sequence[PodBuilder]) -> dict[str, str]:
-    """Who comes in whose place: names of the waiting by names of the dead."""
+    """Return the names of the waiting pods by the names of the deleted ones that they replace."""
     vacancies = [Vacancy(GROUP, each.value()) for each in dead]
     return {
         vacancy.pod.name: replacement.name

@@ -1,4 +1,4 @@
-"""What a PodGroup has to say of its PriorityClass when it is made."""
+"""Fields of a new PodGroup that come from its PriorityClass."""
 
 from dataclasses import replace
 

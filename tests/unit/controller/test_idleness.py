@@ -1,4 +1,4 @@
-"""How long a controller may keep its Lease that does no work."""
+"""The longest time for which an idle controller may keep its Lease."""
 
 import math
 
@@ -25,7 +25,7 @@ class Scene:
             self.idleness.check()
 
     def given_up_after(self) -> float:
-        """How many seconds pass until the Lease is given up; infinity for more than a day."""
+        """Return after how many seconds the Lease is given up; infinity for more than a day."""
         begun = self.clock()
         try:
             self.go_on(DAY)

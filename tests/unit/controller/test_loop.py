@@ -1,4 +1,4 @@
-"""Which changes ask for a look at an owner."""
+"""Changes after which an owner is reconciled."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which objects of an owner the controller goes by."""
+"""Observed objects of an owner on which the controller acts."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a JobSet or a LeaderWorkerSet should have, and what it is told."""
+"""Objects that a JobSet or a LeaderWorkerSet should have, and the events about it."""
 
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -77,7 +77,7 @@ class Leaders(list[str]):
 
 
 def lagging(parent: JobSetBuilder | LeaderWorkerSetBuilder, found: Observed) -> list[tuple[object, int, int]]:
-    """What follows a changed size: object, minCount and index of the template."""
+    """Return the changes that follow a new size: object, minCount and index of the template."""
     changes = diff(parent.value(), found, DesiredAction.COMPLETE, Follow.PATCH)
     return [(each.item, each.count, each.template) for each in changes if isinstance(each, SetMinCount)]
 

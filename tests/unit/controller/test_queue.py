@@ -17,7 +17,7 @@ def make_queue(clock: Clock, spread: float = 0.0) -> WorkQueue[str]:
 
 
 def namespace_of(key: str) -> str:
-    """What stands before the slash of a key; keys without one are of one namespace."""
+    """Return the part of a key before the slash; "" without one."""
     return key.rpartition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""Which Jobs are left to kube-controller-manager once it is seen to make Workloads."""
+"""Jobs that are left to kube-controller-manager once it is seen to make Workloads."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the controller writes."""
+"""Writes of the controller: the API level of the objects, and their preconditions."""
 
 from dataclasses import replace
 

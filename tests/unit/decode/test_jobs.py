@@ -1,4 +1,4 @@
-"""What a Job says of its gang, and what its status tells about it."""
+"""Decoding of Jobs: the fields about its gang, and its status."""
 
 import pytest
 

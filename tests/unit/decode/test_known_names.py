@@ -14,7 +14,7 @@ from tests.unit.manifests.shipped import read_all
 
 ROOT = Path(__file__).resolve().parents[3]
 OTHERWISE = {"held", "member", "member-bind", "protects", "reads", "scheduler", "v1beta1"}
-"""What stands behind the prefix and that nobody writes by hand: a gate, resources, an API, the marker of nodes."""
+"""The names behind the prefix that users do not write: a gate, resources, an API, the marker of nodes."""
 
 
 def read_policy_variables() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What selectors say of a device: a table of upstream's own forms, and of those that users write."""
+"""Selectors of devices: a table of upstream's own forms, and of those that users write."""
 
 import pytest
 

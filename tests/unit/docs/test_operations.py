@@ -68,7 +68,7 @@ PROGRAMS = [
     for path in sorted((REPOSITORY / room).rglob("*"))
     if path.suffix in {".py", ".md", ".js", ".html", ".yaml"}
 ]
-"""What these say, people read as well."""
+"""The files whose texts users read as well, beside the pages."""
 
 
 @pytest.mark.parametrize("path", [*PAGES, *(REPOSITORY / "docs" / "decisions").iterdir()], ids=lambda path: path.name)

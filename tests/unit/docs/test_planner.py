@@ -1,4 +1,4 @@
-"""What docs/contributing/planner.md shows is what the planner says."""
+"""The examples of docs/contributing/planner.md show what the planner returns."""
 
 import doctest
 from pathlib import Path

@@ -52,7 +52,7 @@ SCENES: dict[str, Sequence[Builder]] = {
         *(members(1)[0].on("n1"), members(2)[1].on("n2"), members(3)[2]),
     ],
 }
-"""What is in the cluster when the sentence is said."""
+"""The objects in the cluster for which the sentence is reported."""
 
 SAID: dict[str, Verdict] = {
     "PodGroupMissing": Verdict(Reason.POD_GROUP_MISSING),
@@ -108,11 +108,11 @@ SAID: dict[str, Verdict] = {
     "Broken": Verdict(Reason.BROKEN, 1, 2),
     "RecordFailed": Verdict(Reason.RECORD_FAILED),
 }
-"""What no few objects make a cluster say at once. The tests of what says it have the details, too."""
+"""The verdicts that a few objects alone do not produce. The tests of their own modules have more cases."""
 
 
 def read_sections() -> dict[str, str]:
-    """What the page says below each reason."""
+    """Return the page's text below each reason."""
     _, _, below = PAGE.partition("\n## What does the reason mean?\n")
     parts = re.split(r"^### (.*)\n", below.partition("\n## ")[0], flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -122,7 +122,7 @@ SECTIONS = read_sections()
 
 
 def split(heading: str) -> tuple[str, str]:
-    """What Serried says below a heading, and what the page says then."""
+    """Return Serried's message below a heading, and the page's text after it."""
     said, text = re.fullmatch(r"\n`(.*)`\n\n(.*)", SECTIONS[heading], re.DOTALL).groups()  # type: ignore[union-attr]
     return said, text.strip()
 

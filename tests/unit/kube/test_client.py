@@ -429,7 +429,7 @@ async def test_what_is_asked_before_a_binding_is_asked_when_it_has_its_connectio
 
 
 class Fence:
-    """Whether somebody may write, and whether anybody has asked."""
+    """A switch for the client's right to write; ``asked`` is set once the client has checked it."""
 
     def __init__(self) -> None:
         self.down = False
@@ -441,7 +441,7 @@ class Fence:
 
 
 class FallingFence(Fence):
-    """It is down from the turn of the loop after the first question on."""
+    """A fence that falls in the turn of the loop after the first check."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -457,7 +457,7 @@ class FallingFence(Fence):
 
 
 class TestAFence:
-    """Whoever may not write any more sends nothing more, whatever it is at."""
+    """A client that may not write any more sends nothing more, whatever it is doing."""
 
     @pytest.mark.parametrize("verb", ["create", "patch", "bind", "evict"])
     async def test_lets_no_change_through(self, server: FakeApiServer, client: ApiClient, verb: str) -> None:

@@ -28,7 +28,7 @@ V1ALPHA3_LEVEL = ApiLevel("native", "scheduling.k8s.io", "v1alpha3")
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for seconds before a 404 is asked about again."""
+    """Set the pause before discovery repeats a request after a 404 to zero."""
     monkeypatch.setattr(discovery_room, "_NOT_FOUND_RETRY_SECONDS", 0.0)
 
 
@@ -103,7 +103,7 @@ async def test_a_server_that_cannot_answer_is_not_taken_for_a_stock_cluster() ->
 
 
 DISCOVERED = ("/apis/scheduling.k8s.io", "/v1beta1", "/workloads", "/podgroups")
-"""How the paths end that are asked for."""
+"""The ends of the paths that discovery requests."""
 
 
 @pytest.mark.parametrize("part", DISCOVERED)

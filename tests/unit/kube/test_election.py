@@ -31,7 +31,7 @@ class Scene:
     def elect(
         self, holder: str = "", clock: Clock | None = None, timing: Timing = AT_ONCE, wall: Clock | None = None
     ) -> Election:
-        """Somebody takes part, whose wall clock is the other one unless it is set apart."""
+        """Return a candidate. Its wall clock is ``clock`` unless ``wall`` is given."""
         clock = clock or self.clock
         return Election(self._client, LEASE, holder, clock=clock, wall=wall or clock, timing=timing)
 
@@ -43,16 +43,16 @@ class Scene:
         return spec
 
     async def wait(self, looks: int = 3) -> None:
-        """Until whoever waits has looked so often."""
+        """Wait until the standby has read the Lease so many times."""
         await self._await_requests(ASKS, looks)
 
     async def renew(self) -> None:
-        """Until whoever leads has renewed the Lease at the present time, and whoever waits has seen it."""
+        """Wait until the leader has renewed the Lease at the present time, and the standby has seen it."""
         await self._await_requests(WRITES, 2)  # the first one may be of a moment ago
         await self.wait(8)
 
     async def run_out(self, waiting: asyncio.Task[None]) -> None:
-        """Nobody renews the Lease: whoever waits has it as soon as it has run out, and no sooner."""
+        """Let the Lease expire without a renewal: the standby acquires it as soon as it has expired, and no sooner."""
         await self.wait()
         self.clock.advance(14.9)
         await self.wait()
@@ -139,7 +139,7 @@ async def test_a_wall_clock_that_is_set_changes_nobodys_turn(scene: Scene, whose
     assert not waiting.done()
     await scene.renew()
     assert first.leads()
-    # And whoever leads no more is followed as soon as ever.
+    # A leader that has stopped is followed as soon as ever.
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     await scene.run_out(waiting)
@@ -192,7 +192,7 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(scene: Scene) -> N
     first = scene.elect("a")
     await first.acquire()
     keeping = asyncio.create_task(first.keep())
-    # Not even one of its own Pod: whoever leads is alive, so the other is no successor.
+    # The other one is no successor, though it has the same Pod: this leader is alive.
     found = scene.server.look(LEASES, LEASE.namespace, LEASE.name)
     assert found is not None
     scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": {**found["spec"], "holderIdentity": "a_other"}})

@@ -9,7 +9,7 @@ import yaml
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
 LEASE_AND_FIVE = 20.0
-"""How many seconds after a death the other pair is to have taken over at the latest."""
+"""The most seconds from a death until the other pair has taken over."""
 
 JITTER = 2.2
 """The longest pause between two looks of a standby, in retry periods (client-go's JitterFactor is 1.2)."""

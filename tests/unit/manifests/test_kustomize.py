@@ -191,7 +191,7 @@ def test_selectors_ports_and_volumes_agree(documents: Sequence[Document]) -> Non
     for deployment, own in zip(deployments, labels, strict=True):
         assert deployment["spec"]["selector"]["matchLabels"] == own
     services = [document.content["spec"] for document in documents if document.kind == "Service"]
-    # One is led to whoever leads, by an EndpointSlice.
+    # One Service has no selector: its EndpointSlice points to the leader.
     selectors = [service["selector"] for service in services if "selector" in service]
     assert len(selectors) == len(services) - 1
     for selector in selectors:

@@ -163,7 +163,7 @@ def find_unit(query: str) -> str:
 
 
 def is_silent(directory: Path, alerts: list[str], series: dict[str, str]) -> bool:
-    """Whether none of these alerts fires after 80 minutes in which a sample of each series came every minute."""
+    """Return whether none of these alerts fires after 80 minutes with a sample of each series every minute."""
     rules = directory / "rules.yml"
     rules.write_text(yaml.safe_dump(read_rule_file()))
     test = {

@@ -12,7 +12,7 @@ READERS = {"serried-debug-reader", "serried-metrics-reader", "serried-commands"}
 
 
 def rules(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:
-    """What our own processes may do."""
+    """Yield the rules of the roles of our own processes."""
     for document in documents:
         if document.kind in {"Role", "ClusterRole"} and document.name not in READERS:
             yield from document.content["rules"]

@@ -1,4 +1,4 @@
-"""What the stories of rights read from the API server's audit log."""
+"""The API server's audit log, as the stories of rights read it."""
 
 import json
 from pathlib import Path

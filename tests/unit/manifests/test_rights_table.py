@@ -16,7 +16,7 @@ def list_roles(documents: Sequence[Document]) -> Iterator[Document]:
 
 
 def list_our_roles(documents: Sequence[Document]) -> Iterator[tuple[Document, str]]:
-    """Those of the three accounts, and whose each is."""
+    """Return the roles of the three accounts, each with its account."""
     accounts = {path.rpartition("/")[2]: account for account, paths in ROLES.items() for path in paths}
     return ((role, accounts[role.name]) for role in list_roles(documents) if role.name in accounts)
 

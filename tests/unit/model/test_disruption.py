@@ -1,4 +1,4 @@
-"""Who is disrupted together: the members of the highest group of mode all."""
+"""Groups that are disrupted together: the members of the highest group of mode all."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which Jobs are gangs (KEP-5547, KEP-5764, the rulings of docs/kinds.md)."""
+"""Jobs that are gangs (KEP-5547, KEP-5764, the rulings of docs/kinds.md)."""
 
 import pytest
 

@@ -104,7 +104,7 @@ def test_the_help_of_the_page_names_each() -> None:
 
 @pytest.fixture(scope="module")
 def known() -> Any:
-    """What Serried makes of a kind that does not exist."""
+    """The names, rights, what-if answer and objects that Serried has for a made-up kind."""
     command = [sys.executable, "-m", "tests.support.made_up_kind"]
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
 

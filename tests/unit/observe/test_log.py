@@ -41,7 +41,7 @@ def test_an_exception_brings_its_trace() -> None:
 
 
 class Lines(logging.Handler):
-    """What a process writes of what these loggers say."""
+    """The log lines that a process writes for these loggers' records."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What uvicorn writes behind a client that has just hung up: uvloop's transport raises then."""
+"""Writes of uvicorn after its client has hung up: uvloop's transport raises then."""
 
 import asyncio
 from typing import cast

@@ -1,7 +1,7 @@
-"""How many files a newcomer has to open to follow what Serried does most. A ratchet: no walk gets longer.
+"""Walks: the number of files that a newcomer opens to follow what Serried does most. No walk may get longer.
 
-Whoever shortens one writes the new length here. The aim is a plan through 16 files beside the planner and the values,
-and a filter call through 8 in all.
+A change that shortens a walk writes the new length here. The aim is a plan through 16 files beside the planner and the
+values, and a filter call through 8 in all.
 """
 
 import asyncio

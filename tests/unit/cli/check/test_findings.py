@@ -714,7 +714,7 @@ def test_the_rights_are_those_of_the_shipped_roles(needs: Mapping[str, tuple[Nee
 
 
 def read_rights(account: str, role: str) -> set[Right]:
-    """What a role grants, and a cluster role of the same name."""
+    """Return the rights that a Role and a ClusterRole of this name grant."""
     return {
         Right(account, verb, group, resource, name, home=each.kind == "Role")
         for each in read_all()
