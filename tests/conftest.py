@@ -61,6 +61,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the tests themselves are lives as long as the process: the garbage collector need not look at it again."""
+    """Exempt the tests themselves from garbage collection: they live as long as the process."""
     gc.collect()
     gc.freeze()

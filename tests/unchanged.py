@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves out: those of files that are as they were when `make test-full` was green last.
+"""The tests that `make test` leaves out: files that have not changed since `make test-full` was green last.
 
 What lies outside the scheduler has folders of tests of its own: the controller, manifests, commands, examples, the
 page. Each row of ABOUT says what such a folder is about. `make test-full` runs all of them and, if everything is green,

@@ -18,7 +18,7 @@ from tests.support.listening import until
 
 MINUTE = 60_000
 HALF_A_MINUTE = 30_000
-"""In milliseconds, as the browser's clock counts."""
+"""Milliseconds of the browser's clock."""
 
 STREAM = "**/debug/stream"
 

@@ -38,7 +38,7 @@ def find_schema(operation: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def seal(components: dict[str, Any]) -> dict[str, Any]:
-    """So that an answer has no more fields than the document names, either."""
+    """Forbid fields that the document does not name."""
     schemas = {
         name: schema if "properties" not in schema else {"additionalProperties": False, **schema}
         for name, schema in components["schemas"].items()

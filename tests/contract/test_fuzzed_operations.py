@@ -33,7 +33,7 @@ OTHERS = (
 )
 
 STATUSES = {100, 200, 307, 400, 401, 403, 404, 405, 413, 414, 422, 429, 431, 503}
-"""All but those of a failure of ours."""
+"""The statuses that may be answered: no 500, which is a fault of Serried."""
 
 
 class Operations(DebugStage):
@@ -84,7 +84,7 @@ SHOWN = (
 
 GOOD = f"GET /metrics HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 BAD = GOOD.replace(TOKEN.encode(), b"invented")
-"""Of two hundred others hardly one is let in, and some draws have none that the guard refuses."""
+"""A request that the guard refuses. Of two hundred random requests hardly one is let in, and some have no refusal."""
 
 
 def list_statuses(heard: bytes) -> Iterator[int]:

@@ -56,7 +56,7 @@ async def _open(extender: Extender) -> None:
 
 
 async def assert_as_before(stage: Stage) -> None:
-    """Nothing is taken, nothing was written, and kube-scheduler's calls are answered as ever."""
+    """Assert that no resources are reserved, no pod was bound, and calls of kube-scheduler are answered as usual."""
     world = stage.extender.world
     assert stage.errors == []
     assert len(world.ledger) == 0

@@ -52,7 +52,7 @@ def draw_owner(source: Random, name: str) -> Owner:
 
 
 def list_top(source: Random) -> list[Owner]:
-    """Of the highest priority: as much as there is always room for once nobody else has any."""
+    """Return owners of the highest priority, for which there is room once all other pods have ended."""
     gang = Owner("top-gang", TOP, size=3, cpu=2, min_count=3, mode=source.choice(list(Disruption)), anew=True)
     return [gang, Owner("top-plain", TOP, size=2, cpu=1)]
 

@@ -158,7 +158,7 @@ class Pair:
 
 
 def draw_pair(random: Random) -> Pair | None:
-    """None where the members are too few for one to be spare."""
+    """Draw two gangs; None if there are too few members for one to be spare."""
     draws = Draws(random, COUNTED)
     cluster, members = draw_cluster(draws), draw_gang(draws, most_classes=2)
     if len(members) < 3:

@@ -34,7 +34,7 @@ PRIORITIES = (0, 5)
 
 @dataclass
 class Truth:
-    """One pod: what the API server has, and what we have done ourselves. ``told`` is what the watch has said."""
+    """One pod: its object in the API server, and the extender's claims. ``told`` is the pod as the watch showed it."""
 
     pod: Pod
     told: Pod | None = None
@@ -118,7 +118,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), gone=st.booleans())
     def list_again(self, data: st.DataObject, gone: bool) -> None:  # noqa: FBT001
-        """After a gap: pods have vanished without a word, and all the others are told in any order."""
+        """List again after a gap: a pod may have vanished without an event, and the others come in any order."""
         left = data.draw(st.permutations(list(self.pods.values())))
         if gone and left:
             self._bury(left[0])

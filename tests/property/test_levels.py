@@ -25,7 +25,7 @@ def solve(problem: Problem) -> Plan | Verdict:
 
 
 def list_rooms(problem: Problem) -> list[list[Node]]:
-    """All that may hold the gang: domains of its levels inside the required one; with ``spills`` that one whole."""
+    """Return the domains that may hold the gang: those of its levels in the required one, and that one if it may."""
     snapshot, ask = problem.snapshot, problem.ask
     opened = Snapshot(
         {name: node for name, node in snapshot.nodes.items() if name not in ask.closed}, snapshot.used, rules=PLAN_RULES

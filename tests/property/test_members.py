@@ -38,7 +38,7 @@ NEXT = {
 
 @dataclass
 class Facts:
-    """One member: each fact by itself."""
+    """The facts about one member, each by itself."""
 
     aside: bool = False
     filtered: bool = False

@@ -181,7 +181,7 @@ def test_a_refusal_of_mixed_classes_promises_no_more_than_there_is(problem: Prob
 
 
 def most_alone(problem: Problem, inside: list[Node]) -> int:
-    """As ``most``, but what one class alone could hold where there is only one."""
+    """Return ``most``, or the number of pods of the only class that fit if that is more."""
     classes = {member.shape for member in problem.ask.members}
     if len(classes) > 1:
         return most(problem, inside)

@@ -139,7 +139,7 @@ TURN = 30.0
 """Seconds between two arrivals: room is kept for twenty of them at first."""
 
 PATIENT_TURNS = 150
-"""In which the first gang runs: kept in vain once, a rest as long, and kept for twice as long elsewhere."""
+"""The turns within which the first gang runs: room kept in vain, a pause as long, room kept twice as long elsewhere."""
 
 
 class Kind(StrEnum):
@@ -200,7 +200,7 @@ def test_the_first_in_the_queue_is_passed_by_few_whatever_it_asks_for(scene: Sce
 
 
 class Story:
-    """In each turn a guest ends, and another one comes."""
+    """One history: in each turn a guest ends, and another one comes."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -210,7 +210,7 @@ class Story:
         self.began: dict[str, float] = {}
 
     async def count_turns(self) -> int:
-        """After how many turns the first gang runs."""
+        """Return the number of turns until the first gang runs."""
         self.world.nominate()
         self.lay_ground()
         self.invite(self.scene.room)

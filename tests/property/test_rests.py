@@ -35,7 +35,7 @@ class Cluster:
         self.world.add(*members_of(name))
 
     async def pass_second(self) -> None:
-        """Everybody does what there is to do, and the scheduler tries who has a slot."""
+        """Let the extender do all of its work, and kube-scheduler try the pods that have a slot."""
         await self.world.pass_time(1)
         for reservation in list(self.world.ledger):
             name = reservation.group.name

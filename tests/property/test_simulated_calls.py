@@ -26,10 +26,10 @@ from tests.support.extender_harness import SCHEDULER, Harness, gang, members
 from tests.support.random_stories import draw_gang, draw_ground
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
-"""So many draws are made of each that Hypothesis could not record them."""
+"""Seeds of the histories: each draws too much for Hypothesis to record."""
 
 CALLS = 100
-"""In each of 100 clusters: 10,000 in all."""
+"""The number of calls in each of 100 clusters: 10,000 in all."""
 
 Story = Callable[[Random], Coroutine[Any, Any, int]]
 """Play the events of one cluster. Return the number of calls."""
@@ -166,7 +166,7 @@ async def begin(source: Random) -> Harness:
 
 
 def photograph(world: Harness) -> tuple[Any, ...]:
-    """All that decides, all that was written, all that was counted."""
+    """Return the state that decides on plans, the writes, and the counts."""
     capture = finish(take_capture(world.core, NATIVE))
     heard = {name: list(each) for name, each in vars(world.heard).items() if isinstance(each, list)}
     cycles = {each.group: dict(each.slots) for each in world.ledger}

@@ -526,7 +526,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert reservation.group == group
 
     def teardown(self) -> None:
-        """Nothing stays behind when everything is gone."""
+        """Remove all objects, and assert that the Store keeps nothing of them."""
         if not hasattr(self, "store"):
             return
         for reservation in self.ledger:

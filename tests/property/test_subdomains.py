@@ -25,7 +25,7 @@ def cost_of(paths: Iterable[Path]) -> tuple[int, ...]:
 
 
 def list_cheapest(count: int, rooms: Mapping[Path, int]) -> list[tuple[Path, ...]]:
-    """All sets of narrowest domains that hold so many at the least cost."""
+    """Return all sets of narrowest domains that hold ``count`` members at the least cost."""
     sets = [each for size in range(1, len(rooms) + 1) for each in combinations(rooms, size)]
     enough = [each for each in sets if sum(rooms[path] for path in each) >= count]
     least = min(map(cost_of, enough))

@@ -152,7 +152,7 @@ def test_an_empty_node_more_takes_nothing_away(grove: Grove) -> None:
 
 @given(grove=groves())
 def test_what_stands_already_keeps_its_domain_and_the_rest_joins_it(grove: Grove) -> None:
-    """Of a tree that is placed one group runs: the others are placed where it pins the groups above it."""
+    """One group of a placed tree runs: the others are placed in the domains to which it pins their parents."""
     first = plan_group(grove.snapshot, grove.ask)
     if not isinstance(first, Plan):
         return

@@ -238,7 +238,7 @@ def test_the_victims_are_nearly_always_the_cheapest(
 
 
 def count_worse(features: Features, count: int) -> tuple[int, int]:
-    """Of so many random cases those with victims, and those of them in which others would have been cheaper."""
+    """Return how many of ``count`` random cases have victims, and in how many of those others would be cheaper."""
     tried = worse = 0
     for seed in range(count):
         field, ask = draw_case(Random(seed), features)  # noqa: S311 - no secret

@@ -27,7 +27,7 @@ STOCK = tuple(resource for resource in SERVED if resource not in {GROUPS, WORKLO
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that waits for seconds waits for moments."""
+    """Shorten the pauses of seconds to milliseconds."""
     monkeypatch.setattr(loop, "_SECONDS_BETWEEN_API_CHECKS", 0.02)
     monkeypatch.setattr(loop, "PROBE_SECONDS", 0.05)
     monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02, unserved_after=0.02, absent_after=0.02))

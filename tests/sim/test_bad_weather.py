@@ -1,4 +1,4 @@
-"""All goes wrong between our processes and the API server for a while; what they know and write is right after it.
+"""Faults between our processes and the API server: their state and their writes are right once the faults are over.
 
 The proxy is that of the soak (`tests/chaos`), with shorter pauses.
 """

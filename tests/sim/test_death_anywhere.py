@@ -94,7 +94,7 @@ class Play:
         return len(self.bound) == len(NAMES) and self.world.nothing_reserved
 
     def list_names(self) -> list[str]:
-        """Of the members that the API server has."""
+        """Return the names of the members that the API server has."""
         return [name for name in NAMES if Key("default", name) in self.world.api.pods]
 
     def hear(self) -> None:
@@ -122,7 +122,7 @@ class Play:
             self.calls[uid] = self.world.bind(name, answer.node)
 
     async def run(self, turns: int) -> int:
-        """So many turns, or fewer if all is done before; how many there were."""
+        """Play so many turns, or fewer if all members are bound before. Return how many were played."""
         for number in range(turns):
             if self.over:
                 return number
@@ -215,7 +215,7 @@ async def test_a_death_at_any_turn_after_which_the_gang_is_gone_leaves_nothing(
 
 
 def begin_anew(api: FakeApi, policy: NominationPolicy) -> JumpyHarness:
-    """As `begin`; the gang is the second one of its name."""
+    """Return a world as `begin` does. The gang is the second one of its name."""
     world = JumpyHarness(api=api, nomination=policy)
     world.nominate()
     world.add(*[node(f"n{index}").cpu(1) for index in range(3)], pod_group("g").gang(3).uid("g-again"))

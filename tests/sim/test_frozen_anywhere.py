@@ -29,7 +29,7 @@ from tests.sim.test_death_anywhere import (
 from tests.support.fake_api import Call, FakeApi
 
 LATE = (*range(10), 20, 40)
-"""After how many turns of the successor the requests that were on their way arrive."""
+"""The turns of the successor after which the requests arrive that were on their way."""
 
 READS = {"get", "list"}
 
@@ -83,7 +83,7 @@ class Road(FakeApi):
 
 
 class Scene:
-    """One extender that stands still after so many turns, and the next one."""
+    """One extender that freezes after some turns, and its successor."""
 
     def __init__(self, policy: NominationPolicy, shape: Shape) -> None:
         self.server = FakeApi()
@@ -161,7 +161,7 @@ class SceneBesideOldRecord(Scene):
 
 
 async def assert_whole(play: Play, told: str) -> None:
-    """All run, each on a node of its own, and no more is left than a record that the next term drops."""
+    """Assert that each member runs on a node of its own, and that at most a record is left until the next term."""
     second = play.world
     assert play.bound == set(NAMES), told
     assert len({second.node_of(name) for name in NAMES}) == len(NAMES), told

@@ -37,7 +37,7 @@ def lease(holder: str) -> dict[str, object]:
 
 
 def find_port() -> int:
-    """One that nobody listens at, at this moment."""
+    """Return a port on which no process listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

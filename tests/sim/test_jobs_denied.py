@@ -29,7 +29,7 @@ def refuse(server: FakeApiServer) -> None:
 
 
 def fall_silent(server: FakeApiServer) -> None:
-    """No change of a Job reaches a watch any more."""
+    """Drop all changes of Jobs from the watches."""
     server.drop_changes(JOBS)
 
 

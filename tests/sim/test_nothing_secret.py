@@ -40,7 +40,7 @@ def plant(built: Builder) -> dict[str, Any]:
 
 @pytest.fixture
 async def extender() -> AsyncIterator[Extender]:
-    """One that follows a cluster with a gang that fits, and one that waits."""
+    """An extender in a cluster with a gang that fits, and one that waits."""
     async with FakeApiServer() as server:
         server.token = f"{PLANTED}-token"
         server.add(NODES, plant(node("n1").cpu(4)))

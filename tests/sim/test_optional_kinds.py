@@ -23,7 +23,7 @@ from tests.support.parents import leader_worker_set
 from tests.support.reflector_harness import until_true
 
 USUAL_TIMING = feed_room._OPTIONAL_WATCH_TIMING  # noqa: SLF001
-"""As it is before a test makes it quicker."""
+"""The timing in production; tests shorten it."""
 
 SETS = owners("LeaderWorkerSet")
 

@@ -46,7 +46,7 @@ PARTS = 3
 """The turns are struck in so many parts: every third one from the first on, from the second, from the third."""
 
 REST = 60
-"""After so many turns nothing happens any more by itself."""
+"""The number of turns after which nothing changes any more without a fault or a repair."""
 
 OTHER = Key("default", "other")
 
@@ -184,7 +184,7 @@ class Cluster(Play):
         self.tell(lambda: self.world.store.drop_node(name))
 
     def close(self, name: str) -> None:
-        """From when the extender hears it on, nothing may be sent to a node."""
+        """Forbid Bindings to a node once the extender has observed its fault."""
         self.tell(lambda: self.closed.add(name))
 
     def drop_groups(self, *names: str) -> None:
@@ -197,7 +197,7 @@ class Cluster(Play):
         self.tell(self._close_uncommitted)
 
     def put_groups(self) -> None:
-        """All groups are made anew that are gone."""
+        """Create all groups anew."""
         for builder in self.shape.groups():
             self.world.add(builder.uid(f"{builder.raw()['metadata']['uid']}-again"))
         self.closed.clear()
@@ -233,7 +233,7 @@ class Cluster(Play):
             self.world.clock.advance(2.0)
 
     async def go_on(self, until: Callable[[], bool], turns: int = MOST_TURNS) -> None:
-        """So many turns, or fewer if it has come to what is expected; then the door must have kept its promises."""
+        """Play turns until the condition holds. Assert that no forbidden Binding was sent meanwhile."""
         for _ in range(turns):
             await self.turn()
             if until():
@@ -389,7 +389,7 @@ def lose_kubelet(cluster: Cluster) -> None:
 
 
 def take_room(cluster: Cluster) -> None:
-    """Another scheduler takes a planned node, unless a pod is there by now; then any free one."""
+    """Bind another scheduler's pod to a planned node that is free; to any other free node if there is none."""
     free = sorted(cluster.nodes.keys() - cluster.occupied, key=lambda name: name != cluster.planned)
     if free:
         taken = pod("other").cpu(1).scheduler("another").on(free[0])
@@ -454,7 +454,7 @@ def policy(request: pytest.FixtureRequest) -> NominationPolicy:
 
 
 def mark_wide(shape: Shape, late: int) -> ParameterSet:
-    """In the usual run the watches are late for one shape only."""
+    """Mark a case for the full run, unless the watches are on time or the shape is a gang."""
     told = f"{shape.name}, the watches are late" if late else shape.name
     return pytest.param((shape, late), id=told, marks=[pytest.mark.full] if late and shape is not GANG_OF_THREE else [])
 
@@ -468,7 +468,7 @@ def setting(request: pytest.FixtureRequest) -> tuple[Shape, int]:
 
 @pytest.fixture(params=[pytest.param(part, marks=[pytest.mark.full] if part else []) for part in range(PARTS)])
 def part(request: pytest.FixtureRequest) -> int:
-    """At which turns strikes come: `make test` has those of the first part only."""
+    """The part of the turns at which strikes come; `make test` has only the first part."""
     found: int = request.param
     return found
 
@@ -539,7 +539,7 @@ async def wait_until_healed(cluster: Cluster, strike: Strike) -> None:
 
 
 async def go_with_the_group(cluster: Cluster, strike: Strike) -> None:
-    """Without its group nobody more is bound than is needed; with it, all are."""
+    """Assert that without the group only members of a complete gang are bound, and that with it all are."""
     await cluster.go_on(lambda: False, REST)
     assert not cluster.bound or cluster.stands, cluster.bound
     assert cluster.world.nothing_reserved
@@ -550,7 +550,7 @@ async def go_with_the_group(cluster: Cluster, strike: Strike) -> None:
 
 
 async def leave_nothing(cluster: Cluster, _: Strike) -> None:
-    """Of what is gone nothing is left."""
+    """Assert that nothing is left after all pods are deleted."""
     await cluster.go_on(lambda: False, REST)
     assert not cluster.world.api.pods
     assert cluster.world.nothing_reserved

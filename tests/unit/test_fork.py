@@ -25,7 +25,7 @@ def start(work: Callable[[], Any], cpu_seconds: float = 10.0) -> ForkedChild:
 
 
 def state_of(pid: int) -> str:
-    """As /proc tells it: R, S, T for stopped, Z for one that nobody has reaped; "" for none."""
+    """Return a process's state from /proc: R, S, T for stopped, Z for a zombie; "" without a process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -30,7 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Nothing is remembered of another project, nor of this one."""
+    """Forget the digests after each test."""
     yield
     find_unchanged.cache_clear()
 

@@ -1,4 +1,4 @@
-"""One port for operations: plain HTTP and TLS, and what comes to it that is neither."""
+"""One port for operations: plain HTTP, TLS, and connections that are neither."""
 
 import asyncio
 import ssl

@@ -27,7 +27,7 @@ def server(server: FakeApiServer) -> FakeApiServer:
 
 
 def answer_404(server: FakeApiServer, times: int = 1) -> Fault:
-    """As an API server that does not serve what is asked for."""
+    """Answer as an API server that does not serve the requested kind."""
     return server.refuse(calls("GET"), times, status=404, reason="NotFound")
 
 

@@ -12,7 +12,7 @@ EVER = 1_000_000
 
 
 def answer_403(server: FakeApiServer, times: int = 1) -> Fault:
-    """As an API server whose roles do not show us what is asked for."""
+    """Answer as an API server whose roles do not let the client read the requested kind."""
     return server.refuse(calls("GET"), times, status=403, reason="Forbidden")
 
 

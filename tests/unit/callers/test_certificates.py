@@ -19,7 +19,7 @@ HOUR, DAY = 3600.0, 86_400.0
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """One whose certificates are all that this process listens with."""
+    """The only authority whose certificates this process listens with."""
     monkeypatch.setattr(certificates, "_IN_USE", WeakSet())
     return Authority(tmp_path)
 

@@ -65,7 +65,7 @@ class House:
         headers: Mapping[str, str] | None = None,
         host: str = "localhost:8912",
     ) -> httpx.Response:
-        """One request; "" is no token."""
+        """Send one request; without a token if it is ""."""
         shown = {"Authorization": f"Bearer {token}"} if token else {}
         transport = httpx.ASGITransport(self.guard, client=peer)
         async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://{host}") as http:
@@ -353,7 +353,7 @@ class TestTheApiServerIsDown:
 
 
 class Caller:
-    """One request without a token, as our server tells of it."""
+    """One ASGI request without a token."""
 
     def __init__(self, guard: Guard) -> None:
         self.sent: list[MutableMapping[str, Any]] = []

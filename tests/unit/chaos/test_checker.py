@@ -185,12 +185,12 @@ Work = Coroutine[Any, Any, None]
 
 
 async def go_on() -> None:
-    """As it should be: until it is cancelled."""
+    """Run until cancelled, as a task should."""
     await asyncio.Event().wait()
 
 
 async def come_to_an_end() -> None:
-    """Without a word."""
+    """Return at once, without an error."""
 
 
 async def break_down() -> None:

@@ -76,7 +76,7 @@ class Scene:
         self.see("pods", raw, gone=more.get("gone", False))
 
     def job(self, name: str, count: int = 2) -> None:
-        """In the place of the gang of 2 the PodGroup of a Job comes: its pods name their Job alone."""
+        """Replace the gang of 2 by the PodGroup of a Job, whose pods refer only to their Job."""
         for member in ("g-0", "g-1"):
             self.pod(member, gone=True)
         self.group("g", gone=True)
@@ -87,7 +87,7 @@ class Scene:
         self.pod(name, node, group="", metadata={"ownerReferences": [owner], **metadata})
 
     def leave_a_tree(self, key: str = "") -> None:
-        """In the place of the gang of 2 a tree of two groups waits, each with two members of 1 CPU."""
+        """Replace the gang of 2 by a waiting tree of two groups, each with two members of 1 CPU."""
         for name in ("g-0", "g-1"):
             self.pod(name, gone=True)
         self.tree("t", 2, key)

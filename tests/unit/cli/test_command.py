@@ -122,7 +122,7 @@ def test_a_wrong_flag_of_a_process_is_said_in_short(
     ],
 )
 def test_who_reads_no_further_ends_it_as_other_programs_end(proxy: PodProxy, words: list[str]) -> None:
-    """As ``head -1`` does: no traceback, and no exit code that means a no."""
+    """The reader ends as ``head -1`` does: no traceback then, and no exit code that stands for the answer no."""
     rows = [waiting(place, f"gang-{place}") for place in range(1, 2_000)]
     proxy.answer("/debug/queue", {"head": None, "waiting": rows, "leftOff": 0})
     code = f"import sys; from cli import main; sys.exit(main({words}))"

@@ -21,7 +21,7 @@ CLAIMS = [volume_claim(name).asking("fast") for name in ("a", "b", "c", "d")]
 
 
 def room(store: Store, waiting: str = "p") -> str:
-    """For how many of a pod each node has room, as far as it is limited."""
+    """Return for how many pods like this one each node has room; "many" without a limit."""
     found = store.pods[f"pod-{waiting}"].shape
     used = store.occupancy.used
     free = {each.name: slots(found, each, used.get(each.name)) for each in store.nodes.values()}

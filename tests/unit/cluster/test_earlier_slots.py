@@ -32,12 +32,12 @@ def member(index: int) -> PodBuilder:
 
 
 def named(index: int) -> PodBuilder:
-    """One that names PodGroup g."""
+    """Return a member that refers to PodGroup g."""
     return member(index).in_group("g")
 
 
 def inline(index: int) -> PodBuilder:
-    """One that names a group inside of Workload w (1.35)."""
+    """Return a member that refers to a group inside of Workload w (1.35)."""
     return member(index).in_workload("w", "workers")
 
 
@@ -46,7 +46,7 @@ def gang() -> PodGroupBuilder:
 
 
 def jobs_gang() -> PodGroupBuilder:
-    """As the controller makes it for Job j."""
+    """Return the PodGroup that the controller creates for Job j."""
     return gang().of("w", "t").controlled_by("Job", "j", "job-j")
 
 
@@ -58,7 +58,7 @@ Item = PodGroup | Workload | Pod
 
 
 def make_store(level: ApiLevel, *items: Item) -> Store:
-    """With Job j."""
+    """Return a Store with Job j and these objects."""
     store = make_jobless(level)
     store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
     for item in items:

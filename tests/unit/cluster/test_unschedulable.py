@@ -43,7 +43,7 @@ class Scene:
         return PlanRequest(pods, count, **{"topology_key": None, **said})  # type: ignore[arg-type]
 
     def free(self, name: str, cpus: int) -> set[GroupKey]:
-        """So many CPUs of a node are used no more; the groups that this wakes."""
+        """Free CPUs of a node. Return the groups that this wakes."""
         self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1)))
         return self.wake()
 

@@ -118,7 +118,7 @@ def test_the_quorum_is_the_smaller_of_parallelism_and_completions(
 
 
 def ours(builder: B) -> B:
-    """With the labels that say who made it, and for which Job."""
+    """Add the labels that name the controller as author, and the Job."""
     return builder.label(MANAGED_BY, MANAGER).label(JOB_UID, "job-train")
 
 

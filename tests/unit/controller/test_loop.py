@@ -20,7 +20,7 @@ from tests.support.builders import job, pod_group, workload
 
 @pytest.fixture
 async def controller() -> AsyncIterator[Controller]:
-    """One that does not run, and has a Workload w of Job j."""
+    """A controller that does not run, and knows a Workload w of Job j."""
     async with FakeApiServer() as server, server.client() as client:
         settings = controller_settings(["--lease="], {})
         made = Controller(settings, client, FALLBACK, ControllerMetrics())

@@ -1,4 +1,4 @@
-"""No owner gets the same event twice in a row of different ones, however many its author brings out."""
+"""Events of owners: a text that an owner has got lately is not written again."""
 
 from typing import cast
 

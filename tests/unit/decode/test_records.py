@@ -39,7 +39,7 @@ WRITTEN = {
     "with-victims": Reservation(GroupKey("default", "train"), "g", "", 3, MEMBERS, victims=VICTIMS),
     "inline": Reservation(PART, "g", "", 3, MEMBERS),
 }
-"""One of each kind of record, by the name of its file."""
+"""A reservation for each kind of record, by the name of its file."""
 
 
 def write(reservation: Reservation) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def write(reservation: Reservation) -> dict[str, Any]:
 
 
 def describe(reservation: Reservation | None) -> object:
-    """All that a record says."""
+    """Return all fields that a record keeps."""
     assert reservation is not None
     named = reservation.committed or reservation.slots.keys()
     return (

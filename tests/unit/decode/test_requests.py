@@ -152,7 +152,7 @@ def test_a_pod_level_resize_counts_as(pod: Raw, cpu: int, rule: ResizeRule) -> N
 
 
 def swapping(**more: Any) -> Raw:
-    """Of two containers one grows and one shrinks by the same amount: neither sum is more than 3 CPUs."""
+    """Return a pod in which one container grows and one shrinks by the same amount: no sum exceeds 3 CPUs."""
     statuses = [
         {"name": name, "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
         for name, cpu in (("a", "1"), ("b", "2"))

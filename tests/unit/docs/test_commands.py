@@ -42,7 +42,7 @@ def test_a_command_that_a_page_shows_is_there(page: str) -> None:
 
 
 def test_the_tour_shows_one_object_in_full() -> None:
-    """Of a whole kind ``describe`` writes pages, in which nobody finds the reason."""
+    """For a whole kind ``describe`` writes pages, in which a reason is hard to find."""
     block = read_block("README.md", "### What can I try in five minutes?", "sh")
     words = [shlex.split(line, comments=True) for line in block.splitlines()]
     assert [each[2:] for each in words if each[1] == "describe"] == [["job", "tour"]]

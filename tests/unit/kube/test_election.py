@@ -1,4 +1,4 @@
-"""One Lease, several who want it, a clock that is told to move."""
+"""Leader election: one Lease, several candidates, and a clock that the test moves."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from tests.support.faults import When, calls
 
 LEASE = Key("serried-system", "serried-controller")
 AT_ONCE = Timing(retry=0.001)
-"""So that nobody waits in real time; Leases run out by the clock of the story."""
+"""Timing without pauses in real time; Leases expire by the clock of the test."""
 
 ASKS = calls("GET", "/leases")
 WRITES = calls("PUT", "/leases")

@@ -191,7 +191,7 @@ def test_the_official_client_reads_the_same(tmp_path: Path, cluster: dict[str, A
 
 
 TEXTS = st.text("äß:/\0 ", max_size=3)
-"""Of which none is the name of a command."""
+"""Texts that are never the name of a command."""
 
 ODD = st.one_of(st.none(), st.booleans(), st.integers(), TEXTS, st.lists(st.integers(), max_size=2))
 FIELDS = st.sampled_from(

@@ -13,7 +13,7 @@ from serried.cluster.domain_use import MAX_SCORE
 from tests.unit.manifests.shipped import MANIFESTS, Document
 
 NODE_AFFINITY_WEIGHT = 2
-"""Of kube-scheduler's own scores of 0 to 100 (upstream's apis/config/v1/default_plugins.go)."""
+"""The weight of NodeAffinity's scores of 0 to 100 in kube-scheduler (apis/config/v1/default_plugins.go)."""
 
 
 @pytest.fixture

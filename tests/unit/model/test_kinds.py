@@ -1,4 +1,4 @@
-"""All that there is to know of a kind of owners stands in its row, and in the reader of its shape."""
+"""Kinds of owners: all facts about one are in its row, and in the reader of its shape."""
 
 import ast
 import json

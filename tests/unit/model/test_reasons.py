@@ -1,4 +1,4 @@
-"""All that there is to know of a reason stands in its row: nobody else sorts reasons."""
+"""Reasons: all facts about one are in its row, and no other module sorts reasons."""
 
 import ast
 from collections.abc import Iterator

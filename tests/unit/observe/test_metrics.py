@@ -89,7 +89,7 @@ def test_each_process_says_what_it_is(kind: type[Metrics]) -> None:
 
 
 class TestNamespaces:
-    """Of which there may be any number, and of series only some."""
+    """Namespaces: there may be any number, but only some of them have series of their own."""
 
     @pytest.fixture
     def now(self) -> list[float]:

@@ -9,7 +9,7 @@ from serried.ops.server import _WriteGuard
 
 
 class Transport:
-    """As uvloop's."""
+    """A transport that raises after its end, as uvloop's does."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -35,7 +35,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing is logged."""
+                """Log nothing."""
 
         with ThreadedServer(HTTPServer(("127.0.0.1", 0), Handler)) as server:
             yield f"{server.url}/v1/traces"

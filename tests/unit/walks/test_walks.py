@@ -56,7 +56,7 @@ def bind_call(world: Harness, name: str) -> bytes:
 
 
 def look(world: Harness) -> None:
-    """One round of the loop, without its tick."""
+    """Run one round of the scheduling loop, without its tick."""
     scheduler = world.group_scheduler
     for key in finish(scheduler.sort_by_turn(scheduler.take_dirty() | scheduler.take_woken())):
         scheduler.consider(key)
