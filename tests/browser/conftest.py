@@ -55,7 +55,7 @@ async def url(world: Harness, broadcast: Broadcast) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, url: str) -> AsyncIterator[Page]:
-    """The page of somebody with a wide screen; its console has told no error in the end."""
+    """The page in a wide window. The test fails if its console has shown an error."""
     async with open_page(browser, url) as (shown, errors):
         yield shown
         assert errors == []

@@ -118,7 +118,7 @@ WORDS = st.sampled_from(
 
 
 def fields(**of: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """An object of which each field may be missing, beside one that nobody knows."""
+    """Draw objects in which each field may be missing, and an unknown field may be added."""
     return st.fixed_dictionaries({}, optional={**of, "Unknown": Json})
 
 

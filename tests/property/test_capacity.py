@@ -20,7 +20,7 @@ _KEYS = ((RACK,), (POOL,), (POOL, RACK))
 
 
 class CapacityMachine(RuleBasedStateMachine):
-    """A Store under random changes; now and then somebody asks, so that tables are there to be outdated."""
+    """A Store under random changes, with a query now and then, so that it has tables that may become outdated."""
 
     def __init__(self) -> None:
         super().__init__()

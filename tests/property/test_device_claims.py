@@ -20,7 +20,7 @@ NODES, CLAIMS, PODS = ["n1", "n2", "n3"], [f"c{index}" for index in range(5)], [
 
 
 class World:
-    """Objects that come, change and go; told to a store as they do."""
+    """Objects that are created, changed and deleted at random, and a Store that follows them."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311

@@ -176,7 +176,7 @@ def test_a_tree_that_takes_one_of_two_groups_is_placed_exactly_when_any_quorum_c
 
 
 def test_a_tree_of_two_groups_with_spare_members_is_hardly_ever_refused_in_vain() -> None:
-    """The planner may be wrong here: where a quorum of the second group has to come before one of the first."""
+    """The planner may miss plans in which a quorum of the second group has to be placed before one of the first."""
     pairs = [pair for pair in map(draw_pair, map(Random, range(400))) if pair is not None]
     planned = {place for place, pair in enumerate(pairs) if pair.plan(wanted=2) is not None}
     possible = {place for place, pair in enumerate(pairs) if pair.can_be_placed(wanted=2)}
@@ -198,7 +198,7 @@ def test_what_the_search_finds_can_come_and_no_more(random: Random) -> None:
 
 
 def count_by_hand(cluster: Cluster, members: Collection[Raw], inside: Collection[str]) -> int:
-    """The most that can come, with every order of members tried, and nothing remembered."""
+    """Return the largest number of members that fit, by trying every order of members without a cache."""
     most = 0
     for member in members:
         rest = [each for each in members if each is not member]

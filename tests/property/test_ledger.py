@@ -105,7 +105,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def echo(self, data: st.DataObject) -> None:
-        """The newest state of a pod; it may have been told already."""
+        """Send the newest state of a pod by the watch, maybe once more."""
         truth = self._draw(data)
         if truth is not None:
             self._tell(truth)

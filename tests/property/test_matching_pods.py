@@ -64,7 +64,7 @@ def build(name: str, namespace: str, labels: dict[str, str], rules: Any, spread:
 
 
 MEMBERS = ("p", "q")
-"""The pods that are of a gang; the others only run, or wait for nobody's plan."""
+"""The pods that are members of a gang; the others run, or wait and are never planned."""
 
 
 def waits(found: Pod) -> bool:

@@ -156,7 +156,7 @@ def test_a_refusal_of_two_classes_never_promises_more_than_there_is(problem: Pro
 
 
 def test_a_solvable_gang_of_two_classes_is_seldom_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The planner may be wrong here; this says how often it is, and that it does not become worse."""
+    """The planner may miss plans here; this measures how often, and that it does not become worse."""
     misses = measure_misses(2000, seed=1)
     with capsys.disabled():
         print(f"\n{misses}")  # noqa: T201 - a figure to be seen in every run

@@ -240,7 +240,7 @@ class Story:
             )
 
     def make_group(self, name: str, size: int, *, alone: bool = False) -> PodGroupBuilder:
-        """A gang in one rack, alone there among those that say the same."""
+        """Return a gang for one rack. ``alone``: in an exclusive rack."""
         made = pod_group(name).gang(size).topology()
         return made.annotation(EXCLUSIVE, "true") if alone else made
 
@@ -292,7 +292,7 @@ class Story:
         self.world.watch()
 
     def begin(self, name: str, at: float) -> None:
-        """The kubelets say since when a guest runs."""
+        """Set the time since which the pods of a guest run, as their kubelets report it."""
         self.began[name] = at
         for place in range(self.scene.guest[0]):
             key = self.world.pod_key(f"{name}-{place}")

@@ -69,7 +69,7 @@ def remove(used: dict[str, dict[str, int]], gang: Resident) -> None:
 
 
 def carry_out(advice: Advice, problem: Problem, residents: list[Resident]) -> bool:
-    """Do what the advice says, and see whether everybody it speaks of fits."""
+    """Apply the advice. Return whether all pods that it is about fit then."""
     nodes = dict(problem.snapshot.nodes)
     used = {name: dict(amounts) for name, amounts in problem.snapshot.used.items()}
     if advice.change in (Change.END, Change.MOVE):

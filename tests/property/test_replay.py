@@ -85,7 +85,7 @@ async def begin(source: Random) -> Harness:
 
 
 def come(source: Random, world: Harness) -> GroupKey:
-    """The last gang comes; the key under which it is scheduled."""
+    """Add the last gang. Return the key under which it is scheduled."""
     world.add(*draw_gang(source, GANG.name))
     return next(key for key in world.store.groups if key.name == GANG.name)
 

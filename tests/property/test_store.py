@@ -33,7 +33,7 @@ SCHEDULER = "serried"
 SHAPES = (Shape((("cpu", 1), ("pods", 1))), Shape((("cpu", 3), ("memory", 2), ("pods", 1))))
 JOBS = [Key("default", name) for name in ("j", "j", "k")]
 GENERATIONS = ("1", "1", "1", "2")
-"""UIDs under which a name comes back."""
+"""UIDs of objects that are created again under the same name."""
 
 FOLLOWED = "JobSet"
 OWNER_KEYS = [OwnerKey(kind, Key("default", name)) for kind in PARENTS for name in ("s", "s", "u")]
@@ -314,7 +314,7 @@ class Model:
         return (node, pod.shape) if node else None
 
     def forget(self, uid: str) -> None:
-        """The pod is done: it counts nowhere any more, whatever was said of it."""
+        """Drop the slot and the assumed node of a pod that has ended."""
         self.assumed.pop(uid, None)
         self.slots.pop(uid, None)
 
@@ -403,7 +403,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def list_again(self, data: st.DataObject) -> None:
-        """A new list tells everything that exists once more, in another order."""
+        """List all existing objects once more, in another order."""
         everything = [
             *((self.store.put_pod, pod) for pod in self.model.pods.values()),
             *((self.store.put_job, job) for job in self.model.jobs.values()),

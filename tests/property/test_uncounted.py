@@ -89,7 +89,7 @@ class UncountedMachine(RuleBasedStateMachine):
             assert set(self.store.pods[uid].missing) == asked.keys() - brought - {"cpu", "pods"}
 
     def _count(self, name: str, asked: dict[str, int]) -> int:
-        """NodeResourcesFit with DRAExtendedResource; what no node has is for the scheduler to say."""
+        """Count as NodeResourcesFit does with DRAExtendedResource. Resources that no node has are left out."""
         have = self.nodes[name]
         provided = {resource for found in self.classes.values() for resource in found.provides}
         slots = 99

@@ -34,7 +34,7 @@ seeds = st.integers(0, 1 << 32)
 
 @dataclass(frozen=True)
 class World:
-    """A small cluster, and who waits there; pods are as they are sent to the API server."""
+    """A small cluster, and the pods that wait there, in the form in which they are sent to the API server."""
 
     cluster: Cluster
     pods: Sequence[Raw]

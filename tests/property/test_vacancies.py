@@ -47,7 +47,7 @@ class Kept:
 
 
 class VacancyMachine(RuleBasedStateMachine):
-    """Pods live and die, replacements are found and lost, plans come and go."""
+    """Random histories: pods start and end, replacements are found and lost, plans are made and dropped."""
 
     def __init__(self) -> None:
         super().__init__()

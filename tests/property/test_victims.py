@@ -229,7 +229,7 @@ def plan_until(field: Occupied, ask: PlanRequest, steps: int) -> Preemption | No
 def test_the_victims_are_nearly_always_the_cheapest(
     features: Features, bound: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The search may be wrong here; this says how often it is, and that it does not become worse."""
+    """The victims found may not be the cheapest; this measures how often, and that it does not become worse."""
     tried, worse = count_worse(features, 600)
     with capsys.disabled():
         print(f"\n{features}: of {tried} with victims {worse} cost more than the cheapest")  # noqa: T201 - a figure to be seen in every run

@@ -44,7 +44,7 @@ async def would_fit(world: World) -> bool:
 
 
 async def draw_waiting(random: Random, theme: Theme) -> World | None:
-    """A world in which the gang does not fit; None if it goes on fitting."""
+    """Draw a world in which the gang does not fit; None if it fits after every change."""
     world = World(random, theme)
     for _ in range(_CHANGES):
         if not await would_fit(world):

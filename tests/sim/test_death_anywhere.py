@@ -98,7 +98,7 @@ class Play:
         return [name for name in NAMES if Key("default", name) in self.world.api.pods]
 
     def hear(self) -> None:
-        """The watch tells what is new."""
+        """Deliver the events of the watches."""
         self.world.watch()
 
     def offer(self, name: str) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ async def test_a_death_at_any_turn_ends_whole(policy: NominationPolicy, shape: S
 
 
 async def finish(api: FakeApi, policy: NominationPolicy, shape: Shape, told: str) -> None:
-    """The next one takes over what was left, and all ends as it must."""
+    """Let the next extender take over, and assert that it binds all members and leaves nothing behind."""
     second = begin(api, policy, shape)
     second.term.active = False
     assert await second.recovery.recover(), told

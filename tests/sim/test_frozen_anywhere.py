@@ -61,7 +61,7 @@ class Road(FakeApi):
         self._arrives.set()
 
     def thaw(self) -> None:
-        """The sender goes on."""
+        """Let the sender go on."""
         self._goes_on.set()
 
     async def _do(self, call: Call, change: Callable[[], Any]) -> Any:
@@ -103,7 +103,7 @@ class Scene:
         return done == turns
 
     async def hand_over(self, late: int) -> Play:
-        """The next one takes over and ends what there is; after so many turns arrives what was on its way."""
+        """Let the successor take over and schedule the rest. The held requests arrive after ``late`` turns of it."""
         second = self.begin_next()
         second.term.active = False
         taking = asyncio.create_task(second.recovery.recover())
@@ -132,7 +132,7 @@ class Scene:
         return play
 
     async def go_on(self) -> int:
-        """The first one goes on, without the Lease; how much it writes."""
+        """Thaw the first leader, now without the Lease. Return how many writes it sends."""
         self.first.term.holds_lease = lambda: False
         before = len(self.road.written)
         self.road.thaw()

@@ -58,7 +58,7 @@ class Scene:
         return answer.status_code, answer.text
 
     async def hears(self, status: int) -> None:
-        """Wait until the probe hears this."""
+        """Wait until the probe gets this status."""
         async with asyncio.timeout(10.0):
             while (await self.probe())[0] != status:  # noqa: ASYNC110 - it is seen from outside
                 await asyncio.sleep(0.01)

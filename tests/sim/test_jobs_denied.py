@@ -23,7 +23,7 @@ PODS_OF_J = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler("serried") fo
 
 
 def refuse(server: FakeApiServer) -> None:
-    """The role goes that shows Jobs."""
+    """Delete the role that lets the extender read Jobs."""
     server.refuse(calls("GET", "/jobs"), 10**6, status=403, reason="Forbidden")
     server.end_watches(JOBS)
 

@@ -101,7 +101,7 @@ def conditions(server: FakeApiServer) -> list[tuple[str, str]]:
 
 
 def named_versions(server: FakeApiServer) -> Iterator[str]:
-    """Every version of the group that was asked for, or that stands in what was written, references as well."""
+    """Yield every version of the group in the paths and bodies of the requests, references as well."""
     for request in server.requests:
         written = "" if request.body is None else orjson.dumps(request.body).decode()
         asked = request.path if "/podgroups" in request.path or "/workloads" in request.path else ""

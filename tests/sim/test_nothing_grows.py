@@ -133,7 +133,7 @@ async def test_job_after_job_the_controller_holds_no_more(server: FakeApiServer)
 
 
 async def run_jobs(server: FakeApiServer, names: Sequence[str]) -> None:
-    """Jobs come, now and then a write fails; one gets its objects anew, one changes too late, and one grows."""
+    """Run Jobs with some failed writes: one gets new objects, one is changed too late, and one grows."""
     renewed, late, grown = names[0], names[1], names[2]
     server.refuse(calls("POST", "/podgroups"))
     server.lose_answer(calls("POST", "/workloads"))

@@ -72,9 +72,9 @@ class Cluster(Play):
         self.shut: set[str] = set()
         """The nodes that kube-scheduler leaves out."""
         self.evicting: set[str] = set()
-        """The nodes whose pods somebody ends."""
+        """The nodes whose pods are evicted, as after a NoExecute taint."""
         self.closed: set[str] = set()
-        """Names of nodes and UIDs of pods for which no Binding may be sent: the extender has heard why not."""
+        """Names of nodes and UIDs of pods for which no Binding may be sent: the extender has observed the fault."""
         self.began_before = False
         """True if a Binding was sent before the extender observed the last strike: then there is no way back."""
         self.broken: list[str] = []
@@ -118,7 +118,7 @@ class Cluster(Play):
 
     @property
     def forgotten_calls(self) -> list[str]:
-        """The bind calls of pods that do not exist any more that nobody has answered; UIDs."""
+        """The UIDs of pods that no longer exist, but whose bind calls are not answered yet."""
         there = {self._uid(name) for name in self.list_names()}
         return [uid for uid, call in self.calls.items() if call.waiting and uid not in there]
 
@@ -147,7 +147,7 @@ class Cluster(Play):
     # --- what strikes, and heals -------------------------------------------------------------------------------
 
     def fall_behind(self) -> None:
-        """The watches of the extender tell nothing for a while, if they are late."""
+        """Hold back the events of the extender's watches for a while, if they are late."""
         self._deaf_until = self.turns + self.late
 
     def tell(self, *changes: Callable[[], None]) -> None:

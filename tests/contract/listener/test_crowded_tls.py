@@ -64,7 +64,7 @@ class Verbs:
         return self
 
     async def connect(self, source: str = ONE, sent: bytes = b"") -> Client:
-        """A connection from this address, on which ``sent`` is said."""
+        """Open a connection from this address, and send these bytes."""
         client = Client(*await asyncio.open_connection(ONE, self.port, local_addr=(source, 0)))
         self._clients.append(client)
         if sent:

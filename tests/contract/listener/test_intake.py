@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 
 @asynccontextmanager
 async def serve(tls: ssl.SSLContext | None) -> AsyncIterator[int]:
-    """A listener that says how it was asked; its port."""
+    """Serve an app that answers with the scheme of the request. Yield the port."""
     app = FastAPI()
 
     @app.get("/")

@@ -57,7 +57,7 @@ class Pod:
         return next(line for line in text.splitlines() if line.startswith("serried_controller_active"))
 
     async def end_by_itself(self) -> None:
-        """Raises what has ended it."""
+        """Wait until the controller ends, and raise its error."""
         async with asyncio.timeout(10):
             await self.task
 
@@ -236,7 +236,7 @@ async def test_whoever_does_not_get_on_gives_the_lease_up_and_the_next_one_does_
 
 
 def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[Idleness]:
-    """Grows whenever somebody looks from now on whether a controller works."""
+    """Return a list that grows with each check of whether a controller works."""
     looks: list[Idleness] = []
     look = Idleness.check
 

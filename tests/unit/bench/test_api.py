@@ -28,7 +28,7 @@ class Handler(BaseHTTPRequestHandler):
         self.number = len(self.connections)
 
     def do_GET(self) -> None:
-        """404 for what is missing; the connection ends behind an answer to /last, and before one to /silent."""
+        """Answer 404 for /missing. Close the connection after the answer to /last, and before one to /silent."""
         self.close_connection = self.path in {"/last", "/silent"}
         if self.path == "/silent":
             return

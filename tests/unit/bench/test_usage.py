@@ -1,4 +1,4 @@
-"""CPU seconds as /proc tells them."""
+"""CPU seconds, as read from /proc."""
 
 import os
 from pathlib import Path

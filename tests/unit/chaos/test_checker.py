@@ -213,7 +213,7 @@ class Told:
         self._said.set()
 
     async def hear_of(self, parts: dict[str, Work], checker: Checker) -> None:
-        """The checker is at work until it has told of something."""
+        """Run the checker until it has reported something."""
         async with asyncio.timeout(10), at_work(parts, checker):
             await self._said.wait()
 

@@ -22,7 +22,7 @@ BINDING = Request("POST", "/api/v1/namespaces/chaos-1/pods/keyed-00001-0/binding
 
 
 class Way:
-    """A proxy that nobody uses."""
+    """A proxy without clients."""
 
     def __init__(self) -> None:
         self.weather = Weather(Random(1))

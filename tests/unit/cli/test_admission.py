@@ -33,7 +33,7 @@ def refuse(message: str, code: int = 403, reason: str = "Forbidden") -> Raw:
 
 
 class Server:
-    """An API server that lets pods in, until it is told otherwise."""
+    """An API server that admits pods, unless a test changes that."""
 
     def __init__(self, proxy: PodProxy, run: Run, directory: Path) -> None:
         self.proxy = proxy

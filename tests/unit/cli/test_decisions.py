@@ -1,4 +1,4 @@
-"""``serried decisions``: what was decided last."""
+"""``serried decisions``: the latest decisions."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""``serried gangs``: all gangs, what needs somebody first."""
+"""``serried gangs``: all gangs, the ones that need action first."""
 
 import json
 from typing import Any

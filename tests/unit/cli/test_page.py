@@ -23,7 +23,7 @@ TOKENS = "/api/v1/namespaces/serried-system/serviceaccounts/serried-debug-reader
 
 @pytest.fixture
 def target(proxy: PodProxy, tmp_path: Path) -> Target:
-    """A person with a kubeconfig, who may have a token made."""
+    """A kubeconfig whose user may create tokens."""
     (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=proxy.url))
     proxy.answer(TOKENS, {"status": {"token": "made-for-us"}})
     proxy.answer_debug("serried-0:8912", "", b"<!doctype html>")

@@ -1,4 +1,4 @@
-"""``serried queue``: who waits for room, and for whom room is kept."""
+"""``serried queue``: the gangs that wait for room, and the one for which room is kept."""
 
 import json
 

@@ -55,7 +55,7 @@ def owned(capture: Capture) -> Capture:
 
 
 def saying(capture: Capture, verdict: Verdict) -> Capture:
-    """The same, where something else was said of the gang that waits."""
+    """Return the capture with another verdict for the gang that it is about."""
     memories = [replace(each, verdict=verdict) if each.group == capture.group else each for each in capture.memories]
     return replace(capture, memories=tuple(memories))
 

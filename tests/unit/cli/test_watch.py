@@ -1,4 +1,4 @@
-"""``--watch``: the rows at first, and then each one that changes, until somebody ends it."""
+"""``--watch``: the rows at first, and then each one that changes, until Ctrl-C."""
 
 from typing import Any
 

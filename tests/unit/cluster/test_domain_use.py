@@ -196,7 +196,7 @@ def test_a_group_that_turns_to_another_key_no_longer_counts_for_the_first() -> N
 
 
 class Cluster(dict[str, Node]):
-    """Nodes by name, which count how often somebody goes through all of them."""
+    """Nodes by name. Counts the iterations over all of them."""
 
     passes = 0
 

@@ -86,7 +86,7 @@ def put(store: Store, item: Item) -> None:
 
 
 def bury(store: Store) -> list[Vacancy]:
-    """Member 0 is deleted; what is kept then."""
+    """Delete member 0. Return the only vacancy, in a list."""
     store.drop_pod("pod-j-0")
     kept = list(store.vacancies)
     assert [each.pod.name for each in kept] == ["j-0"]

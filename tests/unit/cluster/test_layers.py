@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from serried.cluster.cache import Layers
 
 Item = tuple[str, int]
-"""A key, and what the object says."""
+"""A key, and the object's value."""
 
 
 class Shown:

@@ -29,7 +29,7 @@ MATCHED = 2 * (cache.PIECE // cache.WORK) * (inventory.MATCHED_AT_ONCE + 8 * SOR
 
 @pytest.fixture(scope="module")
 def world() -> Store:
-    """A cluster in which every change of the benchmark comes after the other."""
+    """A cluster on which the benchmark's changes are applied one after the other."""
     store = build_store(NODES, PODS, SORTS)
     settle(store)
     return store

@@ -18,7 +18,7 @@ RELEASE_TIMING = ReleaseTiming(grace_seconds=5.0, pause=Backoff(first=1.0, cap=8
 
 
 class Cluster:
-    """A store, a clock, and an API server that says what it was asked."""
+    """A Store, a clock, and an API server that records the requests to it."""
 
     def __init__(self) -> None:
         self.now = 100.0

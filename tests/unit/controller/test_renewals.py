@@ -11,7 +11,7 @@ from serried.rules.all import RULES
 from tests.support.builders import JobBuilder, job, pod, pod_group, workload
 
 MADE, LEFT, ANEW = ("w", "g"), ("w",), ("w-anew",)
-"""The objects that there are: as they were made, after half of the deletes, and made by somebody since."""
+"""The existing objects: as created, after half of the deletes, and after another client has created new ones."""
 
 
 def observe(names: tuple[str, ...]) -> Observed:

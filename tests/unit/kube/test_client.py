@@ -372,7 +372,7 @@ async def test_many_requests_share_the_connections(server: FakeApiServer, client
 
 
 class Failures(Metrics):
-    """Keeps what has failed."""
+    """Metrics that record the failed requests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -225,7 +225,7 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def make_plugin(tmp_path: Path) -> Make:
-    """A user whose credentials a script makes, which says also how it was called."""
+    """A factory of users whose credentials come from a script; the script records its calls."""
 
     def make(status: dict[str, Any] | None, version: str = "v1", code: int = 0, **more: Any) -> dict[str, Any]:
         answer = {"apiVersion": f"{API}/{version}", "kind": "ExecCredential", "status": status}

@@ -98,7 +98,7 @@ SERVED = items({"metadata": {"name": "vet-x"}, "endpoints": [{"conditions": {"re
 
 
 def add_webhook(proxy: PodProxy, rule: dict[str, Any], **fields: Any) -> None:
-    """A webhook of somebody else, whose Service has a pod that is ready."""
+    """Add a foreign webhook, whose Service has a ready pod."""
     webhook = {"name": "vet.example.com", "rules": [rule], "clientConfig": SERVICE, **fields}
     proxy.answer(f"{ADMISSION}/v1/validatingwebhookconfigurations", items(named("vet", webhooks=[webhook])))
     proxy.answer(SLICES, SERVED)

@@ -589,7 +589,7 @@ def test_every_policy_that_all_installations_have_is_missed_where_it_is_gone() -
 
 
 def find(seen: Observed, what: str) -> list[Finding]:
-    """The findings that say so; both entries may have the same mistake."""
+    """Return the findings with this text; there may be one for each of the two entries."""
     found = [finding for finding in run_checks(seen) if what in finding.what]
     assert found, run_checks(seen)
     return found
