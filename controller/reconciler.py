@@ -531,9 +531,9 @@ class Reconciler:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     async def _apply(self, changes: Iterable[Change], failures: int) -> float | None:
-        """Send the changes that create nothing. Raises the first rejection.
+        """Send updates and deletes. Raise the first rejection. ``failures`` are the attempts before, for the backoff.
 
-        Returns the seconds until the owner is to be reconciled again, None if only a change asks for it.
+        Return the seconds until the owner is reconciled again; None if the next change of it is soon enough.
         """
         seconds = None
         for change in changes:

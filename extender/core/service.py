@@ -167,9 +167,9 @@ class ExtenderService:
             self._offers.note_offer(pod.uid, names)
 
     def _note_missed(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
-        """Handle a planned member that is held because no open seat of its class is on an offered node.
+        """Handle a planned member in a filter call that offers none of the nodes planned for members like it.
 
-        Nominate it again, or note the planned ``node`` as refused by kube-scheduler, if this call proves that.
+        If ``names`` shows that kube-scheduler has ruled out its planned ``node``, note that; else nominate it again.
         """
         cycle.mark_unschedulable(pod.uid)
         if cycle.preempts:

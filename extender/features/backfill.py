@@ -265,7 +265,7 @@ class Backfill(Feature):
     def go_on(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Go on with a rejected gang whose forecast may be made by now; return its new verdict, else ``said``."""
+        """Return the verdict with the forecast of a gang that did not fit, if it was computed since; else ``said``."""
         found = self._unforeseen.get(group.key)
         if found is None or group.key not in self._queue:
             return said

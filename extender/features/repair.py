@@ -334,7 +334,10 @@ class Repairs(Feature):
         self._age(list(self._store.vacancies))
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Close slots whose time is over; return the gangs with kept slots, as nothing else may wake them."""
+        """Give up the slots of dead members that got no replacement in time.
+
+        Return the gangs for which slots are still kept, so that they are considered: no change may ever name them.
+        """
         if self._store.vacancies.filled:
             self._note_filled()
         # A gang whose PodGroup is not there yet is never considered, so its slots are dated and closed here.

@@ -469,7 +469,10 @@ def _read_effective(status: Raw, otherwise: Amounts) -> Amounts:
 
 
 def _read_largest(container: Raw, status: Raw, *, refused: bool) -> Amounts:
-    """Return the largest of a container's desired, granted and effective amounts; the desired if none are reported."""
+    """Return by resource the largest of spec requests, ``allocatedResources`` and ``status.resources``.
+
+    With ``refused`` (the resize is infeasible) the spec does not count. Without a status it alone does.
+    """
     desired = _read_requests(container)
     if status.get("resources") is None:
         return desired

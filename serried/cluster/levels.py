@@ -35,7 +35,7 @@ class NodeProfile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidate labels for one level."""
+    """The node labels that could stand for one level of the topology, such as rack or zone."""
 
     labels: tuple[str, ...]
     """The labels in order. The first one that at least half of the nodes carry is chosen."""

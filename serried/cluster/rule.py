@@ -186,7 +186,7 @@ class Rule(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Live maps of the Store that rules read."""
+    """The nodes, pods and other objects of the Store, for rules to read. The Store updates these maps in place."""
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]

@@ -273,7 +273,10 @@ class Nominations:
         ]
 
     def follow(self, uid: str, pod: Pod | None) -> None:
-        """Update the nomination of a pod; None: it is not nominated any more. Update its claims before."""
+        """Count the resources of a pod on its nominated node; None: it is nominated no more.
+
+        The caller has updated the resources of the pod (`Occupancy`) before.
+        """
         before = self._pods.pop(uid, None)
         if pod is not None:
             self._pods[uid] = pod

@@ -47,7 +47,7 @@ While a control plane is upgraded, its API servers may serve different APIs.
 
 
 class Work(Protocol):
-    """The work of a process for one API level, such as that of the extender."""
+    """The extender or controller of a process, for as long as the cluster serves one version of the PodGroup API."""
 
     async def run(self) -> None:
         """Work until cancelled, with listeners of its own if any. Nothing of it continues after that."""

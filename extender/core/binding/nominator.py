@@ -86,7 +86,7 @@ class Nominator:
             await self.close()
 
     async def close(self) -> None:
-        """Cancel every write and wait for its end. `run` continues with the queue afterwards."""
+        """Cancel the writes in flight and wait until they have stopped. `run` goes on with what is queued."""
         tasks = [*self._writing, *self._background]
         for task in tasks:
             task.cancel()

@@ -542,7 +542,10 @@ class BindingCycle:
 
 
 def describe_standing(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
-    """Return the state of a gang on which its repair depends, but for its vacancies. O(PodGroups of the tree)."""
+    """Return a value that differs when a failed repair of a gang is worth another try, dead members apart.
+
+    O(PodGroups of the tree).
+    """
     placed = members.count_placed(group.key)
     short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))
     kinds = [each for each in MemberState if any(True for _ in members.iterate_standing(group.key, each))]

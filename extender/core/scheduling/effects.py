@@ -78,7 +78,7 @@ class ActivateIdle:
 
 @dataclass(frozen=True, slots=True)
 class InBackground:
-    """Run the coroutine of a feature in the background, until the end of the term at the latest."""
+    """Asks that a coroutine of a feature runs in the background. It is cancelled when this instance leads no more."""
 
     begin: Callable[[], Coroutine[Any, Any, None]]
 

@@ -148,7 +148,10 @@ class Offers:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
-        """Return the seconds without progress after which a refusal of a member counts."""
+        """Return for how many seconds no member of a cycle may reach its node until a refused one counts as refused.
+
+        kube-scheduler may refuse a member only because its mates do not have their nodes yet.
+        """
         if pod.affinity and lacks_matching_pods(pod.objection):
             mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
             if any(selects(term, mate.labels) for mate in mates for term in pod.affinity):

@@ -42,7 +42,7 @@ Make = Callable[[Snapshot, Capacity], Any]
 
 
 class TaskKind(Enum):
-    """The kind of answer of a task."""
+    """The result of a planning task: a placement, a forecast of room, or the pods to evict."""
 
     PLAN = "plan"
     FORECAST = "forecast"

@@ -289,7 +289,10 @@ class Refusals:
         return ""
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes that refusals close to these members. Drop facts that have ended."""
+        """Return the nodes that a plan for these members must avoid, as kube-scheduler has refused them there.
+
+        Refusals whose cause has ended are dropped first.
+        """
         self.closed = _drop_ended(self.closed, now, cluster)
         if not self.closed:
             return NO_EXCLUSIONS

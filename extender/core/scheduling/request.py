@@ -256,7 +256,7 @@ _SHOWN = 5
 
 
 def is_able(leaf: Leaf, group_members: GroupMembers) -> bool:
-    """Return whether a PodGroup has its quorum, or has it with its waiting members. A gated member makes it wait."""
+    """Return whether a PodGroup has its quorum, or reaches it with its waiting members while none is gated."""
     need = group_members.need(leaf.need)
     return need == 0 or (need <= len(group_members.waiting) and not group_members.gated)
 
@@ -383,7 +383,11 @@ def find_next_opening(group: PodGroup, waited: float) -> float:
 def build_joining_request(
     cycle: BindingCycle, members: Sequence[Pod], need: int, excluded: frozenset[tuple[str, str]], store: Store
 ) -> PlanRequest:
-    """Return the planner's request for members that join a cycle or move in it, near their PodGroups."""
+    """Return the planner's request for members that join a binding cycle late, or need another node in it.
+
+    They are placed in the domains that their PodGroups use already. ``excluded`` has pairs of a member (UID) and a node
+    that it must not get.
+    """
     group, leaf_of = cycle.group, store.members.leaf_of
     assigned_nodes = assigned_nodes_of(cycle.reservation, cycle.reservation.slots)
     for uid in cycle.bound:

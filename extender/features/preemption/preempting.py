@@ -212,10 +212,10 @@ class Preempting:
         return cycle.over or not self._term.leads()
 
     def _list_left(self, pending: "_PendingPreemption") -> list[Victim]:
-        """Return the victims that still run.
+        """Return the victims that still have to go: those that run.
 
-        If members beyond the quorum were deleted and got no replacement in time, the victims that were not evicted yet
-        are left out: they stay.
+        If the gang needs no quorum any more and members of it were deleted without replacement in time, only victims
+        that are being evicted count: the others stay.
         """
         left = [victim for victim in pending.victims if self._runs(victim)]
         cycle = pending.cycle

@@ -321,7 +321,7 @@ class Inventory:
         self.changed.update(self._nodes)
 
     def find_device(self, key: DeviceId) -> Device:
-        """Return a device that some node reaches."""
+        """Return the device with this ID; it is in a ResourceSlice of at least one node. Raises KeyError otherwise."""
         return self._pools[key.pool].devices[key][0]
 
     def find_counters(self, key: PoolId) -> Mapping[tuple[str, ...], int]:

@@ -181,7 +181,9 @@ class MatchingPods(Rule):
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
     def list_reached(self, shape: Shape) -> Collection[str]:
-        """Return the names of what affects waiting pods (`list_concerns`) when a pod of this shape comes or goes.
+        """Return the keys of the affinity terms that match a pod of this shape.
+
+        Waiting pods with one of these terms (`list_concerns`) are planned again when such a pod is bound or ends.
 
         A waiting pod with the same rule is affected, too: it may be in another gang of the same kind.
         """

@@ -139,7 +139,7 @@ class Volumes(Rule):
         return News(self._changed_pods.take(AT_ONCE), members=self._may_fit.take(AT_ONCE))
 
     def take_nodes(self) -> Collection[str]:
-        """Return some nodes whose volume limits have changed."""
+        """Return and forget nodes whose CSI attach limits have changed since; not all at once if there are many."""
         return self._changed_nodes.take(AT_ONCE)
 
     def offer(self, node: Node) -> Node:

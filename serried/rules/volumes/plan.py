@@ -69,7 +69,10 @@ class _VolumeIndex:
                 self._by_label.setdefault((found.key, value), []).append(place)
 
     def find(self, node: Node, gone: Collection[str], beside: Collection[str]) -> Volume | None:
-        """Return the first volume that the node reaches, not in ``gone`` or ``beside``; None without one."""
+        """Return the first volume that may be attached to the node; None if there is none.
+
+        Not those that planned members have (``gone``), nor those of the same member's other claims (``beside``).
+        """
         values = tuple([node.labels.get(key) for key in self.keys])
         reached = self._reached.get(values)
         if reached is None:
