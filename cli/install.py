@@ -495,7 +495,7 @@ def _identify(obj: JSON) -> tuple[str, str]:
 
 
 def _is_of_others(there: JSON) -> bool:
-    """Whether this is a namespace that no installation has created, so that uninstall must not delete it."""
+    """Return whether this is a namespace that no installation has created, so that uninstall must not delete it."""
     return there.get("kind") == "Namespace" and INSTALLATION not in (there["metadata"].get("labels") or {})
 
 
@@ -521,7 +521,7 @@ def _is_served(definition: JSON) -> bool:
 
 
 def _is_rolled_out(deployment: JSON) -> bool:
-    """Whether all replicas are updated and ready, as in `kubectl rollout status`."""
+    """Return whether all replicas are updated and ready, as in `kubectl rollout status`."""
     status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "readyReplicas", "replicas")]
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"]["generation"])
@@ -545,7 +545,7 @@ def _list_waiting(pod: JSON) -> Iterable[tuple[str, JSON]]:
 
 
 def _cannot_be_pulled(waiting: JSON) -> bool:
-    """Whether a container waits for an image that no node will pull soon."""
+    """Return whether a container waits for an image that no node will pull soon."""
     reason, said = waiting.get("reason"), str(waiting.get("message") or "").lower()
     return reason in _FINAL_PULL_REASONS or (
         reason == "ErrImagePull" and any(word in said for word in _FINAL_PULL_MESSAGES)

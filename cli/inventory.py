@@ -73,7 +73,7 @@ async def find_foreign(client: ApiClient, stock: Inventory, home: str) -> tuple[
 
 
 def _is_expected(kind: Resource, obj: JSON, home: str) -> bool:
-    """Whether an object in Serried's namespace is one of Serried's or of Kubernetes itself."""
+    """Return whether an object in Serried's namespace is one of Serried's or of Kubernetes itself."""
     is_record = (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
     is_lease = kind == LEASES and _is_own_lease(obj)
     is_made = (kind.plural, obj["metadata"]["name"]) in _MADE_BY_KUBERNETES

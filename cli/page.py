@@ -92,7 +92,7 @@ def show_page(port: Port = 0, *, no_browser: NoBrowser = False, target: Target) 
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open a window. A browser without one would take over the terminal."""
+    """Return whether a browser would open a window. A browser without one would take over the terminal."""
     return sys.platform in {"darwin", "win32"} or not {"DISPLAY", "WAYLAND_DISPLAY"}.isdisjoint(os.environ)
 
 

@@ -205,7 +205,7 @@ class _ProgressTimeout:
         self._since = self._told = monotonic()
 
     def is_over(self, left: int) -> bool:
-        """Whether the number of objects ``left`` has not fallen for too long. Prints the number regularly."""
+        """Return whether the number of objects ``left`` has not fallen for too long. Prints the number regularly."""
         now = monotonic()
         if self._least is None or left < self._least:
             self._least, self._since = left, now
@@ -319,7 +319,7 @@ class Uninstall:
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
 
     async def _finds_traces(self, native: Iterable[Resource]) -> bool:
-        """Whether there is something to remove although the installation itself is gone."""
+        """Return whether there is something to remove although the installation itself is gone."""
         kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
         for kind, is_left in {**kinds, PODS: self._has_traces, NODES: self._is_kept}.items():
             if any(map(is_left, await self._client.list_all(kind))):
@@ -567,13 +567,13 @@ def _pick_native(kinds: Iterable[Resource]) -> list[Resource]:
 
 
 def _is_ours(obj: JSON) -> bool:
-    """Whether Serried's controller has created the object for a Job or another parent."""
+    """Return whether Serried's controller has created the object for a Job or another parent."""
     labels = obj["metadata"].get("labels") or {}
     return labels.get(MANAGED_BY) == MANAGER and not labels.keys().isdisjoint({JOB_UID, PARENT_UID})
 
 
 def _is_protected(obj: JSON) -> bool:
-    """Whether Serried's controller has created the group, and its finalizer keeps it."""
+    """Return whether Serried's controller has created the group, and its finalizer keeps it."""
     return _is_ours(obj) and PROTECTION in (obj["metadata"].get("finalizers") or ())
 
 

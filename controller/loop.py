@@ -98,7 +98,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def idle(self) -> bool:
-        """Whether no key waits for a worker and none is in work. Delayed keys do not count."""
+        """Return whether no key waits for a worker and none is in work. Delayed keys do not count."""
         return not self._ready and not self._working
 
     def add(self, key: K) -> None:
@@ -405,12 +405,12 @@ class Loop:
 
     @property
     def lacks_group_api(self) -> bool:
-        """Whether all kinds are listed except Workloads and PodGroups, which the API server does not offer."""
+        """Return whether all kinds are listed except Workloads and PodGroups, which the API server does not offer."""
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
     @property
     def has_work(self) -> bool:
-        """Whether a task is in work, or a worker could start one now."""
+        """Return whether a task is in work, or a worker could start one now."""
         # Without the API of gangs, each worker holds a task and waits. Another leader could do no more.
         return self.feed.synced.is_set() and not self.queue.idle
 
@@ -502,7 +502,7 @@ def _read_status(levels: Item | None) -> LevelTable | None:
 
 
 def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
-    """Whether a PodGroup was added, deleted, or changed in more than its status.
+    """Return whether a PodGroup was added, deleted, or changed in more than its status.
 
     A status does not matter to the owner. Reconciling an owner goes through all its PodGroups, and a set of 10,000
     replicas gets as many conditions.
@@ -522,12 +522,12 @@ def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
 
 
 def _has_ended(old: Item | None, new: Item | None) -> bool:
-    """Whether a pod was deleted or has finished. Other changes of a Job's pods need no work."""
+    """Return whether a pod was deleted or has finished. Other changes of a Job's pods need no work."""
     return new is None or (isinstance(old, Pod) and isinstance(new, Pod) and old.phase is not new.phase)
 
 
 def _leader_changed(old: Item | None, new: Item | None) -> bool:
-    """Whether a replica's leader pod was added, deleted, is being deleted, or changed its replica.
+    """Return whether a replica's leader pod was added, deleted, is being deleted, or changed its replica.
 
     A new replica needs a PodGroup, and the PodGroup of a replica that is gone may have to be deleted.
     """

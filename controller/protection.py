@@ -213,7 +213,7 @@ class Protection:
         return group if group is not None and group.deleting and PROTECTION in group.finalizers else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
-        """Whether the watch shows an unfinished pod that names the PodGroup.
+        """Return whether the watch shows an unfinished pod that names the PodGroup.
 
         No read is needed then: the pod's end will be seen.
         """

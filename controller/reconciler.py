@@ -101,7 +101,7 @@ def list_labels(observed: Observed) -> frozenset[str]:
 
 
 def differs_from_level(level: str, table: LevelTable, observed: Observed) -> bool:
-    """Whether an object of the owner has no topology key, or has the label of another level than ``level``."""
+    """Return whether an object of the owner has no topology key, or has the label of another level than ``level``."""
     made = {each.topology_key for each in list_groups_and_templates(observed)}
     others = (labels for name, labels in table.candidates.items() if name != level)
     return None in made or any(label in made for labels in others for label in labels)
@@ -209,7 +209,7 @@ PATIENCE_SECONDS = 10.0
 
 
 def is_upstreams(workload: Workload, owner: Owner) -> bool:
-    """Whether kube-controller-manager made the Workload: its name, its owner reference, and no label of Serried."""
+    """Return whether kube-controller-manager made the Workload, by its name, owner reference and lack of our label."""
     # The last test costs a hash.
     return (
         isinstance(owner, Job)
@@ -227,7 +227,7 @@ class Upstream:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.is_seen = False
-        """Whether a Workload made by kube-controller-manager was seen, so that its gate is taken to be on."""
+        """True if a Workload made by kube-controller-manager was seen, so that its gate is taken to be on."""
         self._clock = clock
         """Return the monotonic time in seconds."""
         self._left_since: dict[OwnerKey, tuple[str, float]] = {}
@@ -260,10 +260,10 @@ class Upstream:
         return 0.0
 
     def manages(self, owner: Owner) -> bool:
-        """Whether kube-controller-manager makes the Workload of such an owner. False while its gate is taken to be off.
+        """Return whether kube-controller-manager makes the Workload of such an owner. False while its gate seems off.
 
-        It makes one for a Job that it manages, that has no controlling owner, and whose name is usable in its template
-        name.
+        kube-controller-manager makes one for a Job that it manages, that has no controlling owner, and whose name is
+        usable in its template name.
         """
         if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
             return False
@@ -284,7 +284,7 @@ class Result:
     """The outcome of a successful task."""
 
     created: bool = False
-    """Whether an object was created."""
+    """True if an object was created."""
 
     requeue_after_seconds: float | None = None
     """Seconds until the task runs again without a change; None if only a change queues it."""
@@ -474,9 +474,9 @@ class Reconciler:
             self._owner_events.report_once(owner, upstream_basic_event(made, owner))
 
     def _is_name_taken(self, change: Change) -> bool:
-        """Whether the name to be created is still used by an object that is being deleted.
+        """Return whether the name to be created is still used by an object that is being deleted.
 
-        Its end will queue the owner again.
+        The end of that object will queue the owner again.
         """
         match change:
             case CreateWorkload():
@@ -613,5 +613,5 @@ def _counts_as_started(pod: Pod) -> bool:
 
 
 def _may_be_of_earlier_parent(pod: Pod) -> bool:
-    """Whether the pod may belong to an earlier parent of the same name: it is being deleted and names no UID."""
+    """Return whether the pod may belong to an earlier parent of the same name: it is being deleted and names no UID."""
     return pod.deleting and pod.place is not None and not pod.place.uid

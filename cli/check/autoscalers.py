@@ -17,10 +17,10 @@ class Autoscalers:
     """The autoscalers of a cluster."""
 
     karpenter: bool = False
-    """Whether the API group of Karpenter is served."""
+    """True if the API group of Karpenter is served."""
 
     cluster_autoscaler: bool = False
-    """Whether the ConfigMap of Cluster Autoscaler exists."""
+    """True if the ConfigMap of Cluster Autoscaler exists."""
 
     pool_labels: frozenset[str] | None = frozenset()
     """The label keys that the NodePools of Karpenter give to new nodes; None if NodePools could not be read."""

@@ -454,7 +454,7 @@ def _check_address(seen: Observed, config: SchedulerConfig, entry: Entry, flag: 
 
 
 def _leads_to(url: str, scheme: str, address: str) -> bool:
-    """Whether a URL leads to the extender's address.
+    """Return whether a URL leads to the extender's address.
 
     An address that is not loopback may be behind a Service: any host fits.
     """

@@ -279,7 +279,7 @@ class _Collector:
         """The API server's name in messages."""
 
         self._has_listed_nodes = False
-        """Whether nodes were listed, or could not be."""
+        """True once nodes were listed, or could not be."""
 
     async def collect(self, areas: Collection[Area]) -> Observed:
         """Read the facts that the areas need. A fact that cannot be read is recorded as unread. Raises CommandError."""

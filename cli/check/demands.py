@@ -23,7 +23,7 @@ class TopologyDemand(NamedTuple):
     key: str
 
     of_job: bool = False
-    """Whether a Job owns this PodGroup or Workload. The Job has the same demand."""
+    """True if a Job owns this PodGroup or Workload. The Job has the same demand."""
 
     queue: str = ""
     """The LocalQueue that a Job's label names; "" without the label, and for PodGroups and Workloads."""

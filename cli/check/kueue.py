@@ -69,10 +69,10 @@ class WaitForPodsReady:
     """Seconds after which a workload that was ready and is not any more is evicted; 0 for never."""
 
     blocks_admission: bool
-    """Whether nothing else is admitted before an admitted workload is ready."""
+    """True if nothing else is admitted before an admitted workload is ready."""
 
     requeues_by_eviction: bool
-    """Whether an evicted workload is queued by the date of its eviction instead of its creation."""
+    """True if an evicted workload is queued by the date of its eviction instead of its creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Configuration:
     """The ConfigMap with the configuration."""
 
     wait: WaitForPodsReady | None
-    """None if Kueue does not wait for pods to be ready."""
+    """The settings of waitForPodsReady; None if Kueue does not wait for pods to be ready."""
 
     computed: frozenset[str] = frozenset()
     """The resources that Kueue computes from others or from devices. No node has them."""

@@ -80,7 +80,7 @@ class Right(NamedTuple):
     """The name of the only object that the right is about, "" for all."""
 
     home: bool = False
-    """Whether the right is needed in the namespace of the ServiceAccount only."""
+    """True if the right is needed in the namespace of the ServiceAccount only."""
 
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -100,7 +100,7 @@ class Need(NamedTuple):
     """The consequence if a right is missing."""
 
     vital: bool = True
-    """Whether a missing right is an error, because gangs do not start as promised."""
+    """True if a missing right is an error, because gangs do not start as promised."""
 
     name: str = ""
     home: bool = False
@@ -401,12 +401,12 @@ class Observed:
     """The names of the admission policies with a binding."""
 
     gate_switch: bool | None = None
-    """Whether the ConfigMap exists with which the extender turns the scheduling gate of new members on and off."""
+    """True if the ConfigMap exists with which the extender turns the scheduling gate of new members on and off."""
 
     autoscalers: Autoscalers | None = None
 
     kueue: Kueue | None = None
-    """None also if there is no Kueue."""
+    """The Kueue of the cluster; None also if there is none."""
 
     demands: tuple[TopologyDemand, ...] = ()
     """The topology keys that PodGroups and Workloads require. Read only beside an autoscaler or Kueue's Topologies."""
@@ -434,7 +434,7 @@ class Observed:
 
     @property
     def extenders_elect(self) -> bool:
-        """Whether the extenders elect their leader themselves, because the cluster's own scheduler calls them."""
+        """Return whether the extenders elect their leader themselves: the cluster's own scheduler calls them."""
         return self.flags.get("lease-mode") == "hold"
 
 

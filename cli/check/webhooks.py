@@ -78,7 +78,7 @@ def decode_webhooks(kind: str, configuration: Raw) -> Iterator[Webhook]:
 
 
 def _matches(rule: Raw, verb: str, resource: str) -> bool:
-    """Whether a rule covers the write, by the API server's own logic (apiserver, plugin/webhook/predicates/rules)."""
+    """Return whether a rule covers the write, as the API server decides it (plugin/webhook/predicates/rules)."""
     return (
         not {"*", ""}.isdisjoint(read_texts(rule, "apiGroups"))
         and not {"*", "v1"}.isdisjoint(read_texts(rule, "apiVersions"))
@@ -89,7 +89,7 @@ def _matches(rule: Raw, verb: str, resource: str) -> bool:
 
 
 def _covers(pattern: str, resource: str) -> bool:
-    """Whether a pattern such as ``*/*``, ``pods/*`` or ``*/status`` covers the resource.
+    """Return whether a pattern such as ``*/*``, ``pods/*`` or ``*/status`` covers the resource.
 
     ``*`` covers no subresources.
     """
@@ -117,7 +117,7 @@ async def _find_webhooks(client: ApiClient) -> AsyncIterator[Webhook]:
 
 
 async def _is_served(client: ApiClient, webhook: Webhook) -> bool:
-    """Whether the webhook's Service has a ready pod. A webhook with a URL counts as served."""
+    """Return whether the webhook's Service has a ready pod. A webhook with a URL counts as served."""
     if webhook.service is None:
         return True
     namespace, name = webhook.service

@@ -83,7 +83,7 @@ def template_name(owner: Owner) -> str:
 
 
 def is_upstream_template(owner: Owner) -> bool:
-    """Whether upstream's template name for the owner is valid. If not, upstream creates neither Workload nor pods."""
+    """Return whether upstream's template name for the owner is valid. Else upstream creates no Workload and no pods."""
     return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL_LENGTH and "." not in owner.key.name
 
 

@@ -133,13 +133,13 @@ def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> De
 
 
 def is_served(parent: Parent, settings: GangSettings) -> bool:
-    """Whether the controller acts for a parent: one of Serried's schedulers, neither finished nor deleted."""
+    """Return whether the controller acts for a parent: one of Serried's schedulers, neither finished nor deleted."""
     ours = parent.group is None and parent.schedulers <= frozenset(settings.schedulers)
     return ours and settings.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
 
 
 def is_unserved(job: Job, settings: GangSettings) -> bool:
-    """Whether a Job asks to be a gang, or for a property of gangs, while Serried does not serve its scheduler."""
+    """Return whether a Job asks to be a gang, or for a property of gangs, but its scheduler is not Serried's."""
     asks = job.gang_policy is GangPolicy.JOB_AS_GANG or (job.annotated and job.gang_policy is None)
     return (
         asks
@@ -428,7 +428,7 @@ def _replace_workload(job: Job, workload: Workload) -> Sequence[Change]:
 
 
 def min_count_agrees(policy: Policy, wanted: int | None) -> bool:
-    """Whether the policy needs no change: minCount is ``wanted`` (None: any value), or the policy is no gang's."""
+    """Return whether the policy needs no change: minCount is ``wanted`` (None: any), or the policy is no gang's."""
     return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
@@ -446,7 +446,7 @@ def find_surplus(owner: Owner, observed: Observed) -> list[PodGroup]:
 
 
 def _has_replica(owner: Owner, index: str) -> bool:
-    """Whether the owner has a replica of this index, in the form of labels. An owner without replicas has only ""."""
+    """Return whether the owner has a replica with this index, written as in labels ("" if it has no replicas)."""
     if isinstance(owner, Job) or owner.replicas is None:
         return not index
     if not (index.isascii() and index.isdecimal()) or (len(index) > 1 and index[0] == "0"):

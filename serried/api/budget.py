@@ -25,7 +25,7 @@ class DisruptionBudget:
     version: str = ""
 
     frees_unready: bool = False
-    """Whether pods that are not Ready may be evicted without using the budget.
+    """True if pods that are not Ready may be evicted without using the budget.
 
     That is so with unhealthyPodEvictionPolicy AlwaysAllow, or while enough pods are Ready.
     """

@@ -113,7 +113,7 @@ class Device:
     capacity: Values
     taints: tuple[Taint, ...] = ()
     shareable: bool = False
-    """Whether several claims can use it at once (allowMultipleAllocations)."""
+    """True if several claims can use the device at once (allowMultipleAllocations)."""
 
     capacities: tuple[Capacity, ...] = ()
     """The capacities with their request policies. (``capacity`` has them as values for CEL.)"""
@@ -122,7 +122,7 @@ class Device:
     """The amounts that it takes from counters shared with other devices of its pool."""
 
     binds: bool = False
-    """Whether it has binding conditions. kube-scheduler tries pools with such devices last."""
+    """True if the device has binding conditions. kube-scheduler tries pools with such devices last."""
 
     place: Place = NOWHERE
     """The device's own place, if its slice has perDeviceNodeSelection; else NOWHERE."""
@@ -135,7 +135,7 @@ class DeviceTaintRule:
     name: str
     taint: Taint
     selects: bool = True
-    """Whether it has a selector. Without one it applies to no device."""
+    """True if the rule has a selector. Without one it applies to no device."""
 
     driver: str = ""
     """The driver of the devices; "" for any. The same holds for ``pool`` and ``device``."""
@@ -198,7 +198,7 @@ class ResourceSlice:
 
     place: Place = NOWHERE
     per_device: bool = False
-    """Whether each device has its own place (perDeviceNodeSelection)."""
+    """True if each device has its own place (perDeviceNodeSelection)."""
 
     devices: tuple[Device, ...] = ()
 
@@ -206,7 +206,7 @@ class ResourceSlice:
     """The available amounts of shared counters: pairs of counter set and amounts (sharedCounters)."""
 
     opaque: bool = False
-    """Whether it uses compatibility groups, an alpha feature. With the feature off kube-scheduler ignores the slice."""
+    """True if the slice uses compatibility groups (alpha). With the feature off kube-scheduler ignores the slice."""
 
     version: str = ""
 
@@ -340,7 +340,7 @@ class Ask:
     """The number of devices; 0 for all devices of the node (allocationMode All)."""
 
     admin: bool = False
-    """Whether it is for adminAccess, which does not take the devices away from other claims."""
+    """True for adminAccess, which does not take the devices away from other claims."""
 
     capacity: tuple[Amount, ...] = ()
     """The requested amounts of each device's capacities."""
@@ -366,7 +366,7 @@ class Constraint(NamedTuple):
     """The names of the requests to which it applies; empty for all."""
 
     distinct: bool
-    """Whether all values must differ (distinctAttribute). If False, all must be equal (matchAttribute)."""
+    """True if all values must differ (distinctAttribute). If False, all must be equal (matchAttribute)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class Policy:
 
     @property
     def is_gang(self) -> bool:
-        """Whether the policy is ``gang``: at least ``min_count`` members are scheduled together, or none."""
+        """Return whether the policy is ``gang``: at least ``min_count`` members are scheduled together, or none."""
         return self.min_count is not None
 
 
@@ -271,10 +271,10 @@ class PodGroup:
     """The apiVersion if the object is of the second level (`ApiLevel.beside`); "" for the level in use."""
 
     constrained: bool = False
-    """Whether ``topology_key`` is from ``schedulingConstraints``, which kube-scheduler's own gang scheduling obeys."""
+    """True if ``topology_key`` is from ``schedulingConstraints``, which kube-scheduler's own gang scheduling obeys."""
 
     told_natively: bool = False
-    """Whether kube-scheduler has written the group's condition, which shows that its own gang scheduling is on."""
+    """True if kube-scheduler has written the group's condition, which shows that its own gang scheduling is on."""
 
     preempted: int | None = None
     """The time at which it was preempted as a whole, in seconds since 1970; None if it was not.
@@ -286,7 +286,7 @@ class PodGroup:
     """The topology key that it would have (`Store.ignore_topology`), and why it has none; None if its own counts."""
 
     first_quorum: FirstQuorum | None = None
-    """Its place in the queue, from the condition FirstQuorum; None if it has not waited since it ran last."""
+    """The group's place in the queue, from the condition FirstQuorum; None if it has not waited since it ran last."""
 
     stray: str = ""
     """A phrase about an annotation or label of Serried on it that has no effect (`names.find_stray`); "" for none."""
@@ -298,7 +298,7 @@ class PodGroup:
 
     @property
     def goes_one_by_one(self) -> bool:
-        """Whether its members are scheduled independently, except for gates: policy basic and no topology key."""
+        """Return whether members are scheduled independently, except for gates: policy basic and no topology key."""
         return not self.policy.is_gang and self.topology_key is None
 
     @property
@@ -308,7 +308,7 @@ class PodGroup:
 
     @property
     def gates_together(self) -> bool:
-        """Whether one gated member makes the whole group wait, although its policy is basic.
+        """Return whether one gated member makes the whole group wait, although its policy is basic.
 
         kube-scheduler 1.37 queues a PodGroup as one entity (pkg/scheduler/backend/queue/scheduling_queue.go:
         runPreEnqueuePlugins). Groups of scheduler-plugins and of v1alpha1 are queued pod by pod.
@@ -397,7 +397,7 @@ class Workload:
     version: str = ""
 
     inline: bool = False
-    """Whether ``templates`` are the PodGroups themselves (v1alpha1)."""
+    """True if ``templates`` are the PodGroups themselves (v1alpha1)."""
 
     parent: tuple[str, str] | None = None
     """Kind and name in its controllerRef if it names no Job, else None.

@@ -119,7 +119,7 @@ class Matching:
     selections: tuple[Selection, ...]
 
     living: bool = False
-    """Whether pods that are being deleted are excluded."""
+    """True if pods that are being deleted are excluded."""
 
     @property
     def name(self) -> str:
@@ -128,7 +128,7 @@ class Matching:
 
     @property
     def by_namespace_labels(self) -> bool:
-        """Whether labels of namespaces decide which pods count."""
+        """Return whether labels of namespaces decide which pods count."""
         return any(each.namespace_labels for each in self.selections)
 
     @property
@@ -149,7 +149,7 @@ class Beside:
     keys: tuple[str, ...]
 
     follows: bool = False
-    """Whether another member is placed first: the one whose shape has the devices of the shared claim."""
+    """True if another member is placed first: the one whose shape has the devices of the shared claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Apart:
     key: str
 
     alike: bool = False
-    """Whether the key is the host name and the term matches the pod itself.
+    """True if the key is the host name and the term matches the pod itself.
 
     Two pods with the term exclude each other on a node then, and one amount expresses that.
     """
@@ -185,13 +185,13 @@ class Spread:
     """With fewer domains than this, the emptiest domain counts as having 0 pods."""
 
     by_affinity: bool = True
-    """Whether nodes that the pod's node selector or affinity excludes are ignored (nodeAffinityPolicy Honor)."""
+    """True if nodes that the pod's node selector or affinity excludes are ignored (nodeAffinityPolicy Honor)."""
 
     by_taints: bool = False
-    """Whether nodes with taints that the pod does not tolerate are ignored (nodeTaintsPolicy Honor)."""
+    """True if nodes with taints that the pod does not tolerate are ignored (nodeTaintsPolicy Honor)."""
 
     itself: bool = False
-    """Whether the selector matches the pod itself."""
+    """True if the selector matches the pod itself."""
 
 
 @dataclass(frozen=True, slots=True)

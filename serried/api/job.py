@@ -92,10 +92,10 @@ class Job:
     """The resource claims in ``spec.scheduling`` that its pods share."""
 
     annotated: bool = False
-    """Whether it has any annotation of Serried: its author expects Serried to act."""
+    """True if the Job has any annotation of Serried: its author expects Serried to act."""
 
     contradiction: bool = False
-    """Whether its field and its annotation contradict each other on being a gang."""
+    """True if the Job's field and its annotation contradict each other on being a gang."""
 
     problem: str = ""
     """A phrase about an invalid annotation; "" for none."""
@@ -104,7 +104,7 @@ class Job:
     """A phrase about an annotation or label of Serried that has no effect (`names.find_stray`); "" for none."""
 
     selects_itself: bool = False
-    """Whether it has ``manualSelector``: only owner references identify its pods then."""
+    """True if the Job has ``manualSelector``: only owner references identify its pods then."""
 
     owner: OwnerRef | None = None
     """The controlling owner reference; None if nothing controls the Job."""
@@ -119,7 +119,7 @@ class Job:
     finished: bool = False
 
     ending: bool = False
-    """Whether it is about to finish: no new pods are created, but some may still run."""
+    """True if the Job is about to finish: no new pods are created, but some may still run."""
 
     deleting: bool = False
 

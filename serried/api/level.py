@@ -140,12 +140,12 @@ class ApiLevel:
 
     @property
     def inline(self) -> bool:
-        """Whether PodGroups are parts of a Workload instead of objects (v1alpha1). Pods name both then."""
+        """Return whether PodGroups are parts of a Workload instead of objects (v1alpha1). Pods name both then."""
         return self.shape == V1ALPHA1
 
     @property
     def count_mutable(self) -> bool:
-        """Whether minCount can be changed in a Workload and a PodGroup."""
+        """Return whether minCount can be changed in a Workload and a PodGroup."""
         return self.shape not in {V1ALPHA1, V1ALPHA2}
 
     @property
@@ -157,12 +157,12 @@ class ApiLevel:
 
     @property
     def nests(self) -> bool:
-        """Whether there are CompositePodGroups beside its PodGroups."""
+        """Return whether the level has CompositePodGroups beside its PodGroups."""
         return self.shape not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def has_preemption(self) -> bool:
-        """Whether its PodGroups may say ``preemptionPolicy``, as in 1.37 with the gate PodGroupPreemptionPolicy."""
+        """Return whether PodGroups may have ``preemptionPolicy``, as in 1.37 with the gate PodGroupPreemptionPolicy."""
         return self.group == NATIVE_GROUP and self.shape not in {V1ALPHA1, V1ALPHA2}
 
     @property
@@ -221,7 +221,7 @@ class _Field:
     """The fields of the object, or of each object in the list."""
 
     optional: bool = False
-    """Whether a version may lack the field, because it is behind a feature gate."""
+    """True if a version may lack the field, because it is behind a feature gate."""
 
 
 def _object(**inner: _Field) -> _Field:

@@ -32,12 +32,12 @@ class NodePool:
     """The labels of its template, which each of its nodes gets."""
 
     requirements: tuple[Requirement, ...] = ()
-    """What the labels of its nodes have to meet, beside ``labels``."""
+    """The conditions that the labels of the pool's nodes meet, beside ``labels``."""
 
     taints: tuple[Taint, ...] = ()
 
     adds_nodes: bool = True
-    """Whether it adds nodes for pods: it is ready, stays, and has no fixed number of nodes."""
+    """True if the pool adds nodes for pods: it is ready, is not being deleted, and has no fixed number of nodes."""
 
     limits: Resources = field(default_factory=dict)
     """The amounts that its nodes may have together, by resource; ``nodes`` is their number. No entry is no limit."""

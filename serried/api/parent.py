@@ -102,7 +102,7 @@ class Parent:
     """The value of its annotation ``gang-policy``; "" without one."""
 
     annotated: bool = False
-    """Whether it has any annotation of Serried."""
+    """True if the parent has any annotation of Serried."""
 
     staged: str = ""
     """The field that makes stages start one after the other; "" if all pods are created at once."""
@@ -117,7 +117,7 @@ class Parent:
     """The group that one of its pod templates names; None if none does."""
 
     jobs_ask: bool = False
-    """Whether a Job template has the annotation that makes the Job itself a gang."""
+    """True if a Job template has the annotation that makes the Job itself a gang."""
 
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
@@ -140,16 +140,16 @@ class Parent:
     """The ranks of the pods by stage, in the order of the stages; empty if labels of the pods contain their ranks."""
 
     finished: bool = False
-    """Whether it has completed or failed."""
+    """True if the parent has completed or failed."""
 
     suspended: bool = False
-    """Whether it wants no pods for now (`spec.suspend`)."""
+    """True while the parent wants no pods (`spec.suspend`)."""
     deleting: bool = False
     version: str = field(default="", compare=False)
 
     @property
     def asks(self) -> bool:
-        """Whether its annotation ``gang-policy`` asks for gangs."""
+        """Return whether the annotation ``gang-policy`` asks for gangs."""
         return self.gang_policy == OWNER_KINDS[self.kind].gang_policy
 
 

@@ -259,7 +259,7 @@ class Pod:
     deleting: bool = False
 
     unschedulable: bool = False
-    """Whether kube-scheduler has tried the pod without success. It retries after an event."""
+    """True if kube-scheduler has tried the pod without success. It retries after an event."""
 
     created: int | None = None
     """The time of creation, in seconds since 1970."""
@@ -268,10 +268,10 @@ class Pod:
     """The time at which the kubelet accepted the pod (``status.startTime``), in seconds since 1970."""
 
     unstarted: bool = False
-    """Whether its phase is Pending: it has no node, or its containers do not run yet."""
+    """True while the phase is Pending: the pod has no node, or its containers do not run yet."""
 
     ready: bool = False
-    """Whether the pod is bound, and its condition Ready is True."""
+    """True while the pod is bound, and its condition Ready is True."""
 
     lifetime: int | None = None
     """The activeDeadlineSeconds; None if it has none."""
@@ -298,7 +298,7 @@ class Pod:
     """The annotation DOMAIN from its Binding: the gang's domain; "" without it."""
 
     told: bool = False
-    """Whether it has the annotation GANG from its Binding, which proves that the gang had its quorum."""
+    """True if the pod has the annotation GANG from its Binding, which proves that the gang had its quorum."""
 
     asked: str = ""
     """The annotation ASKED: when and where an autoscaler was asked for a node for it; "" if none was."""
@@ -307,10 +307,10 @@ class Pod:
     """The name of the ProvisioningRequest of Cluster Autoscaler that has got its node; "" for none."""
 
     stranded: bool = False
-    """Whether it was bound as a member of a gang whose API is not served any more, so that its group cannot be read."""
+    """True if the pod was bound as a member of a gang whose API is no longer served. Its group cannot be read."""
 
     marked: bool = False
-    """Whether the pod requests all MARKERS, so that an isolated kube-scheduler calls the extender for it."""
+    """True if the pod requests all MARKERS, so that an isolated kube-scheduler calls the extender for it."""
 
     device_claims: tuple[str, ...] = ()
     """The origins of its device claims (`names.read_device_claims`). Only kube-scheduler can count them in general."""
@@ -319,7 +319,7 @@ class Pod:
     """The device claims by template and name."""
 
     counted: bool = False
-    """Whether Serried counts all ``device_claims`` and ``uncounted`` itself. Set by `rules.devices.cluster`."""
+    """True if Serried counts all ``device_claims`` and ``uncounted`` itself. Set by `rules.devices.cluster`."""
 
     uncountable: str = ""
     """A phrase why ``counted`` is False; "" if nothing prevents it."""
@@ -334,7 +334,7 @@ class Pod:
     """The names in ``uncounted`` that a DeviceClass provides."""
 
     offered: bool = False
-    """Whether filter held the pod in its last attempt: kube-scheduler itself had found nodes for it."""
+    """True if filter held the pod in its last attempt: kube-scheduler itself had found nodes for it."""
 
     said: str = ""
     """kube-scheduler's reasons for rejecting nodes in its last attempt. Nodes that they do not count were not rejected.
@@ -346,10 +346,10 @@ class Pod:
     """The value of ``said`` if the reasons reject all nodes; else ""."""
 
     wants_room: bool = False
-    """Whether, by ``objection``, some nodes may only lack free resources or other members, which may come."""
+    """True if, by ``objection``, some nodes may lack only free resources or other members. Both may come later."""
 
     lacks_only_room: bool = False
-    """Whether all reasons of kube-scheduler's last attempt are ones that every plan checks itself."""
+    """True if all reasons of kube-scheduler's last attempt are ones that every plan checks itself."""
 
     affinity: tuple[tuple[Requirement, ...], ...] = ()
     """The label selectors of its required affinity to pods."""
@@ -361,7 +361,7 @@ class Pod:
     """A phrase naming what a rule still has to count before the pod's nodes are known; "" if all is counted."""
 
     outranked: bool = False
-    """Whether the obstacle is another member that has to be scheduled first. kube-scheduler offers nodes until then."""
+    """True if the obstacle is another member that has to be scheduled first. kube-scheduler offers nodes until then."""
 
     unclaimed: str = ""
     """The template of a device claim that does not exist yet, "" for none. kube-scheduler waits for the claim."""
@@ -370,17 +370,17 @@ class Pod:
 
     @property
     def claims_devices(self) -> bool:
-        """Whether it requests devices, by a claim or by an extended resource of a DeviceClass."""
+        """Return whether the pod requests devices, by a claim or by an extended resource of a DeviceClass."""
         return bool(self.claim_refs) or len(self.uncounted) > len(self.missing)
 
     @property
     def counted_elsewhere(self) -> bool:
-        """Whether it requests something that only kube-scheduler can count."""
+        """Return whether the pod requests something that only kube-scheduler can count."""
         return bool(self.uncounted or self.device_claims) and not self.counted
 
     @property
     def refused(self) -> bool:
-        """Whether no node can take the pod as far as is known, so that planning it would be useless.
+        """Return whether no node can take the pod as far as is known, so that planning it would be useless.
 
         That is the case, for example, while one of its claims does not exist or a rule is still counting. A pod that
         requests a resource which nothing provides is refused without asking kube-scheduler, unless kube-scheduler
@@ -394,27 +394,27 @@ class Pod:
 
     @property
     def bound(self) -> bool:
-        """Whether it has a node and still uses it."""
+        """Return whether the pod has a node and still uses it."""
         return bool(self.node) and self.phase is Phase.ACTIVE
 
     @property
     def says_victim(self) -> bool:
-        """Whether Serried has marked it as a victim of a preemption. It may not be evicted yet, or at all."""
+        """Return whether Serried has marked the pod as a victim of a preemption. It may not be evicted yet, or ever."""
         return self.disruption == PREEMPTED and self.disruption_message.startswith(FOR_A_GANG)
 
     @property
     def says_follower(self) -> bool:
-        """Whether Serried has marked it to be evicted together with a preempted member of its gang."""
+        """Return whether Serried has marked the pod to be evicted together with a preempted member of its gang."""
         return self.disruption == PREEMPTED and self.disruption_message.startswith(OURS) and not self.says_victim
 
     @property
     def pending(self) -> bool:
-        """Whether it has no node yet and may still get one."""
+        """Return whether the pod has no node yet and may still get one."""
         return not self.node and self.phase is Phase.ACTIVE and not self.deleting
 
     @property
     def linked(self) -> bool:
-        """Whether it may be a member of a group: it names a group, or belongs to a parent or a Job.
+        """Return whether the pod may be a member of a group: it names a group, or belongs to a parent or a Job.
 
         Other pods never are members. The policy that marks pods (``manifests/kustomize/marker``) has the same rule.
         """
@@ -422,12 +422,12 @@ class Pod:
 
     @property
     def held_by_gate(self) -> bool:
-        """Whether it has Serried's scheduling gate."""
+        """Return whether the pod has Serried's scheduling gate."""
         return HELD_GATE in self.gates
 
     @property
     def gated_by_others(self) -> bool:
-        """Whether it has a scheduling gate other than Serried's (reason MemberGated)."""
+        """Return whether the pod has a scheduling gate other than Serried's (reason MemberGated)."""
         return any(gate != HELD_GATE for gate in self.gates)
 
     @property

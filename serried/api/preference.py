@@ -42,7 +42,7 @@ class Preference:
     style: Style = Style.PACK
 
     exclusive: bool = False
-    """Whether the gang must not share a domain of its required topology key with another exclusive gang."""
+    """True if the gang must not share a domain of its required topology key with another exclusive gang."""
 
 
 NO_PREFERENCE = Preference()

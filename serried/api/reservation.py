@@ -150,7 +150,7 @@ class Reservation:
 
     @property
     def short(self) -> bool:
-        """Whether too few slots are left for the quorum. O(PodGroups of the tree)."""
+        """Return whether too few slots are left for the quorum. O(PodGroups of the tree)."""
         parts = self._parts if len(self._parts) > 1 else {}
         return len(self._slots) < self._need or any(self._by_part[part] < need for part, need in parts.items())
 

@@ -290,7 +290,7 @@ class _Resize(NamedTuple):
     init: _WithStatus
     status: Raw
     refused: bool
-    """Whether the kubelet has rejected the resize as infeasible."""
+    """True if the kubelet has rejected the resize as infeasible."""
 
 
 def read_amounts(obj: Raw, name: str) -> Amounts:

@@ -139,7 +139,7 @@ class Volume:
     """The UID of that claim; "" for any claim with its name."""
 
     available: bool = False
-    """Whether its phase is Available."""
+    """True while the volume's phase is Available."""
 
     deleting: bool = False
 
@@ -183,7 +183,7 @@ class VolumeClaim:
     """The name of the volume to which it is bound or will be bound; "" if there is none yet."""
 
     completed: bool = False
-    """Whether kube-controller-manager has completed the binding."""
+    """True if kube-controller-manager has completed the binding."""
 
     wish: Wish = Wish()
 
@@ -191,7 +191,7 @@ class VolumeClaim:
     """The node for which its volume is being provisioned; None until kube-scheduler has selected one."""
 
     lost: bool = False
-    """Whether its volume does not exist any more (phase Lost)."""
+    """True if the claim's volume does not exist any more (phase Lost)."""
 
     deleting: bool = False
 
@@ -202,12 +202,12 @@ class VolumeClaim:
 
     @property
     def bound(self) -> bool:
-        """Whether it is bound, as kube-scheduler decides it (isPVCFullyBound)."""
+        """Return whether the claim is bound, as kube-scheduler decides it (isPVCFullyBound)."""
         return bool(self.volume) and self.completed
 
     @property
     def once(self) -> bool:
-        """Whether only one pod at a time may use it."""
+        """Return whether only one pod at a time may use the claim."""
         return READ_WRITE_ONCE_POD in self.wish.access_modes
 
 
@@ -271,19 +271,19 @@ class StorageClass:
     provisioner: str = ""
 
     waits: bool = False
-    """Whether its mode is WaitForFirstConsumer: claims are bound when their pod is scheduled. Else immediately."""
+    """True for the mode WaitForFirstConsumer: claims are bound when their pod is scheduled. Else immediately."""
 
     topologies: Terms | None = None
     """The nodes for which volumes may be provisioned (allowedTopologies); None for all."""
 
     is_default: bool = False
-    """Whether it is the class of claims that name none."""
+    """True for the class of claims that name none."""
 
     version: str = ""
 
     @property
     def provisions(self) -> bool:
-        """Whether volumes are provisioned for its claims."""
+        """Return whether volumes are provisioned for claims of the class."""
         return self.provisioner not in {"", NO_PROVISIONER}
 
 
@@ -324,10 +324,10 @@ class CSIDriver:
     name: str
 
     tells_capacity: bool = False
-    """Whether its CSIStorageCapacities limit where it can provision; if not, it can everywhere."""
+    """True if the driver's CSIStorageCapacities limit where it can provision; if not, it can everywhere."""
 
     is_required: bool = False
-    """Whether pods with its volumes need a node where it is installed (``preventPodSchedulingIfMissing``)."""
+    """True if pods with volumes of the driver need a node where it is installed (``preventPodSchedulingIfMissing``)."""
 
     version: str = ""
 

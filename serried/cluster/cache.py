@@ -186,7 +186,7 @@ class Store:
     levels: Levels = field(init=False)
 
     schedules_gangs: bool = field(default=False, init=False)
-    """Whether our kube-scheduler's own gang scheduling is on, as conditions of PodGroups have shown so far."""
+    """True if our kube-scheduler's own gang scheduling is on, as conditions of PodGroups have shown so far."""
 
     dirty: Dirty = field(default_factory=Dirty, init=False)
 
@@ -216,7 +216,7 @@ class Store:
         """The rules that were called since they were last asked for changes; in order."""
 
         self._has_backlog = False
-        """Whether changes by rules are left for later calls of `settle`."""
+        """True while changes by rules are left for later calls of `settle`."""
 
         self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
         # Room: who uses what, and what plans are given.

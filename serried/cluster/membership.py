@@ -246,7 +246,7 @@ def _uid(pod: Pod | None) -> str:
 
 
 _LIVE, _DELETING = False, True
-"""Whether a PodGroup is being deleted; a part of the keys of indexes."""
+"""The part of an index key that says if the PodGroup is being deleted."""
 
 
 @dataclass(eq=False)

@@ -78,7 +78,7 @@ class RuleKind:
     namespaced: bool = field(default=True, kw_only=True)
 
     lazy: bool = field(default=False, kw_only=True)
-    """Whether the watch starts only when the rule is ``wanted``: a cluster may have thousands of unused objects."""
+    """True if the watch starts only when the rule is ``wanted``: a cluster may have thousands of unused objects."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Rule(ABC):
     """The kinds of other rules that this rule also reads. `note_read` is called when such an object has changed."""
 
     wanted: bool = False
-    """Whether a pod has needed the lazy kinds, so that they have to be watched."""
+    """True if a pod has needed the lazy kinds, so that they have to be watched."""
 
     concerns: Callable[[Pod], object]
     """Returns a true value for a pod that uses what the rule is about. Most pods concern no rule and skip all of them.
@@ -119,7 +119,7 @@ class Rule(ABC):
     """The UIDs of the pods that the rule remembers. It is called for them even if they do not concern it any more."""
 
     watches_all: bool = False
-    """Whether the rule currently has to be called for all pods, for example because a selector may match them."""
+    """True while the rule has to be called for all pods, for example because a selector may match them."""
 
     @abstractmethod
     def ask(self, raw: Pod, pod: Pod) -> Pod:

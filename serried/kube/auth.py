@@ -281,7 +281,7 @@ class _ExecPlugin:
         self._command = str(self._spec.get("command") or "")
         self._token = ""
         self._expires = float("inf")
-        """When the token or certificate expires, in seconds since 1970; infinity if the plugin names no time."""
+        """The end of the token's or certificate's validity, seconds since 1970; infinity if the plugin names none."""
         version = str(self._spec.get("apiVersion") or "")
         if version.removeprefix(_EXEC_GROUP) not in _EXEC_VERSIONS:
             known = " or ".join(_EXEC_GROUP + each for each in _EXEC_VERSIONS)

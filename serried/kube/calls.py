@@ -45,7 +45,7 @@ class Call:
     """The timeout of one attempt."""
 
     repeatable: bool = False
-    """Whether the call has the same effect when it is sent twice."""
+    """True if the call has the same effect when it is sent twice."""
 
     headers: Mapping[str, str] | None = None
     """Additional HTTP headers."""

@@ -81,7 +81,10 @@ class ApiClient:
         self._transport = transport or _connect(credentials, f"serried/{__version__} ({component})", connections)
 
         self._may_write: Callable[[], bool] = lambda: True
-        """Whether this process may write now. Called before every write, before and after the wait for a connection."""
+        """Return whether this process may write.
+
+        Called before every write, before and after the wait for a connection.
+        """
 
     def fenced(self, may_write: Callable[[], bool]) -> "ApiClient":
         """Return a client over the same connections that writes only while this process leads.

@@ -43,7 +43,7 @@ _KNOWN = frozenset(level.version for level in NATIVE_LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class SchemaVerdict:
-    """Whether Serried can read the objects of one API version, by the version's published schema."""
+    """The result of reading the published schema of one API version: known, or refused with a reason."""
 
     shape: str
     """The known version that has the same fields, maybe the version itself; "" if no known version has them."""

@@ -74,7 +74,7 @@ class Unavailable(ApiError):
     def __init__(self, call: str, failure: Failure, *, unsent: bool = False) -> None:
         super().__init__(call, failure)
         self.unsent = unsent
-        """Whether the request was certainly not sent. If False, a write may have happened."""
+        """True if the request was certainly not sent. If False, a write may have happened."""
 
 
 def is_unreadable(error: ApiError) -> bool:

@@ -64,7 +64,7 @@ class _Series:
     """The name of the Event; "" until it exists."""
 
     queued: bool = True
-    """Whether the series is in a queue: it has occurrences that are not written yet."""
+    """True while the series is in a queue: it has occurrences that are not written yet."""
 
     due: float = 0.0
     """The earliest monotonic time of the next write; infinity while a write is in flight."""
@@ -101,7 +101,7 @@ class EventWriter:
     """Limits how often a write starts; None for no limit."""
 
     gives_way: Callable[[], bool] = lambda: False
-    """Whether more important writes are in progress. Events of type Normal wait for them; warnings do not."""
+    """Return whether more important writes are in progress. Events of type Normal wait for them; warnings do not."""
 
     clock: Callable[[], float] = time.monotonic
     """The monotonic time in seconds."""

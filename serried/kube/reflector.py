@@ -130,9 +130,9 @@ class KnownObjects:
         self._vanished = 0
         """The number of known objects that were missing in the current list."""
         self._listed = False
-        """Whether a list has been complete since the resource is served."""
+        """True if a list has been complete since the resource is served."""
         self._unserved = False
-        """Whether `Unserved` was sent, and no list began since."""
+        """True if `Unserved` was sent, and no list began since."""
 
     def begin_list(self) -> None:
         """Start a list, also after one that broke off. `drop_unseen` will report the known objects that it lacks."""
@@ -335,16 +335,16 @@ class Reflector:
     """The resourceVersion to resume from; "" if a list is needed."""
 
     _listing: bool = field(default=False, init=False)
-    """Whether a list has begun and is not complete."""
+    """True while a list has begun and is not complete."""
 
     _changes_followed: int = field(default=0, init=False)
     """The number of changes received outside of lists."""
 
     _server_reached: bool = field(default=True, init=False)
-    """Whether a request of the current watch may have reached the server."""
+    """True if a request of the current watch may have reached the server."""
 
     _relist_forced: bool = field(default=False, init=False)
-    """Whether the last list was made because watches kept failing, and no watch has made progress since."""
+    """True if the last list was made because watches kept failing, and no watch has made progress since."""
 
     _since: float = field(default=0.0, init=False)
     """The monotonic time at which the current watch began."""
@@ -572,7 +572,7 @@ class _RefusalTimer:
 
     def __init__(self, first: float, later: float) -> None:
         self.counted = False
-        """Whether the last refusal counted."""
+        """True if the last refusal counted."""
         self._required_seconds = first
         """For how many seconds every answer must be the refusal until it counts; 0.0: the first one counts."""
         self._grace_seconds = later
@@ -610,7 +610,7 @@ class _ListMode:
 
     @property
     def streams(self) -> bool:
-        """Whether the next list is streamed."""
+        """Return whether the next list is streamed."""
         return time.monotonic() >= self._pages_until
 
     def use_pages(self) -> None:

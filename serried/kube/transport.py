@@ -44,7 +44,7 @@ class AiohttpTransport(Transport):
         self._agent = agent
         """The user agent."""
         self._connections = connections
-        """How many connections may be open at a time."""
+        """The maximum number of open connections."""
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:

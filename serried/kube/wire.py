@@ -225,7 +225,7 @@ class Change:
 
     @property
     def ends_initial_events(self) -> bool:
-        """Whether this is the bookmark at the end of a streaming list."""
+        """Return whether this is the bookmark at the end of a streaming list."""
         annotations = _metadata(self.obj).get("annotations")
         return self.kind == "BOOKMARK" and isinstance(annotations, dict) and INITIAL_EVENTS_END in annotations
 
@@ -272,7 +272,7 @@ class LineSplitter:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last line has not ended yet."""
+        """Return whether the last line has not ended yet."""
         return bool(self._parts)
 
 
