@@ -1,4 +1,4 @@
-"""What a mixed queue of gangs buys beside the real Karpenter: nodes for gangs that never start should be none.
+"""Measure what a mixed queue of gangs buys beside the real Karpenter: nodes for gangs that never start should be none.
 
 Gangs of 2 to 16 members come and go, each member as large as a node; some are whole at once, some get their members one
 by one, some never get the last one, some are withdrawn while they wait, some need more than the NodePool may buy. Plain
@@ -64,7 +64,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What comes together: a gang, or one plain pod. Times are in seconds, ``at`` since the beginning."""
+    """A gang, or one plain pod, created together. Times are in seconds, ``at`` since the beginning of the run."""
 
     number: int
     kind: str
@@ -74,7 +74,7 @@ class Gang:
     """The topology key that it needs, "" for none."""
 
     runs: float
-    """How long its pods run."""
+    """The time that the pods run."""
 
     lives: float
     """After which time it is deleted if it should never start."""
@@ -84,39 +84,39 @@ class Gang:
 
     @property
     def name(self) -> str:
-        """Its PodGroup, and the beginning of its pods' names."""
+        """The name of the PodGroup, and the beginning of the pods' names."""
         return f"g{self.number}"
 
     @property
     def milli_cpu(self) -> int:
-        """What each of its pods asks for, and no pod of another gang."""
+        """The request of each pod of the gang. Pods of other gangs have other requests."""
         return _FIRST_MILLI_CPU + self.number
 
     @property
     def pods(self) -> int:
-        """How many of its pods are created."""
+        """The number of the gang's pods that are created."""
         return self.size - 1 if self.kind == "lacking" else self.size
 
 
 @dataclass(slots=True)
 class Story:
-    """What became of a gang. Times are in seconds since the beginning, None for what has not happened."""
+    """The observed life of a gang. Times are in seconds since the beginning; None for an event that never happened."""
 
     gang: Gang
     created: int = 0
     """The number of its pods that are created."""
 
     whole: float | None = None
-    """When its last member was created."""
+    """The time at which the last member was created."""
 
     bound: float | None = None
-    """When all its members were seen bound."""
+    """The time at which all members were seen bound."""
 
     ended: float | None = None
-    """When it was deleted."""
+    """The time at which the gang was deleted."""
 
     broken: bool = False
-    """Whether one of its pods went before it was over."""
+    """True if a pod of the gang disappeared before the gang had ended."""
 
 
 def draw(minutes: float, seed: int) -> list[Gang]:
@@ -231,7 +231,7 @@ def pod_object(gang: Gang, number: int) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """What Karpenter has bought."""
+    """The NodeClaims that Karpenter has made in a run."""
 
     claims: Mapping[int, int]
     """The number of NodeClaims by the milli-CPUs of the pods that they were made for."""
@@ -320,7 +320,7 @@ def make_spec(*, asking: bool) -> Spec:
 
 
 def read_bought(karpenter: Karpenter) -> Bought:
-    """What Karpenter's log says of NodeClaims."""
+    """Read the NodeClaims from Karpenter's log."""
     return Bought(Counter(karpenter.list_requests()), karpenter.list_batches())
 
 

@@ -105,7 +105,7 @@ class Karpenter:
         self._cluster.api.post(POOLS, body)
 
     def pool_is_ready(self, name: str) -> bool:
-        """Whether Karpenter buys for this NodePool."""
+        """Return whether the NodePool is ready, so that Karpenter adds nodes for it."""
         conditions = self._cluster.api.get(f"{POOLS}/{name}").get("status", {}).get("conditions", ())
         return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
@@ -134,7 +134,7 @@ class Karpenter:
         self._cluster.api.delete(f"{CLASSES}/{name}")
 
     def list_batches(self, skip: int = 0) -> list[Batch]:
-        """What Karpenter has bought since it started, in order, but for the first ``skip`` batches."""
+        """Return the batches of NodeClaims since Karpenter started, in order, without the first ``skip`` batches."""
         bought = self._read_log("computed new nodeclaim(s) to fit pod(s)")
         return [Batch(line["pods"], line["nodeclaims"]) for line in bought][skip:]
 
@@ -200,7 +200,7 @@ def install(cluster: Cluster) -> None:
 
 
 def _are_served(cluster: Cluster) -> bool:
-    """Whether the kinds are established; raises ApiError while one is established and not yet served."""
+    """Return whether the CRDs are established. Raises ApiError while one is established and not yet served."""
     crds = [each for each in cluster.api.get(_CRD_LIST)["items"] if each["spec"]["group"].startswith("karpenter.")]
     conditions = [each.get("status", {}).get("conditions") or () for each in crds]
     established = [any((c["type"], c["status"]) == ("Established", "True") for c in each) for each in conditions]

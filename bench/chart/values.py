@@ -28,7 +28,7 @@ class Value:
     """One value of the chart."""
 
     path: str
-    """Its path with dots, as in `--set`."""
+    """The path of the value with dots, as in `--set`."""
 
     default: Any
 
@@ -36,7 +36,7 @@ class Value:
     """JSON Schema of the allowed values, without the default."""
 
     about: str
-    """Its meaning in one or more sentences: Markdown in one line."""
+    """The meaning of the value in one or more sentences: Markdown in one line."""
 
 
 def list_values(items: Sequence[Item]) -> list[Value]:

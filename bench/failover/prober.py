@@ -8,7 +8,7 @@ class Worker:
 
     def __init__(self, probe: Probe | None) -> None:
         self.probe = probe
-        """None if the container has no such probe: then it is never due."""
+        """The probe to schedule; None if the container has no such probe, so that it is never due."""
 
         self._next = 0.0
         self._failures = 0

@@ -37,7 +37,7 @@ class Figure:
     """The number as it is written."""
 
     start: int
-    """Its position in the document."""
+    """The offset of the first character in the document."""
 
     @property
     def end(self) -> int:

@@ -16,7 +16,7 @@ async def add_karpenter(world: Harness, *pools: dict[str, Any]) -> None:
 
 
 def set_pools(world: Harness, *pools: dict[str, Any]) -> None:
-    """These are the NodePools now."""
+    """Replace all NodePools of the fake API server."""
     world.api.owners["nodepools"] = {Key("", pool["metadata"]["name"]): pool for pool in pools}
 
 
@@ -34,7 +34,7 @@ async def add_cluster_autoscaler(world: Harness) -> None:
 
 
 async def remove_autoscalers(world: Harness) -> None:
-    """None is there any more, and the extender has looked."""
+    """Remove the autoscalers from the fake API server, and let the extender look for them."""
     world.api.api_groups.clear()
     world.api.owners["configmaps"].clear()
     await world.core.autoscalers.look()

@@ -32,7 +32,7 @@ class NodeGroup:
     cpu: str
 
     left: int
-    """How many nodes may still be added."""
+    """The number of nodes that may still be added."""
 
 
 @dataclass(slots=True)

@@ -396,7 +396,7 @@ class ClusterStage:
         return sorted(node["metadata"]["name"] for node in self.cluster.api.get("/api/v1/nodes")["items"])
 
     def annotations_of_node(self, name: str) -> dict[str, str]:
-        """What a node is annotated with."""
+        """Return the annotations of a node."""
         return dict(self.cluster.api.get(f"/api/v1/nodes/{name}")["metadata"].get("annotations", {}))
 
     def annotate_node(self, name: str, annotations: Mapping[str, str | None]) -> None:

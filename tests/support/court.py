@@ -27,7 +27,7 @@ class Court:
         self.open.set()
 
     def client(self) -> ApiClient:
-        """This object, typed as an API client."""
+        """Return this object, typed as an API client."""
         return cast("ApiClient", self)
 
     async def ask(self, method: str, path: str, *, body: bytes, **how: Any) -> dict[str, Any]:

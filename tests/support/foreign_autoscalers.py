@@ -32,7 +32,7 @@ def _install(cluster: Cluster, crd: dict[str, Any]) -> str:
 
 
 def is_served(cluster: Cluster, group: str, plural: str) -> bool:
-    """Whether objects of a CRD can be listed: for some seconds after its beginning the API server refuses that."""
+    """Return whether objects of a CRD can be listed. The API server refuses that in the CRD's first seconds."""
     try:
         cluster.api.get(f"/apis/{group}/v1/{plural}")
     except ApiError:

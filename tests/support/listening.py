@@ -105,7 +105,7 @@ class Client:
         return (await self.reply())[2]
 
     async def closed(self, within: float = 5.0) -> bool:
-        """Whether the server closes the connection without sending anything."""
+        """Return whether the server closes the connection without sending anything."""
         try:
             async with asyncio.timeout(within):
                 return await self.reader.read() == b""

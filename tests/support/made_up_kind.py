@@ -54,7 +54,7 @@ def register() -> None:
 
 
 def read_troupe(obj: Any) -> Any:
-    """Its decoder: all that a kind of this shape needs besides its row."""
+    """Decode an object of the kind: all that a kind of this shape needs besides its row."""
     from serried.api.layouts import Layout, Source, Stage  # noqa: PLC0415
 
     parts = obj["spec"]["parts"]
@@ -120,7 +120,7 @@ def know_rights() -> list[str]:
 
 
 def ask_what_if() -> dict[str, Any]:
-    """How a what-if question reads a manifest of the kind, and the pod templates that it asks an API server about."""
+    """Return how a what-if question reads a manifest of the kind, and the templates that it sends to an API server."""
     from cli.admission import _list_templates  # noqa: PLC0415
     from extender.look.owners import gather  # noqa: PLC0415
     from serried.cluster.cache import Store  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""How records were written and read by the release before Reservations had a format field and were packed.
+"""Write and read records as the release before Reservations had a format field and were packed.
 
 The code is that release's own (the parent of "A Reservation says its format"), so that tests show what it really
 does with a record of today.

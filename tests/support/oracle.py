@@ -69,13 +69,13 @@ def find_fewest(snapshot: Snapshot, ask: PlanRequest, levels: Sequence[str]) -> 
 
 
 def count_domains(snapshot: Snapshot, names: Iterable[str], levels: Sequence[str]) -> tuple[int, ...]:
-    """How many domains of each level these nodes are in, the widest level first."""
+    """Count the domains of each level in which these nodes are, the widest level first."""
     paths = {tuple(snapshot.nodes[name].labels[level] for level in levels) for name in names}
     return tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(levels)))
 
 
 def _may_hold(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> bool:
-    """Whether the total free resources cover all members' requests; if not, no search is needed."""
+    """Return whether the total free resources cover all members' requests; if not, no search is needed."""
     free = [_subtract(node.allocatable, snapshot.used.get(node.name, {})) for node in inside]
     asked = [amount for member in ask.members for amount in member.shape.requests]
     return all(
@@ -85,7 +85,7 @@ def _may_hold(snapshot: Snapshot, ask: PlanRequest, inside: Sequence[Node]) -> b
 
 
 def is_sound(snapshot: Snapshot, ask: PlanRequest, nodes: dict[str, str]) -> bool:
-    """Whether all members (uid to node) fit on their nodes at the same time."""
+    """Return whether all members (uid to node) fit on their nodes at the same time."""
     members = {member.uid: member for member in ask.members}
     if not nodes.keys() <= members.keys():
         return False
@@ -102,7 +102,7 @@ def is_sound(snapshot: Snapshot, ask: PlanRequest, nodes: dict[str, str]) -> boo
 
 
 def _takes(node: Node, room: Resources, member: Pod) -> bool:
-    """Whether a node has room for one more such member and lets it in (selector, taints, cordon)."""
+    """Return whether a node has room for one more such member and lets it in (selector, taints, cordon)."""
     shape = member.shape
     fits = all(room.get(name, 0) >= amount for name, amount in shape.requests if amount > 0)
     chosen = all(node.labels.get(key) == value for key, value in shape.node_selector)

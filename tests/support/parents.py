@@ -38,7 +38,7 @@ class JobSetBuilder(Builder):
         return self.having("InOrder", "spec", "startupPolicy", "startupPolicyOrder")
 
     def suspended(self) -> Self:
-        """That wants no pods for now."""
+        """Set ``suspend``: the parent wants no pods for now."""
         return self.having(True, "spec", "suspend")  # noqa: FBT003 - a JSON value
 
     def condition(self, kind: str) -> Self:

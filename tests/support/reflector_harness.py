@@ -54,7 +54,7 @@ class Recorder:
         await self.until(lambda: set(self.state) == set(names))
 
     def count(self, kind: type) -> int:
-        """How many events of this kind there were."""
+        """Count the events of this kind."""
         return sum(isinstance(event, kind) for event in self.events)
 
 

@@ -11,7 +11,7 @@ _EQUALITY = re.compile(r"^([^!=\s]+)\s*(!=|==|=)\s*(\S*)$")
 
 
 def match_selectors(labels: str, fields: str) -> Match:
-    """Whether an object matches both selectors; raises ValueError for what is no selector."""
+    """Return a test of objects by both selectors. Raises ValueError for a text that is no selector."""
     by_label = [_label_test(term) for term in _split(labels)]
     by_field = [_field_test(term) for term in _split(fields)]
 

@@ -99,7 +99,7 @@ class Storm:
             self.broken.append(f"{gang} is committed with {promised(record)} only")
 
     def bound(self, gang: str) -> int:
-        """How many members the API server has bound."""
+        """Count the members of a gang that the API server has bound."""
         return len(self._bound(gang))
 
     def _bound(self, gang: str) -> set[str]:

@@ -33,7 +33,7 @@ ANSWERS: dict[str, object] = {
 
 
 class Switch:
-    """Whether the instance is active."""
+    """The switch by which a test makes the instance active or not."""
 
     active = True
 

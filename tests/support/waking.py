@@ -1,4 +1,4 @@
-"""Each event after which kube-scheduler retries a pod (EventsToRegister, 1.37.1), and our test case for it.
+"""Events after which kube-scheduler retries a pod (EventsToRegister, 1.37.1), and our test case for each.
 
 A story has a gang that waits by what the plugin is about, and a change after which it fits. The events that concern no
 gang, or that Serried does not follow, are in `NO_STORY` with the reason.

@@ -185,7 +185,10 @@ def _storage(kind: str, name: str, namespace: str = "") -> Raw:
 
 
 def make_probe(serial: str, node: str) -> list[Raw]:
-    """What is put last of each kind: only who has seen all of it knows which of the claims have the node."""
+    """Return the objects that are created last of each kind.
+
+    Only a scheduler that has seen all of them knows which of the claims can be used on the node.
+    """
     name, full = f"probe-{serial}", f"full-{serial}"
     driver = {"name": full, "nodeID": node, "allocatable": {"count": 0}}
     return [

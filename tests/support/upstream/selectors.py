@@ -155,7 +155,7 @@ def decode(raw: dict[str, Any], driver: str = DRIVER) -> Device:
 
 
 def say(expression: str, device: Device, driver: str = DRIVER) -> str:
-    """What a selector says of a device, in the words of SELECTORS."""
+    """Return the result of a selector for a device, in the words of SELECTORS."""
     try:
         selector = compile_selector(expression)
     except Broken:
