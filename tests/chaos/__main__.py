@@ -26,16 +26,16 @@ from tests.chaos.soak import Soak, make_spec
 from tests.chaos.storm import KINDS, STILL_EACH, STILL_SECONDS, Plan
 
 _ROUND_SECONDS = 43.0
-"""How long a round takes with everything in it, roughly, if its calm is not still."""
+"""The approximate length of a round with all kinds of faults and a calm that is not still."""
 
 _STILL_SECONDS = (STILL_SECONDS - Plan(0, 0).quiet) / STILL_EACH
-"""How much longer it is for the still calms, on average: the number of rounds follows from the minutes."""
+"""The average addition to a round for the still calms. The number of rounds follows from the minutes."""
 
 MINUTES = 55.0
-"""How long the faults of `make soak` come."""
+"""The default time during which `make soak` injects faults."""
 
 TARGETS = {"proxy": 10_000, "kills": 300}
-"""How many faults of which kind they are to be at least, if they are not left out."""
+"""The least number of faults by kind, unless the kind is left out."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find_missed(result: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
-    """What a run of the default length is to have at least, and had not; a phrase each."""
+    """Return what a run of the default length should have reached and has not, a phrase each."""
     totals = result["totals"]
     few = [f"{totals[kind]} of {least} {kind}" for kind, least in TARGETS.items()
            if kind in kinds and totals[kind] < least]  # fmt: skip

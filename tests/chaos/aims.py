@@ -1,4 +1,4 @@
-"""Whom a fault is to hit: those whom a write of the extender is about. Pure."""
+"""Targets of a fault (`Aim`): the gang, its members and their nodes, read from a write of the extender. Pure."""
 
 import json
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ class Aim:
     """Of the PodGroup, the record or the pod: the gang's own name, or one that begins with it."""
 
     nodes: tuple[str, ...] = ()
-    """Where its members are to go; empty if that is not said."""
+    """The nodes of the members' slots; empty if the write names none."""
 
     def takes(self, namespace: str, name: str) -> bool:
-        """Whether a gang of this name is meant."""
+        """Return whether a gang of this name is meant."""
         return not self.namespace or (namespace == self.namespace and f"{self.name}-".startswith(f"{name}-"))
 
     def pick(self, gangs: list[Gang]) -> list[Gang]:
-        """Those that are meant."""
+        """Return the gangs that are meant."""
         return [gang for gang in gangs if self.takes(gang.namespace, gang.name)]
 
 

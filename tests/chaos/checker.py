@@ -37,11 +37,11 @@ _WATCH_SECONDS = 240
 _LONGEST_LINE = 8 * 1024 * 1024
 _SHOWN_CHARACTERS = 300
 _SHOWN_SECONDS = 60.0
-"""That a rule found nothing says little if it was in force for less."""
+"""The time below which a rule is reported as hardly in force: that it found nothing then says little."""
 
 
 def list_paths(api_version: str) -> dict[str, str]:
-    """What is watched, by the name that `Observed.see` knows it under."""
+    """Return the paths to watch, by the name under which `Observed.see` knows them."""
     return {
         "pods": "/api/v1/pods",
         "nodes": "/api/v1/nodes",
@@ -122,7 +122,7 @@ class Follower:
 
 
 class Recoveries:
-    """How long it takes from the fall of a component to the first Binding after it has come back."""
+    """The times from the end of a component to the first Binding after its restart, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -130,12 +130,12 @@ class Recoveries:
         self._back: dict[str, tuple[float, int]] = {}
 
     def fall(self, component: str, now: float) -> None:
-        """It is down."""
+        """Record that a component is down."""
         self._fallen[component] = now
         self._back.pop(component, None)
 
     def rise(self, component: str, bindings: int) -> None:
-        """It is ready again, when so many Bindings were seen."""
+        """Record that a component is ready again, and how many Bindings were seen until then."""
         if component in self._fallen:
             self._back[component] = (self._fallen.pop(component), bindings)
 
@@ -158,7 +158,7 @@ class Checker:
         """For how many seconds each rule was in force."""
 
         self._looked: float | None = None
-        """When it has judged last."""
+        """The time of the last evaluation of the rules; None before the first."""
 
         self._say = say
         self._begun = time.monotonic()
@@ -219,7 +219,7 @@ class Checker:
         }
 
     def report(self) -> dict[str, Any]:
-        """What was seen, in all."""
+        """Return the totals of everything that was seen."""
         return {
             "violations": [self._show(at, violation) for at, violation in self.found.values()],
             "in_force_seconds": {rule: round(seconds) for rule, seconds in self.in_force.items()},
@@ -235,14 +235,14 @@ class Checker:
 
 
 def summarize(values: list[float]) -> dict[str, Any]:
-    """How many there are, the middle one, the 99th of a hundred and the largest."""
+    """Return the number of values, the median, the 99th percentile and the maximum."""
     ordered = sorted(values)
     shown = {"p50": percentile(ordered, 50), "p99": percentile(ordered, 99), "max": ordered[-1] if ordered else None}
     return {"count": len(ordered), **{name: None if each is None else round(each, 3) for name, each in shown.items()}}
 
 
 def count_refused(refused: Iterable[Refusal]) -> dict[str, int]:
-    """How many kubelets have refused, by reason; those apart whose room another scheduler had just taken."""
+    """Count the pods that kubelets refused, by reason; apart those whose room another scheduler had just taken."""
     reasons = (f"{each.reason} beside another scheduler" if each.contested else each.reason for each in refused)
     return {"OutOfcpu": 0, **Counter(reasons)}
 
@@ -286,7 +286,7 @@ async def at_work(parts: Mapping[str, Coroutine[Any, Any, None]], checker: Check
 
 
 def _tell_end(task: asyncio.Task[None]) -> str:
-    """Why a task has ended; the log has all of it."""
+    """Return why a task has ended. The traceback goes to the log."""
     if task.cancelled():
         return "it was cancelled"
     error = task.exception()

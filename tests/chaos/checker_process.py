@@ -44,7 +44,7 @@ class CheckerProcess:
             self._process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """Its report. RuntimeError if it has died without one: nobody has looked then."""
+        """End the checker and return its report. Raises RuntimeError if it died without one: nothing was checked."""
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""The wall clocks of extender and controller are set for a while, back or ahead, and all others are right."""
+"""Set the wall clocks of extender and controller for a while, back or ahead, while all others are right."""
 
 import os
 import threading
@@ -17,14 +17,14 @@ class ClockFaults:
 
     def __init__(self, directory: Path, note: Callable[[str, str], None]) -> None:
         self.jumps = 0
-        """How often they were set."""
+        """The number of times the clocks were set."""
 
         self._directory = directory
         self._file = directory / "clock"
         self._note = note
         self._off = False
         self._timer: threading.Timer
-        """What sets them right again."""
+        """The timer that sets the clocks right again."""
 
         self._lock = threading.Lock()
         jumping.write_offset(self._file, 0.0)
@@ -37,7 +37,7 @@ class ClockFaults:
             yield
 
     def jump(self, seconds: float, lasting: float) -> None:
-        """They are off by so many ``seconds``, and right again after a while; those that are off stay as they are."""
+        """Set the clocks off by ``seconds``, and right again after a while. Clocks that are off already stay so."""
         with self._lock:
             if self._off:
                 return
@@ -50,7 +50,7 @@ class ClockFaults:
             self._timer.start()
 
     def set_right(self) -> None:
-        """They are right again."""
+        """Set the clocks right again."""
         with self._lock:
             if self._off:
                 self._off = False

@@ -1,4 +1,4 @@
-"""What users, operators and other schedulers do to a cluster at the wrong moment. Each is one call, safe to repeat."""
+"""Faults that users, operators and other schedulers cause at the wrong moment. Each is one call, safe to repeat."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ class ClusterFaults:
         self._source = source
         self._note = note
         self._away: dict[str, float] = {}
-        """When which node is to be as before."""
+        """The nodes that were changed, with the time at which each is repaired."""
 
         self._leaving: set[str] = set()
         """The namespaces that are to be deleted, and of which nobody has taken the request."""
@@ -42,10 +42,10 @@ class ClusterFaults:
         self._foreign = 0
         self._lock = threading.RLock()
         self.counted: Counter[str] = Counter()
-        """What was done to anybody."""
+        """The number of faults by kind, whatever they hit."""
 
         self.aimed: Counter[str] = Counter()
-        """What was done at a write of the extender, to those whom it was about."""
+        """The number of faults by kind that were done at a write of the extender, to the objects of that write."""
 
     @property
     def kinds(self) -> dict[str, Callable[[Aim], bool]]:
@@ -206,7 +206,7 @@ class ClusterFaults:
         return members if aim == ANYBODY else [pod for pod in members if any(_is_of(pod, gang) for gang in gangs)]
 
     def _plans(self) -> list[Raw]:
-        """What the extender holds room for; a plan without victims is in no record before its commit."""
+        """Return the extender's plans. A plan without victims is in no record before its commit."""
         try:
             plans: list[Raw] = httpx.get(f"{self._cluster.debug_url}/reservations").raise_for_status().json()
         except (httpx.HTTPError, ValueError):
@@ -259,6 +259,6 @@ class ClusterFaults:
 
 
 def _is_of(pod: Raw, gang: Gang) -> bool:
-    """Whether it is a member; the Jobs' own are called after their Job."""
+    """Return whether a pod is a member of the gang. A Job's own pods are named after their Job."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     return bool(namespace == gang.namespace and f"{name}-".startswith(f"{gang.name}-"))

@@ -51,7 +51,7 @@ def _make_proxy(cluster: Cluster, name: Name, source: Random, note: Callable[[st
 
 
 def name_fault(name: str, request: Request, mishap: Mishap) -> tuple[str, str] | None:
-    """What the checker is told of a mishap on the way of a process: the note and whom it is about; None for nothing."""
+    """Return the note for the checker about a mishap of a process: its kind and its subject; None for nothing."""
     if mishap in HARMLESS:
         return None
     # Only what a gang of its own would feel: the rest must not delay anybody for long.
@@ -61,5 +61,5 @@ def name_fault(name: str, request: Request, mishap: Mishap) -> tuple[str, str] |
 
 
 def count_weather(proxies: Mapping[Name, Proxy]) -> Counter[Mishap]:
-    """What has happened on the way so far."""
+    """Count the mishaps on all proxies so far."""
     return sum((proxy.weather.counted for proxy in proxies.values()), Counter())

@@ -1,4 +1,4 @@
-"""What excuses a wait: when something was down, and for how long after it had come back. Pure.
+"""Excuses for a wait: the times at which something was down, and for how long after it had come back. Pure.
 
 A *recovery* is the time from the signal to a process of the control plane, or of ours, until ``SETTLE_SECONDS`` after
 it is ready again. Of a gang it is also the time until ``TAMPERED_SECONDS`` after one of its own requests was tampered
@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 SETTLE_SECONDS = 8.0
-"""How long after a process has come back it may take until all goes as ever."""
+"""The time after a restart until everything works as before."""
 
 TAMPERED_SECONDS = 15.0
-"""How long a request that was refused, lost or delayed on the way may be felt by its gang."""
+"""The time for which a gang may feel that one of its requests was refused, lost or delayed."""
 
 SPLIT_BRAIN = "split brain"
 """Two extenders that are active at once, as if a component were down."""
@@ -24,35 +24,35 @@ SILENCE = "silent watches"
 """No watch shows the extender anything, as if a component were down: it sees no Lease that is renewed."""
 
 BINDING = frozenset({"extender", "scheduler", "kube-apiserver", "etcd", SPLIT_BRAIN, CLOCK, SILENCE})
-"""What keeps a gang from being bound."""
+"""The components and faults that prevent a gang from being bound."""
 
 SIGHT = "sight"
 """Of some kind of objects the extender is shown nothing: of a pod that it does not know it can say nothing."""
 
 TELLING = BINDING | {SIGHT}
-"""What keeps a reason from being told, or a nomination from being taken back."""
+"""The components and faults that prevent a reason from being reported, or a nomination from being removed."""
 
 ANYTHING = BINDING | {"controller"}
-"""What keeps a finalizer from being taken away, too."""
+"""The components and faults that also prevent a finalizer from being removed."""
 
 Span = tuple[float, float]
 
 
 @dataclass(slots=True)
 class Excuses:
-    """Who was down when."""
+    """The components that are down, were down, and the requests that were tampered with."""
 
     down: dict[str, float] = field(default_factory=dict)
     """Since when, by component."""
 
     past: list[tuple[str, float, float]] = field(default_factory=list)
-    """What has come back: component, begin, end."""
+    """The components that have come back: name, begin, end."""
 
     tampered: dict[str, list[float]] = field(default_factory=dict)
-    """When requests were tampered with, by the object that their path names."""
+    """The times at which requests were tampered with, by the object in their path."""
 
     last_fault: float = 0.0
-    """When anything was done to the cluster last."""
+    """The time of the last fault of any kind."""
 
     def fall(self, component: str, now: float) -> None:
         """A component is down, or stands still."""
@@ -73,7 +73,10 @@ class Excuses:
     def count_clear(
         self, since: float, now: float, subjects: Iterable[str] = (), components: Collection[str] = BINDING
     ) -> float:
-        """How many of the seconds between two moments are no recovery; of ``subjects`` their own requests count."""
+        """Return the seconds between two moments outside of recoveries.
+
+        Tampered requests count only if they are about one of the ``subjects``.
+        """
         spans = [(begun, ended + SETTLE_SECONDS) for name, begun, ended in self.past if name in components]
         spans += [(begun, now) for name, begun in self.down.items() if name in components]
         for subject in subjects:
@@ -81,14 +84,14 @@ class Excuses:
         return (now - since) - _measure(spans, since, now)
 
     def was_split(self, since: float) -> bool:
-        """Whether two were active at some moment since then."""
+        """Return whether two extenders were active at some moment since then."""
         if SPLIT_BRAIN in self.down:
             return True
         return any(name == SPLIT_BRAIN and since <= ended + SETTLE_SECONDS for name, _, ended in self.past)
 
 
 def _measure(spans: Iterable[Span], since: float, now: float) -> float:
-    """How much of a time the spans cover together."""
+    """Return how many seconds from ``since`` to ``now`` the spans cover together."""
     covered, reached = 0.0, since
     for begun, ended in sorted(spans):
         begin, end = max(begun, reached), min(ended, now)

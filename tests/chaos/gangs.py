@@ -21,12 +21,12 @@ Raw = dict[str, Any]
 _PLAIN_BINDING = re.compile(r"/pods/pod-\d+/binding")
 
 _TEMPLATE = {"workloadName": "chaos", "templateName": "any"}
-"""What the groups of a tree have to name; nobody looks whether it is there."""
+"""The workloadRef that the groups of a tree must have. The Workload need not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a load is drawn from."""
+    """The parameters from which a load is drawn."""
 
     kinds: tuple[str, ...]
     sizes: tuple[int, int]
@@ -65,7 +65,7 @@ MIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What is submitted together."""
+    """A gang, a Job, a tree of gangs, or a pod of no gang, as the load creates it."""
 
     kind: str
     namespace: str
@@ -76,7 +76,7 @@ class Gang:
     min_count: int
     milli_cpu: int
     seconds: int
-    """How long a member runs; 0 for ever."""
+    """The time that a member runs; 0 for ever."""
 
     key: str = ""
     high: bool = False
@@ -123,15 +123,15 @@ class Objects:
         self._composite_version = composite_api_version(spec.api_version)
 
     def groups_path(self, namespace: str) -> str:
-        """Where PodGroups are."""
+        """Return the path of the PodGroups of a namespace."""
         return f"/apis/{self._version}/namespaces/{namespace}/podgroups"
 
     def composites_path(self, namespace: str) -> str:
-        """Where CompositePodGroups are."""
+        """Return the path of the CompositePodGroups of a namespace."""
         return f"/apis/{self._composite_version}/namespaces/{namespace}/compositepodgroups"
 
     def list_leading(self, gang: Gang) -> Iterator[tuple[str, Raw]]:
-        """What stands before the pods, each with the path of its list."""
+        """Yield the objects to create before the pods, each with the path of its list."""
         if gang.kind == "job":
             yield f"/apis/batch/v1/namespaces/{gang.namespace}/jobs", self._make_job(gang)
         if gang.kind == "tree":

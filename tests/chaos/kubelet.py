@@ -1,7 +1,7 @@
-"""What a kubelet does with a pod for which its node has no room: it refuses it. kwok runs whatever is bound.
+"""The kubelet's refusal of a pod for which its node has no room. kwok runs whatever is bound.
 
 As `Admit` of pkg/kubelet/lifecycle/predicate.go and `rejectPod` of pkg/kubelet/kubelet.go do, for CPU and the number of
-pods. Whoever is on a node counts until it has ended, also while it is being deleted.
+pods. A pod counts on its node until it has ended, also while it is being deleted.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Refusal:
     text: str
 
     contested: bool
-    """Whether another scheduler may have taken the room a moment before."""
+    """True if another scheduler may have taken the room a moment before."""
 
     @property
     def reason(self) -> str:

@@ -36,10 +36,10 @@ class Load:
         self._made: set[str] = set()
         self._gangs: dict[tuple[str, str], Gang] = {}
         self._doomed: dict[tuple[str, str], str] = {}
-        """What is being removed, and as what it counts: what has ended stays so while its pods go."""
+        """The gangs that are being removed, with the outcome each counts as. It does not change while the pods go."""
 
         self.standing = [Gang("plain", self._spaces[0], "never-fits", 30, 30, 8000, 0)]
-        """They wait from the first moment to the last one."""
+        """The gangs that wait from the first moment to the last one."""
 
         self.counted: Counter[str] = Counter()
         """Gangs that were submitted, have completed, were deleted by a fault; members that were replaced."""
@@ -75,17 +75,17 @@ class Load:
             return sorted(f"{namespace}/{name}" for namespace, name in self._gangs)
 
     def list_gangs(self) -> list[Gang]:
-        """Those that are alive."""
+        """Return the gangs that are alive."""
         with self._lock:
             return list(self._gangs.values())
 
     def doom(self, gang: Gang) -> None:
-        """Somebody has deleted a gang: nothing of it is made again."""
+        """Mark a gang as deleted by somebody, so that nothing of it is made again."""
         with self._lock:
             self._doomed[gang.namespace, gang.name] = "deleted"
 
     def lose_namespace(self, space: str) -> None:
-        """Somebody has deleted a namespace with all that is in it; there will be another one."""
+        """Forget a namespace that was deleted with all its objects, and use a new one in its place."""
         with self._lock:
             lost = [name for name in self._gangs if name[0] == space]
             for name in lost:
@@ -139,7 +139,7 @@ class Load:
             self.counted[f"submitted: {gang.kind}"] += 1
 
     def _replace_refused(self) -> None:
-        """Who made a pod that its kubelet has refused makes another one; a Job's controller does so by itself."""
+        """Replace pods that their kubelet has refused, as their maker would. A Job's controller does so by itself."""
         for pod in self.pods:
             if pod["status"].get("phase") == "Failed" and "ownerReferences" not in pod["metadata"]:
                 self.counted["refused pods replaced"] += 1

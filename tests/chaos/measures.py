@@ -1,4 +1,4 @@
-"""What a run measures beside the rules: resident memory, what the extender remembers, and how far its watches lag."""
+"""Measurements beside the rules: resident memory, what the extender remembers, and how far its watches lag."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ from tests.chaos.checker import summarize
 
 MEASURED = ("extender", "controller", "scheduler")
 JUDGED = ("extender", "controller")
-"""Whose memory must be flat: kube-scheduler is shown beside them."""
+"""The processes whose memory must be flat. kube-scheduler is shown beside them."""
 
 GROWTH = 1.05
 GROWTH_MIB = 3.0
@@ -31,7 +31,7 @@ _EQUAL_SECONDS = 30.0
 _DIFFERENCES = ("missing", "extra", "stale", "leftOff", "error")
 GONE_AT_REST = dict.fromkeys(("serried_vacancies", "serried_reservations", "serried_partial_gangs"), 0)
 DONE_AT_REST = {"serried_controller_queue_length": 0}
-"""What the controller has left to do."""
+"""The metrics of the controller that must be 0 at rest: work that is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Measures:
         self._memory.append(Sample(round(self.seconds, 1), pids, found))
 
     def probe(self, number: int) -> None:
-        """How long it takes until the extender knows of a new object, and how many it knows."""
+        """Measure how long the extender takes to know of new PodGroups, and record how many objects it knows."""
         version = self._cluster.spec.api_version
         path = f"/apis/{version}/namespaces/default/podgroups"
         for place in range(_PROBES):

@@ -1,4 +1,4 @@
-"""What can happen to a request on its way to the API server, and how it is drawn from one source of chance. Pure."""
+"""Mishaps of a request on its way to the API server, and how they are drawn from one source of chance. Pure."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Mishap(StrEnum):
-    """What happens to a request; the value is its name in the report."""
+    """The mishaps of a request; the value is the name in the report."""
 
     CONFLICT = "answered 409"
     TOO_MANY = "answered 429 with Retry-After"
@@ -45,7 +45,7 @@ _SLOW = frozenset({Mishap.TIMEOUT, Mishap.SILENT})
 _BEGIN = (Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.TOO_MANY)
 _CHANGE = (*(Mishap.DUPLICATED,) * 7, Mishap.DELAYED, Mishap.CUT, Mishap.ENDED)
 HARMLESS = frozenset({Mishap.DELAYED, Mishap.DUPLICATED})
-"""What holds nobody up for longer than a moment, so that what follows it is not excused by it."""
+"""The mishaps that delay nobody for longer than a moment, so that they excuse nothing that follows."""
 
 _ENDS = frozenset({Mishap.COMPACTED, Mishap.EXPIRED, Mishap.ERROR, Mishap.RESET_BEFORE, Mishap.CUT, Mishap.ENDED})
 
@@ -60,17 +60,17 @@ class Request:
 
     @property
     def path(self) -> str:
-        """Its target without the query."""
+        """Return the target without the query."""
         return self.target.partition("?")[0]
 
     @property
     def watches(self) -> bool:
-        """Whether it is a watch."""
+        """Return whether the request is a watch."""
         return parse_qs(urlsplit(self.target).query).get("watch", [""])[0] in {"1", "true"}
 
     @property
     def updates(self) -> bool:
-        """Whether it is a write that can meet a conflict: of an object that is there, or a Binding."""
+        """Return whether the request is a write that can meet a conflict: of an existing object, or a Binding."""
         return self.method in WRITES - {"POST"} or self.path.endswith("/binding")
 
     @property
@@ -92,7 +92,7 @@ class Request:
 
 @dataclass(slots=True)
 class Weather:
-    """How bad it is now: the part of all requests, and of all watched changes, to which something happens."""
+    """The probabilities of mishaps now, for requests and for watched changes."""
 
     source: Random
     requests: float = 0.0
@@ -101,10 +101,10 @@ class Weather:
     """The part of the drawn ends of watches that come: client-go waits up to 30 s after several."""
 
     counted: Counter[Mishap] = field(default_factory=Counter)
-    """What has happened so far."""
+    """The number of mishaps so far, by kind."""
 
     def draw_request(self, request: Request) -> Mishap | None:
-        """What happens to a request; None for nothing."""
+        """Draw the mishap of a request; None for none."""
         if self.source.random() >= self.requests:
             return None
         if request.watches:
@@ -115,7 +115,7 @@ class Weather:
         return self._count(self.source.choice(kinds) if found in _SLOW else found)
 
     def draw_change(self, barred: Container[Mishap] = ()) -> Mishap | None:
-        """What happens to a change that a watch brings; nothing where what is drawn is ``barred``."""
+        """Draw the mishap of a change that a watch brings; None for none, or if the drawn one is ``barred``."""
         if self.source.random() >= self.changes:
             return None
         found = self.source.choice(_CHANGE)

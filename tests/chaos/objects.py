@@ -1,4 +1,4 @@
-"""What the invariant checker knows of each object, read from its JSON. No I/O, and none of Serried's own decoders."""
+"""The invariant checker's view of each object, read from its JSON. No I/O, and none of Serried's own decoders."""
 
 import json
 import zlib
@@ -30,13 +30,13 @@ class Pod:
     """The PodGroup that it names, or that is of the same Job; None for a pod of no gang."""
 
     node: str
-    """Where it is bound, "" for nowhere."""
+    """The name of the node; "" if the pod is not bound."""
 
     ours: bool
-    """Whether it is for the scheduler that asks Serried."""
+    """True if the pod is for the scheduler that asks Serried."""
 
     ended: bool
-    """Whether it has succeeded or failed."""
+    """True if the pod has succeeded or failed."""
 
     deleting: bool
     gated: bool
@@ -46,7 +46,7 @@ class Pod:
     """The node that Serried itself has nominated it to, "" for none."""
 
     preempted: bool = False
-    """Whether it goes for somebody of a higher priority."""
+    """True if the pod has to go for a pod of a higher priority."""
 
     succeeded: bool = False
 
@@ -55,7 +55,7 @@ class Pod:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is for our scheduler and of no gang."""
+        """Return whether the pod is for our scheduler and of no gang."""
         return self.ours and self.group is None and not self.owner
 
 
@@ -84,7 +84,7 @@ class Group:
     """The UID of its controller, of whose pods it is the group; "" without one."""
 
     scheduled: bool = False
-    """Whether its condition says that it was scheduled; that never goes back, so it gives no reason any more."""
+    """True if the condition says that the group was scheduled. It stays so, and gives no reason any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Node:
     pods: int
 
     admits: bool
-    """Whether new pods may come."""
+    """True if the node accepts new pods."""
 
 
 @dataclass(frozen=True, slots=True)

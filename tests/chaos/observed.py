@@ -1,4 +1,7 @@
-"""What a watch has shown of a cluster so far, with the times by which the rules judge. No I/O: moments are given."""
+"""State and history of a cluster as a watch has shown it, with the times by which the rules judge. No I/O.
+
+Each method gets the current time.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +25,7 @@ from tests.chaos.objects import (
 )
 
 EXCUSED_SECONDS = 30.0
-"""How long before the first Binding of a gang a loss may be that its commit did not know of."""
+"""The time before the first Binding of a gang in which its commit may not know of a lost member."""
 
 RACE_SECONDS = 2.0
 """For how long a Binding of another scheduler may be unknown to ours."""
@@ -42,7 +45,7 @@ class Climb:
     """The members that were seen bound."""
 
     whole: float | None = None
-    """When minCount was reached; None before."""
+    """The time at which minCount was reached; None before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,10 @@ class Observed:
     """The trees of which enough groups were whole at once, and of which somebody is still bound."""
 
     excused: dict[Name, dict[str, float]] = field(default_factory=dict)
-    """Members that cannot come whoever binds them: they were deleted, or their node was taken away."""
+    """The members that no scheduler can bind: they were deleted, or their node was taken away."""
 
     bound_at: dict[str, list[tuple[float, Pod]]] = field(default_factory=dict)
-    """Who was bound to a node when."""
+    """The pods that were bound to each node, with the time of each Binding."""
 
     since: dict[tuple[str, Name], float] = field(default_factory=dict)
     """Since when something holds that the rules ask about."""
@@ -94,28 +97,28 @@ class Observed:
     """The messages on ``/debug``, which begin with the reasons."""
 
     told_at: float = 0.0
-    """When they were read last."""
+    """The time at which the messages were last read."""
 
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     rest_since: float | None = None
     excuses: Excuses = field(default_factory=Excuses)
     bindings: int = 0
-    """How many Bindings of members were seen."""
+    """The number of Bindings of members that were seen."""
 
     refused: dict[str, Refusal] = field(default_factory=dict)
     """By UID the pods for which their nodes had no room when they were bound."""
 
     came: dict[str, float] = field(default_factory=dict)
-    """When the plain pods that wait were seen first, by UID."""
+    """The times at which the waiting plain pods were first seen, by UID."""
 
     plain_waits: list[float] = field(default_factory=list)
-    """How long each plain pod of our scheduler has waited for its Binding."""
+    """The seconds that each plain pod of our scheduler has waited for its Binding."""
 
     preempted: set[str] = field(default_factory=set)
     """The UIDs of the pods that had to go for a gang of higher priority."""
 
     climbed: list[float] = field(default_factory=list)
-    """How long each gang took from its first Binding to minCount."""
+    """The seconds from each gang's first Binding to minCount."""
 
     def see(self, kind: str, raw: Raw, now: float, *, gone: bool = False) -> None:
         """An object is so now, or is gone."""
@@ -139,7 +142,7 @@ class Observed:
         self.excused.setdefault(group, {})[uid] = now
 
     def strike_node(self, name: str, now: float) -> None:
-        """Somebody has taken a node away, or its room: those with a slot there must look for another one."""
+        """Record that a node was taken away, or its room: members with a slot there must look for another one."""
         self.excuses.last_fault = now
         by_uid = {pod.uid: pod for pod in self.pods.values()}
         for record in self.records.values():
@@ -216,7 +219,7 @@ class Observed:
             self.refused[pod.uid] = Refusal(pod, now, *lacking, self.is_contested(pod.node, now))
 
     def is_contested(self, node: str, now: float) -> bool:
-        """Whether another scheduler has just taken room on a node, so that ours could not know."""
+        """Return whether another scheduler has just taken room on a node, so that ours could not know."""
         times = self.bound_at.get(node, [])
         recent = [pod for at, pod in times if now - at <= RACE_SECONDS]
         last_is_ours = bool(times) and times[-1][1].ours
@@ -321,14 +324,14 @@ def _put(into: dict[K, V], name: K, value: V, gone: bool) -> None:  # noqa: FBT0
 
 
 def _tell_change(raw: Raw) -> str:
-    """Who has written last, and what the conditions of the object say now."""
+    """Return the writer of the last change, and what the conditions of the object say now."""
     conditions = raw.get("status", {}).get("conditions") or ()
     said = [f"{each.get('reason', '')} {each.get('message', '')}".strip() for each in conditions]
     return ", ".join([_name_writer(raw), *said])
 
 
 def _name_writer(raw: Raw) -> str:
-    """Who has written last, as ``managedFields`` say."""
+    """Return the last writer by ``managedFields``."""
     entries: list[dict[str, Any]] = [each for each in raw["metadata"].get("managedFields") or () if each.get("time")]
     if not entries:
         return "changed"

@@ -1,4 +1,4 @@
-"""What happens to processes: SIGKILL and SIGSTOP. Whatever has ended a kubelet starts again."""
+"""Faults of processes: SIGKILL and SIGSTOP. A kubelet restarts a process that has ended."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ class ProcessFaults:
         self._down: dict[AnyName, float] = {}
         self._asleep: set[AnyName] = set()
         self._restarts: Counter[AnyName] = Counter()
-        """How often each was started again when it was looked at last."""
+        """The number of restarts of each process at the last look."""
 
         self._lock = threading.RLock()
         self._ended = threading.Event()
@@ -65,7 +65,7 @@ class ProcessFaults:
 
     @property
     def own_ends(self) -> dict[str, int]:
-        """How often a process has ended itself, such as a scheduler that has lost its Lease."""
+        """Count how often each process has ended itself, such as a scheduler that has lost its Lease."""
         counted = {name: kubelet.restarts(name) - self.kills[name] for name, kubelet in self._kubelets.items()}
         return {name: count for name, count in counted.items() if count > 0}
 
@@ -100,7 +100,7 @@ class ProcessFaults:
             kubelet.repair()
 
     def is_well(self) -> bool:
-        """Whether all of them are ready."""
+        """Return whether all processes are ready."""
         with self._lock:
             return not self._down and not self._asleep
 

@@ -41,13 +41,13 @@ _DELAY_EACH = 5.0
 """A watch is held up once in so many seconds: held up at each fortieth change, a busy one would never catch up."""
 
 _END_EACH = 2.0
-"""It is ended once in so many seconds, for the same reason: each new watch begins a moment later."""
+"""The seconds between two ends of a busy watch, for the same reason: each new watch begins a moment later."""
 
 _SLOW_PARTS = 8
 _SLOW_SECONDS = (0.02, 0.25)
 _LONGEST_HEAD = 1 << 20
 _LAST_SECONDS = 0.1
-"""How long a loop goes on until all sockets are closed."""
+"""The time that a loop goes on until all sockets are closed."""
 
 _NO_BODY = frozenset({204, 304})
 
@@ -58,17 +58,17 @@ class Trap:
 
     method: str
     part: str
-    """What its path has in it."""
+    """The text that the path of the request contains."""
 
     after: bool
     spring: Callable[[Request], None]
     resets: bool = True
-    """Whether the connection is reset then; if not, the request or its answer goes on when it is done."""
+    """True if the connection is reset then; if not, the request or its answer goes on afterwards."""
 
     sprung: bool = False
 
     def takes(self, request: Request, *, after: bool) -> bool:
-        """Whether this is the moment; only once."""
+        """Return whether the trap springs at this request and moment. It springs once."""
         fits = request.method == self.method and self.part in request.path
         self.sprung = (taken := fits and after == self.after and not self.sprung) or self.sprung
         return taken
@@ -111,7 +111,7 @@ class Proxy:
     def __init__(self, target: int, tls: ssl.SSLContext | None, weather: Weather, tell: Tell, token: str = "") -> None:
         self.port = 0
         self._token = token
-        """What is presented for a client that has none: Go's clients send no token where there is no TLS."""
+        """The token presented for a client that has none: Go's clients send no token where there is no TLS."""
 
         self.weather = weather
         self.trap: Trap | None = None
@@ -126,7 +126,7 @@ class Proxy:
         """Until when no watch shows anything."""
 
         self._ended_at: dict[str, float] = {}
-        """When the watch of each path was ended last."""
+        """The time at which the watch of each path was last ended."""
 
         self._target = target
         self._tls = tls
@@ -135,7 +135,7 @@ class Proxy:
         self._ended = asyncio.Event()
         self._ready = threading.Event()
         self._serving: set[asyncio.Task[None] | None] = set()
-        """Nobody else keeps the tasks of connections whose clients have gone."""
+        """The tasks of all connections. Nothing else refers to those whose clients have gone."""
 
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._listen()), daemon=True)
 
@@ -237,7 +237,7 @@ class Proxy:
                 raise _EndError(abruptly=True)
 
     async def _befall(self, request: Request, mishap: Mishap, answers: StreamWriter) -> None:
-        """What happens before the request would be passed on."""
+        """Do what the mishap does before the request would be passed on."""
         draw = self.weather.source.uniform
         if mishap is Mishap.RESET_BEFORE:
             raise _EndError(abruptly=True)
@@ -253,7 +253,7 @@ class Proxy:
             await answers.drain()
 
     async def _withhold(self, mishap: Mishap | None) -> None:
-        """What happens instead of an answer to a request that was done."""
+        """Do what the mishap does instead of an answer to a request that was done."""
         if mishap is Mishap.RESET_AFTER:
             raise _EndError(abruptly=True)
         if mishap is Mishap.SILENT:

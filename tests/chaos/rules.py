@@ -35,7 +35,7 @@ class Violation:
 
 
 def allow_climb_seconds(min_count: int) -> float:
-    """How long a gang may take from its first Binding to minCount."""
+    """Return the seconds that a gang may take from its first Binding to minCount."""
     return 2.0 + min_count / 200
 
 
@@ -128,14 +128,17 @@ def find_orphans(seen: Observed, now: float) -> Iterator[Violation]:
 
 
 def _is_under_way(seen: Observed, pod: Pod) -> bool:
-    """Whether ``/debug`` says that its gang is placed: a plan without victims has no record before its commit."""
+    """Return whether ``/debug`` says that the pod's gang is placed.
+
+    A plan without victims has no record before its commit.
+    """
     group = seen.groups.get(pod.group) if pod.group is not None else None
     names = () if group is None else (group.name, (group.name[0], group.parent))
     return any(seen.told.get(name, "").startswith("Planned") for name in names)
 
 
 def _is_late(seen: Observed, pod: Pod) -> bool:
-    """Whether the quorum of its gang stands: no record names the slots of others, which last until they are bound."""
+    """Return whether the quorum of the pod's gang is bound. No record names the slots of members that come later."""
     return pod.group is not None and _is_whole(seen.climbs.get(pod.group))
 
 
@@ -168,7 +171,7 @@ def find_silent(seen: Observed, now: float) -> Iterator[Violation]:
 
 
 def find_leaked(seen: Observed, now: float) -> Iterator[Violation]:
-    """What is deleted goes: no finalizer keeps a group that no pod names."""
+    """Yield groups that a finalizer keeps although they are being deleted and no pod names them."""
     for group in [*seen.groups.values(), *seen.composites.values()]:
         alive = [pod for pod in seen.members(group.name) if not pod.ended]
         stays = group.deleting and bool(group.finalizers) and not alive
@@ -218,7 +221,7 @@ def find_unrepaired(seen: Observed, now: float) -> Iterator[Violation]:
 
 
 def _would_be_whole(seen: Observed, free: Sequence[Room], group: Group) -> bool:
-    """Whether so many members wait as are missing, and have room where the others run."""
+    """Return whether as many members wait as are missing, and have room where the others run."""
     members = seen.members(group.name)
     run = [pod for pod in members if pod.node and not pod.ended and not pod.deleting]
     missing = group.min_count - len(run) - sum(pod.succeeded for pod in members)
@@ -240,7 +243,7 @@ def _is_behind(group: Group) -> bool:
 
 
 def _would_fit(seen: Observed, free: Sequence[Room], key: str, leaves: Sequence[Group]) -> bool:
-    """Whether the quorum of each group waits, and all of them have room together in one domain of the key."""
+    """Return whether the quorum of each group waits, and all of them have room together in one domain of the key."""
     if not all(_is_ready(seen, leaf) for leaf in leaves):
         return False
     waiting = [pod for leaf in leaves for pod in _list_waiting(seen, leaf)]

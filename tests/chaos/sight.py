@@ -1,4 +1,4 @@
-"""What a process is shown by lists and watches: of some kinds nothing, from a mishap until the next answer."""
+"""Hide objects of some kinds from a process's lists and watches, from a mishap until the next answer."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Sight:
             self._lost.setdefault(request.path, self._clock())
 
     def gain(self, request: Request) -> None:
-        """It is answered."""
+        """Show the objects again: the request was answered."""
         self._lost.pop(request.path, None)
 
     def look(self, note: Callable[[str, str], None]) -> None:

@@ -28,11 +28,12 @@ CANARY = ("default", "canary")
 """A gang that is bound in part by hand: a checker that does not tell of it is blind."""
 
 _TIDY_SECONDS = 90.0
-"""How long it may take until the groups of the last gangs are gone, too."""
+"""The time after which the groups of the last gangs must be gone, too."""
 
 _PAUSE_SECONDS = 125.0
-"""How long what has just ended may be felt before nobody may write. What is said of the gang that never fits may have
-been written just before: its Event is written again after 60 s only.
+"""The time for which something that has just ended may be felt before writing is forbidden.
+
+The message about the gang that never fits may have been written just before: its Event is written again after 60 s.
 """
 
 _CANARY_SECONDS = 20.0
@@ -73,7 +74,7 @@ class Soak:
         self._say = say
         self._writes = Writes()
         self._complaints: list[str] = []
-        """What must not be, and no rule of the checker's is about."""
+        """The faults that no rule of the checker is about."""
 
     def run(self) -> dict[str, Any]:
         """The whole run; its result."""
@@ -89,7 +90,7 @@ class Soak:
             for name, proxy in self._proxies.items():
                 proxy.hear = partial(self._writes.take, name)
             mix, delays = MIXES[self._plan.mix], Random(self._plan.seed)
-            for name in ("extender", "scheduler"):  # whoever binds them
+            for name in ("extender", "scheduler"):  # the processes that bind members
                 self._proxies[name].linger = lambda request: mix.draw_delay(delays, request.path)
             self._processes = ProcessFaults(cluster, RESTARTED, note)
             self._load = Load(cluster, Random(source.random()), self._plan.alive, mix)
@@ -250,7 +251,7 @@ class Soak:
 
 
 def sort_ambushes(ambushed: Mapping[Ambush, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """How often what was done before and after each write."""
+    """Return how often each fault was done before and after each write."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for (write, moment, kind), number in sorted(ambushed.items()):
         found.setdefault(write, {"before": {}, "after": {}})[moment][kind] = number
@@ -258,5 +259,5 @@ def sort_ambushes(ambushed: Mapping[Ambush, int]) -> dict[str, dict[str, dict[st
 
 
 def is_canary(violation: dict[str, Any]) -> bool:
-    """Whether it is the one that is there to be found."""
+    """Return whether a violation is the one that was made on purpose, to be found."""
     return bool(violation["rule"] == "half bound" and violation["subject"] == "/".join(CANARY))

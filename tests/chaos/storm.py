@@ -24,7 +24,7 @@ CLOCKS = "clocks"
 """The wall clocks of extender and controller are set, back or ahead."""
 
 KINDS = ("kills", "freezes", "proxy", "cluster", "split", CLOCKS)
-"""What comes unless it is left out; ``split`` is two schedulers and extenders that are active at once."""
+"""The kinds of faults; each can be left out. ``split`` is two schedulers and extenders that are active at once."""
 
 RESTARTED: tuple[AnyName, ...] = ("extender", "controller", "scheduler", "kube-apiserver", "etcd")
 KILLED: tuple[AnyName, ...] = (*("extender",) * 6, *("controller",) * 6, "scheduler", "kube-apiserver", "etcd")
@@ -39,28 +39,28 @@ No budget selects pods of the load, so victims are deleted. An eviction would be
 
 _LOOK_SECONDS = 0.1
 _REDRAW_SECONDS = 1.0
-"""How long the begin of a storm waits for a write before it waits for another one."""
+"""The time that the begin of a storm waits for a write before it waits for another one."""
 
 _AWAITED_SECONDS = 4.0
-"""How long a trap waits for its write before another one may be laid: not each write comes in each storm."""
+"""The time that a trap waits for its write before another one may be laid: not each write comes in each storm."""
 
 _LONG_SECONDS = (16.0, 20.0)
-"""How long a process stands still once in eight storms: longer than its Lease lasts."""
+"""The time that a process stands still once in eight storms: longer than its Lease lasts."""
 
 _SILENT_SECONDS = 35.0
 """For how long no watch shows the extender anything, once in eight storms."""
 
 _LEASED: tuple[AnyName, ...] = ("extender", "controller", "scheduler")
-"""Whose work depends on a Lease."""
+"""The processes whose work depends on a Lease."""
 
 _JUMPS = (-3600.0, -60.0, 60.0, 3600.0)
-"""How far wall clocks are set, in seconds."""
+"""The steps by which wall clocks are set, in seconds."""
 
 STILL_EACH = 8
 """Of so many calms the last one is still: without any fault, and so long that `FIT_SECONDS` pass in it."""
 
 STILL_SECONDS = FIT_SECONDS + 30.0
-"""How long it is."""
+"""The length of a still calm."""
 
 Ambush = tuple[str, str, str]
 """The write, whether before or after it, and what was done."""
@@ -72,35 +72,35 @@ _WELL_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how hard; times in seconds."""
+    """The length of a soak and how hard it is; times in seconds."""
 
     seed: int
     rounds: int
     kinds: tuple[str, ...] = KINDS
     killed: tuple[AnyName, ...] = KILLED
     storm: float = 15.0
-    """How long faults come in a round."""
+    """The time in a round during which faults come."""
 
     quiet: float = 12.0
-    """How long none but those of watches come after them, once all processes are ready again."""
+    """The calm after the faults, once all processes are ready again: only faults of watches come."""
 
     snare: float = 5.0
-    """How long a storm waits for each of the writes at which it begins, for while others die hardly any comes.
+    """The time that a storm waits for each of the writes at which it begins. Later, while others die, hardly any comes.
 
     0.0 for not at all.
     """
 
     still: float = STILL_SECONDS
-    """How long nothing at all comes after each `STILL_EACH`-th storm."""
+    """The time after each `STILL_EACH`-th storm in which no fault comes at all."""
 
     pause: tuple[float, float] = (0.3, 1.3)
     """The shortest and the longest time between two deeds of a storm."""
 
     alive: int = 40
-    """How many gangs there are at a time: more than fit."""
+    """The number of gangs at a time: more than fit."""
 
     mix: str = "any"
-    """What they are drawn from, a name in `MIXES`."""
+    """The mix from which the gangs are drawn, a name in `MIXES`."""
 
     requests: float = 0.12
     """The part of all requests that a fault befalls in a storm."""
@@ -109,10 +109,10 @@ class Plan:
     """The part of all watched changes that a fault befalls."""
 
     patience: float = 150.0
-    """How long the last gangs may take once there are no more faults."""
+    """The time that the last gangs may take once there are no more faults."""
 
     rest: float = 70.0
-    """How long nothing happens in the end, a minute at least for the rule to say something; 0.0 for not at all."""
+    """The time at the end in which nothing happens: at least a minute for the rule to say something; 0.0 for none."""
 
 
 def _name_write(method: str, part: str) -> str:
@@ -120,7 +120,7 @@ def _name_write(method: str, part: str) -> str:
 
 
 def is_still(number: int) -> bool:
-    """Whether the calm of a round is without any fault; rounds are counted from 0."""
+    """Return whether the calm of a round is without any fault; rounds are counted from 0."""
     return number % STILL_EACH == STILL_EACH - 1
 
 
@@ -153,10 +153,10 @@ class Storm:
         self._complain = complain
         self._deeds = self._list_deeds()
         self._laid = 0.0
-        """When the last trap was laid."""
+        """The time at which the last trap was laid."""
 
         self._spared: AnyName | None = None
-        """Who is not to be killed until `_spared_until`."""
+        """The process that is not to be killed until `_spared_until`."""
         self._spared_until = 0.0
 
         self._silent_until = 0.0
@@ -166,10 +166,10 @@ class Storm:
         self.long_freezes = 0
         self.silences = 0
         self.trapped: Counter[str] = Counter()
-        """How often the extender was killed at a write, by the write."""
+        """The number of times the extender was killed at a write, by the write."""
 
         self.ambushed: Counter[Ambush] = Counter()
-        """What was done at a write to those whom it was about."""
+        """The number of faults that were done at a write to the objects of that write."""
 
     def rage(self, number: int, sample: Callable[[], None]) -> None:
         """The storm of a round; ``sample`` is called now and then."""
@@ -245,7 +245,7 @@ class Storm:
         self._faults.do(self._source.choice(sorted(self._faults.kinds)))
 
     def _do_rare(self, number: int) -> None:
-        """What comes once in eight rounds, for it lasts."""
+        """Do the faults that come once in eight rounds, because they last."""
         kinds, place = self._plan.kinds, number % 8
         if "split" in kinds and place == 2:
             self._split()
@@ -255,7 +255,7 @@ class Storm:
             self._silence()
 
     def _freeze_long(self, name: AnyName) -> None:
-        """It is not killed meanwhile, for that would wake it."""
+        """Freeze a process for longer than its Lease. It is not killed meanwhile, which would wake it."""
         self._processes.await_well(_WELL_SECONDS)
         seconds = self._source.uniform(*_LONG_SECONDS)
         self._spared, self._spared_until = name, time.monotonic() + seconds

@@ -38,7 +38,7 @@ class Writes:
             self.counted[process, request.method, urlsplit(request.target).path] += 1
 
     def describe(self) -> list[dict[str, str]]:
-        """Each as a violation, as the checker writes one."""
+        """Return each write as a violation, in the form that the checker writes."""
         return [
             {"rule": "write at rest", "subject": f"{process} {method} {path}", "text": f"sent {count} times"}
             for (process, method, path), count in sorted(self.counted.items())
@@ -46,7 +46,7 @@ class Writes:
 
 
 def is_idle(process: str, request: Request) -> bool:
-    """Whether a process may send it though nothing happens."""
+    """Return whether a process may send the request though nothing happens."""
     path = urlsplit(request.target).path
     if request.method in _READS or path.startswith(_REVIEWS):
         return True
