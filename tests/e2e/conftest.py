@@ -1,4 +1,4 @@
-"""What all stories on a real control plane have: a stage in a cluster.
+"""The stage that all stories on a real control plane have, in a cluster.
 
 The cluster is a shared one, at each API level. A folder that needs another ``cluster`` says so in its own conftest, and
 which ``stage_class`` it has if it has words of its own.
@@ -27,7 +27,7 @@ FOLDERS = {"cluster", "bare", "older", "forecasting", "plain", "strict"}
 """The fixtures that start a cluster for a whole folder."""
 
 WORKERS = 8
-"""How many processes may tell stories at the same time: each has a part of the ports."""
+"""The number of processes that may tell stories at the same time: each has a part of the ports."""
 
 LEVEL = "SERRIED_LEVEL"
 """The API level at which `make test-full` tells what `make test` leaves out; if unset, another one from day to day."""
@@ -78,7 +78,7 @@ def _find_place(item: pytest.Item, longest: Mapping[str, int], lengths: Mapping[
 
 
 def _name_cluster(item: pytest.Item) -> str:
-    """What a process has up while it tells a story: a shared cluster, or that of the story's group."""
+    """Return the name of the cluster that a process has up while it tells a story: a shared one, or the group's."""
     return " ".join(_list_clusters(item)) if "shared" in getattr(item, "fixturenames", ()) else _name_group(item)
 
 
@@ -117,7 +117,7 @@ def _level(item: pytest.Item) -> str:
 
 
 def _name_story(item: pytest.Item) -> tuple[str, ...]:
-    """What a story has in common at both levels of a version."""
+    """Return what a story has in common at both levels of a version."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     others = [f"{name} {value}" for name, value in sorted(parameters.items()) if name not in CLUSTERS]
     versions = [word for word in " ".join(_list_clusters(item)).split() if word[0].isdecimal()]
@@ -151,7 +151,7 @@ def _name_group(item: pytest.Item) -> str:
 
 
 def _list_clusters(item: pytest.Item) -> list[str]:
-    """What the parameters say of the cluster."""
+    """Return the parameters that choose a story's cluster."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     return [str(parameters[name]) for name in CLUSTERS if name in parameters]
 

@@ -20,7 +20,7 @@ from dockerfile_parse import DockerfileParser  # type: ignore[import-untyped]
 
 @dataclass
 class Stage:
-    """What a stage has so far."""
+    """The state of a build stage after the instructions so far."""
 
     root: Path
     env: dict[str, str]

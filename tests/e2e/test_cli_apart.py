@@ -20,14 +20,14 @@ pytestmark = pytest.mark.tools
 
 MOST_BYTES = 30_000_000
 MOST_MODULES = {"--help": 250, "queue": 600}
-"""What a command may load: that is nearly all the time that it takes."""
+"""The largest number of modules that a command may load: loading takes nearly all of its time."""
 
 SERVER = {
     *("kubernetes", "aiohttp", "pydantic", "cryptography", "uvicorn", "fastapi", "starlette", "prometheus_client"),
     *("orjson", "controller", "serried.ops", "serried.plan", "serried.cluster", "serried.settings", "extender.wiring"),
 }
 _TOOLS = {"pip", "setuptools", "pkg_resources", "_distutils_hack"}
-"""What venv brings."""
+"""The packages that venv brings."""
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ class World:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where releases are published, each under an owner of its own."""
+    """A registry in which releases are published, each under an owner of its own."""
 
     address: str
     files: Path

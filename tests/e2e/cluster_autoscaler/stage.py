@@ -113,7 +113,7 @@ class AutoscaledStage(ClusterStage):
         return request
 
     def consumed(self, gang: str) -> list[str]:
-        """Which ProvisioningRequests the members of a gang consume."""
+        """Return the names of the ProvisioningRequests that the members of a gang consume."""
         annotations: list[Mapping[str, str]] = [
             each["metadata"].get("annotations", {}) for each in self.pods(f"{gang}-")
         ]

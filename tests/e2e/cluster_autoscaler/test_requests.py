@@ -1,4 +1,4 @@
-"""Where Cluster Autoscaler serves ProvisioningRequests, a whole gang without room makes one, and nothing else does."""
+"""A whole gang without room makes a ProvisioningRequest where Cluster Autoscaler serves them; nothing else does."""
 
 from collections.abc import Iterator
 

@@ -19,7 +19,7 @@ POLICY = "serried-pod-group-label"
 
 
 def await_no(run: Callable[[], Ended]) -> Ended:
-    """What the command says as soon as its answer is no."""
+    """Run the command until its exit code is 1. Return that result."""
     return eventually("a check that finds something", lambda: ended if (ended := run()).code == 1 else None)
 
 
@@ -127,7 +127,7 @@ def test_the_shipped_installation_is_sound_and_a_policy_that_is_gone_is_missed(
 
 
 def _find_faults(ended: Ended) -> list[str]:
-    """Where something is wrong; notes name nothing that is."""
+    """Return the places of the errors and warnings; notes name nothing that is wrong."""
     return [each["where"] for each in json.loads(ended.out) if each["severity"] != "note"]
 
 
@@ -161,7 +161,7 @@ def test_a_right_that_is_taken_away_is_missed(stage: ClusterStage, serried: Run)
 
 
 def test_a_webhook_that_nobody_answers_for_is_named(stage: ClusterStage, serried: Run) -> None:
-    """It is asked about the namespaces of nobody, so it stops no other story."""
+    """The webhook selects only namespaces that do not exist, so it stops no other story."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
     webhook = {

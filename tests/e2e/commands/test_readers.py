@@ -1,4 +1,4 @@
-"""Who may look at metrics and debug pages, by the word of a real API server; and who reaches them through it."""
+"""Access to metrics and debug pages, as a real API server allows it, and the callers that reach them through it."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 HOME = "serried-system"
 KEPT_SECONDS = 2.0
 API_SERVER_KEEPS_SECONDS = 10.0
-"""How long it remembers a token that it has found to be good (apiserver/pkg/authentication/token/cache)."""
+"""The time that the API server remembers a good token (apiserver/pkg/authentication/token/cache)."""
 
 QUEUE = "/debug/queue"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -56,7 +56,7 @@ class Remote:
             return answer.status_code
 
     def write_kubeconfig(self, token: str, directory: Path) -> str:
-        """A kubeconfig of whoever has this token; its path."""
+        """Write a kubeconfig with this token. Return its path."""
         authority = self.cluster.kubeconfig.parent / "pki" / "ca.crt"
         path = directory / "kubeconfig"
         path.write_text(json.dumps(kubeconfig(self.cluster.server, authority.read_bytes(), token)))
@@ -105,7 +105,7 @@ def reader(remote: Remote) -> str:
 
 @pytest.fixture
 def tokens(remote: Remote, reader: str, strangers: str) -> dict[str, str]:
-    """What each caller shows."""
+    """Tokens by caller; "" for the caller without one."""
     shipped = {"a reader": reader, "prometheus": remote.make_token("serried-metrics-reader")}
     return {"nobody": "", "a liar": reader[:-9] + "AAAAAAAAA", "a stranger": strangers, **shipped}
 

@@ -1,4 +1,4 @@
-"""What is foretold of a Job as the API server lets it in, and what becomes of it: 12 nodes of 32 CPU."""
+"""Forecasts for a Job as the API server lets it in, compared with what becomes of it: 12 nodes of 32 CPU."""
 
 import json
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ def find_shape(cluster: Cluster) -> Shape:
 
 @pytest.fixture
 def shape(cluster: Cluster) -> Shape:
-    """Whose CRD the cluster has."""
+    """The owner of the CRD in the cluster: scheduler-plugins or Serried."""
     return find_shape(cluster)
 
 

@@ -22,7 +22,7 @@ _OURS = Path(__file__).resolve().parents[3] / "manifests" / "kustomize" / "compa
 
 
 class Shape(StrEnum):
-    """Whose CRD is installed."""
+    """The owner of the installed CRD."""
 
     THEIRS = "theirs"
     OURS = "ours"
@@ -77,7 +77,7 @@ class CompatibleStage(ClusterStage):
         return [(e["reason"], e["message"]) for e in items if about.items() <= e["involvedObject"].items()]
 
     def patch_status(self, name: str, status: Raw) -> None:
-        """Their controller writes."""
+        """Write the status of a PodGroup, as the controller of scheduler-plugins does."""
         command = ["patch", CRD, name, "-n", self.namespace, "--type", "merge", "--subresource", "status"]
         self.cluster.kubectl(*command, "-p", json.dumps({"status": status}))
 

@@ -73,7 +73,7 @@ def test_planned_members_wait_no_longer_than_their_group_says_and_go_when_room_i
     stage.create_pods(["filler-0"])
     stage.await_bound("filler", 1)
     with stage.asleep("scheduler"):
-        # Whoever should bring the members to their bind call is not there: the barrier's own deadline is a minute.
+        # The scheduler, which brings members to their bind call, stands still: the barrier's own deadline is a minute.
         stage.create_their_group("brief", {"minMember": 2, "scheduleTimeoutSeconds": 3})
         stage.create_their_pods(names("brief", 2), "brief")
         stage.await_reason("compatible:brief", "DeadlineExceeded")

@@ -33,7 +33,7 @@ IN_ONE_RACK = {"scheduling.serried.dev/required-topology": RACK}
 
 @pytest.fixture(scope="module", autouse=True)
 def kubeflow(cluster: Cluster) -> None:
-    """Their kinds are served."""
+    """Create Kubeflow's CRDs and wait until their kinds are served."""
     for module, version, path in CRDS:
         cluster.kubectl("create", "-f", str(locate(module, version) / path))
     cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")

@@ -37,7 +37,7 @@ class ExampleStage(ClusterStage):
 
     @contextmanager
     def labelled(self, key: str) -> Iterator[None]:
-        """Each node has the name of its rack as the value of this label, too, for as long as the body runs."""
+        """Label each node with the name of its rack under this key, too, while the body runs."""
         for name, rack in self._racks().items():
             self.cluster.kubectl("label", "node", name, f"{key}={rack}", "--overwrite")
         yield

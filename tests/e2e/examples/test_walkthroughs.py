@@ -25,7 +25,7 @@ BLOCKS = {part.split("\n", 1)[0]: block for part in PARTS for block in find_bloc
 LABELS = sorted(set(re.findall(r"`([a-z0-9.]+/[a-z0-9-]+)`", INTRODUCTION)))
 PROVIDERS = {"aws", "az", "docker", "gcloud", "kind", "oc"}
 ELSEWHERE = {*PROVIDERS, "serried"}
-"""What is not run here: the commands of providers, and those that tests/unit/docs and tests/e2e/commands look at."""
+"""Commands that are not run here: those of providers, and those that tests/unit/docs and tests/e2e/commands check."""
 
 
 @pytest.fixture(scope="module")
@@ -82,5 +82,5 @@ def test_a_gang_stays_among_nodes_with_one_value_of_the_label(stage: ExampleStag
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """What a shell in the checkout answers."""
+    """Run a script with a shell in the checkout."""
     return subprocess.run(["bash", "-c", script], cwd=Path(ROOT), capture_output=True, text=True, check=False)

@@ -20,7 +20,7 @@ CONTAINER = {"name": "main", "image": "none"}
 
 
 def created(stage: ClusterStage, raw: dict[str, Any]) -> dict[str, Any]:
-    """What the API server would make of the pod."""
+    """Return the pod that the API server would create (a dry run)."""
     raw["metadata"] = {**raw["metadata"], "namespace": stage.namespace}
     for container in raw["spec"]["containers"]:
         container.setdefault("image", "none")

@@ -39,7 +39,7 @@ def labelled(component: None, stage: ClusterStage) -> ClusterStage:
 
 
 def rehearsed(stage: ClusterStage, scheduler: str = "", **labels: str) -> dict[str, Any]:
-    """What the API server would make of a pod."""
+    """Return the pod that the API server would create for such a request (a dry run)."""
     spec = {"containers": [CONTAINER]} | ({"schedulerName": scheduler} if scheduler else {})
     metadata = {"name": "specimen", "namespace": stage.namespace, "labels": labels}
     path = f"/api/v1/namespaces/{stage.namespace}/pods?dryRun=All"

@@ -41,7 +41,7 @@ def on_node(stage: ClusterStage, number: int) -> dict[str, str]:
 
 
 def calls(stage: ClusterStage) -> dict[str, float]:
-    """How many calls of each verb the extender has answered."""
+    """Return the number of calls of each verb that the extender has answered."""
     text = httpx.get(stage.cluster.metrics_url).text
     return {verb: float(count) for verb, count in re.findall(r'verb_seconds_count\{verb="(\w+)"\} (\S+)', text)}
 

@@ -1,4 +1,4 @@
-"""What the real kube-scheduler says of extender entries with managed resources."""
+"""Answers of the real kube-scheduler to extender entries with managed resources."""
 
 import subprocess
 from pathlib import Path

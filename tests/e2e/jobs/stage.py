@@ -92,7 +92,7 @@ class JobStage(ClusterStage):
         return [pod["spec"]["nodeName"] for pod in mine if pod["spec"].get("nodeName")]
 
     def delete_workload(self, name: str) -> None:
-        """Somebody deletes a Workload."""
+        """Delete a Workload, as a user might."""
         self._delete(f"{self._workloads()}/{name}")
 
     @contextmanager
@@ -132,7 +132,7 @@ class JobStage(ClusterStage):
 
     @contextmanager
     def told(self, option: str, value: str, usual: str, processes: Sequence[Name]) -> Iterator[None]:
-        """These processes run with an option for as long as the body does."""
+        """Run these processes with an option while the body runs, and as usual afterwards."""
         for process in processes:
             self.cluster.restart(process, option, value)
         try:
@@ -181,7 +181,7 @@ class JobStage(ClusterStage):
         eventually(f"minCount {count} of {job}, not {self.counts(job)}", lambda: self.counts(job) == wanted)
 
     def revision(self) -> str:
-        """Where the API server's history is now."""
+        """Return the API server's current resourceVersion."""
         return str(self.cluster.api.get(self._pods())["metadata"]["resourceVersion"])
 
     def bindings_since(self, revision: str, prefix: str) -> list[int]:
@@ -204,7 +204,7 @@ class JobStage(ClusterStage):
         return self._creations(self._groups(), revision)
 
     def warnings(self, about: str, reason: str) -> list[int]:
-        """How often each warning of this reason about an object has been given."""
+        """Return the count of each warning with this reason about an object."""
         items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         found = [e for e in items if (e["involvedObject"]["name"], e["reason"]) == (about, reason)]
         return [event["count"] for event in found if event["type"] == "Warning"]
@@ -216,7 +216,7 @@ class JobStage(ClusterStage):
         return [name for name, found in owners.items() if any(owner["name"] == cron_job for owner in found)]
 
     def _workloads_seen(self) -> list[float]:
-        """How many changes of Workloads the controller and the extender have seen."""
+        """Return how many changes of Workloads the controller and the extender have seen."""
         return [_count_changes(url, "workloads") for url in (self.cluster.controller_url, self.cluster.ops_url)]
 
     def _cron_jobs(self) -> str:
@@ -240,7 +240,7 @@ class JobStage(ClusterStage):
         return {"matchConstraints": constraints, "validations": [{"expression": "false", "message": "not now"}]}
 
     def _is_refused(self, operation: str) -> bool:
-        """Whether ConfigMaps are refused already, as the resource is whose refusal is wanted."""
+        """Return whether ConfigMaps are refused already, as the resource is whose refusal is wanted."""
         path = f"/api/v1/namespaces/{self.namespace}/configmaps"
         try:
             if operation == "CREATE":

@@ -1,4 +1,4 @@
-"""What a Job says of itself: that it is no gang, though it looks like one, or one, though it does not; its priority."""
+"""A Job may ask to be no gang, though it looks like one, or to be one, though it does not; its priority."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When a Job goes, the garbage collector takes its Workload and PodGroup, and nothing keeps them."""
+"""The garbage collector deletes the Workload and the PodGroup of a Job that is deleted, and nothing keeps them."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SOON = 90.0
 
 
 def refer_to(api_version: str, kind: str, item: Raw) -> Raw:
-    """What an owner reference says of whom it names; an item of a list does not say its kind itself."""
+    """Return the owner reference to an object. An item of a list does not contain its kind, so it is given."""
     identity = {"name": item["metadata"]["name"], "uid": item["metadata"]["uid"]}
     return {"apiVersion": api_version, "kind": kind} | identity
 

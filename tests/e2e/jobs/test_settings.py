@@ -1,4 +1,4 @@
-"""What the operator's settings and a Job's own words make of it, and what is written about it."""
+"""The operator's settings and a Job's own fields decide what becomes of it, and what is written about it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Where minCount is immutable (1.35, 1.36), a gang that changes its size gets new objects before the old ones go."""
+"""A gang that changes its size where minCount is immutable (1.35, 1.36) gets new objects before the old ones go."""
 
 import signal
 

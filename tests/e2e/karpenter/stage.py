@@ -112,7 +112,7 @@ class KarpenterStage(ClusterStage):
         return {node["metadata"]["name"] for node in self.nodes()}
 
     def batches(self) -> list[Batch]:
-        """What Karpenter has bought since the story began."""
+        """Return the batches of NodeClaims that Karpenter has made since the story began."""
         return self.karpenter.list_batches(self._earlier)
 
     def zones(self, prefix: str = "") -> set[str]:
@@ -146,7 +146,7 @@ class KarpenterStage(ClusterStage):
         }
 
     def said_by_karpenter(self, pod: str) -> list[str]:
-        """What Karpenter's events say about a pod."""
+        """Return the messages of Karpenter's events about a pod."""
         found = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return [
             str(each["message"])
@@ -156,5 +156,5 @@ class KarpenterStage(ClusterStage):
 
 
 def is_gated(pod: Raw) -> bool:
-    """Whether Serried's scheduling gate is on a pod."""
+    """Return whether Serried's scheduling gate is on a pod."""
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates", ()))

@@ -1,4 +1,4 @@
-"""What Karpenter buys beside Serried when no gang asks for nodes."""
+"""Nodes that Karpenter adds beside Serried when no gang asks for nodes."""
 
 import pytest
 

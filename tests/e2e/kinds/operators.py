@@ -41,7 +41,7 @@ class Operator:
 
     @property
     def source(self) -> Path:
-        """Its module in Go's cache."""
+        """Return the folder of the operator's module in Go's cache."""
         return locate(self.module, self.version)
 
 
@@ -88,7 +88,7 @@ def at_work(spec: Spec, directories: pytest.TempPathFactory) -> Iterator[Cluster
 
 
 def install(operator: Operator, cluster: Cluster) -> None:
-    """Its kinds are served."""
+    """Create the operator's CRDs and wait until their kinds are served."""
     cluster.kubectl("create", "-f", str(operator.source / operator.crds))
     eventually("served kinds", lambda: all(_is_established(crd) for crd in cluster.api.get(_CRDS)["items"]))
 

@@ -69,17 +69,17 @@ class KindStage(ClusterStage):
         eventually("the policy", self._gives_scheduler)
 
     def _gives_scheduler(self) -> bool:
-        """Whether a pod that names no scheduler would get Serried's."""
+        """Return whether a pod that names no scheduler would get Serried's."""
         path = f"/api/v1/namespaces/{self.namespace}/pods?dryRun=All"
         made = self.cluster.api.post(path, {"metadata": {"name": "specimen"}, "spec": unscheduled(pod_spec("1"))})
         return bool(made["spec"]["schedulerName"] == SCHEDULER)
 
     def scale(self, name: str, replicas: int) -> None:
-        """Somebody changes the replicas of a LeaderWorkerSet."""
+        """Change the replicas of a LeaderWorkerSet, as a user would."""
         self._patch_set(name, {"replicas": replicas})
 
     def resize(self, name: str, size: int) -> None:
-        """Somebody changes the size of its replicas: a rolling update."""
+        """Change the size of the replicas of a LeaderWorkerSet, as a user would: a rolling update."""
         self._patch_set(name, {"leaderWorkerTemplate": {"size": size}})
 
     def _patch_set(self, name: str, spec: Raw) -> None:
@@ -87,7 +87,7 @@ class KindStage(ClusterStage):
         self.cluster.kubectl("patch", SETS, name, "-n", self.namespace, "--type", "merge", "-p", patch)
 
     def delete_seen(self, name: str, seen: Callable[[], bool]) -> None:
-        """A pod is deleted, and stays until its end is ``seen``: whoever restarts its group has to see it end."""
+        """Delete a pod, and keep it until its end is ``seen`` by the controller that restarts its group."""
         self._patch_finalizers(name, [SEEN])
         self.delete_pods(name)
         eventually(f"the end of {name} seen", seen)
@@ -98,7 +98,7 @@ class KindStage(ClusterStage):
         self.cluster.kubectl("patch", "pods", pod, "-n", self.namespace, "--type", "merge", "-p", patch)
 
     def is_going(self, name: str) -> bool:
-        """Whether a pod is being deleted, or gone."""
+        """Return whether a pod is being deleted, or gone."""
         return all("deletionTimestamp" in pod["metadata"] for pod in self.pods(name) if pod["metadata"]["name"] == name)
 
     def delete_sets(self) -> None:

@@ -177,7 +177,7 @@ class KueueStage(ClusterStage):
     # --- what people see of it ------------------------------------------------------------------------------------
 
     def is_suspended(self, job: str) -> bool:
-        """Whether a Job is suspended."""
+        """Return whether a Job is suspended."""
         return bool(self.cluster.api.get(f"{self._jobs()}/{job}")["spec"].get("suspend"))
 
     def entry(self, owner: str) -> Raw:
@@ -224,7 +224,7 @@ class KueueStage(ClusterStage):
         return {pod["metadata"]["uid"] for pod in self.pods(prefix)}
 
     def has_succeeded(self, job: str) -> bool:
-        """Whether a Job is complete."""
+        """Return whether a Job is complete."""
         conditions = self.cluster.api.get(f"{self._jobs()}/{job}").get("status", {}).get("conditions", [])
         return any((each["type"], each["status"]) == ("Complete", "True") for each in conditions)
 

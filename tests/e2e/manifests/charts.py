@@ -33,14 +33,14 @@ class Helm:
     version: str
 
     def run(self, *arguments: str) -> str:
-        """What it prints; raises ClusterError with what it says of a failure."""
+        """Return what Helm prints. Raises ClusterError with Helm's message if it fails."""
         done = subprocess.run([str(self.program), *arguments], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ClusterError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def template(self, *options: str, kubernetes: str = DEFAULT_VERSION, namespace: str = NAMESPACE) -> str:
-        """What it renders, with the CRDs."""
+        """Return what Helm renders, with the CRDs."""
         return self.run(
             *(
                 "template",
@@ -56,7 +56,7 @@ class Helm:
         )
 
     def refusal(self, *options: str, kubernetes: str = DEFAULT_VERSION, namespace: str = NAMESPACE) -> str:
-        """Why it does not render this."""
+        """Return the message with which Helm refuses to render these options."""
         with pytest.raises(ClusterError) as refused:
             self.template(*options, kubernetes=kubernetes, namespace=namespace)
         return str(refused.value)
@@ -81,7 +81,7 @@ def registry() -> Iterator[str]:
 
 
 def kustomize(folder: Path) -> str:
-    """What kubectl makes of a kustomization."""
+    """Return what kubectl renders from a kustomization."""
     program = binaries.locate(DEFAULT_VERSION, silent)["kubectl"]
     done = subprocess.run([str(program), "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -20,12 +20,12 @@ class Endpoint:
         self._group = group
 
     def rehearse(self, item: Json, verb: Rehearsed = "create") -> Json:
-        """What the API server would make of it: a dry run, in which an unknown field is an error."""
+        """Return the object that the API server would store: a dry run, in which an unknown field is an error."""
         path, method = (self._list(item), "POST") if verb == "create" else (self._object(item), "PUT")
         return self._request(method, f"{path}?dryRun=All&fieldValidation=Strict", self._versioned(item))
 
     def refusal(self, item: Json, verb: Rehearsed = "create") -> str:
-        """Why it is refused, as invalid, forbidden or not even readable."""
+        """Return the message with which the object is refused, as invalid, forbidden or not even readable."""
         with pytest.raises(ApiError) as refused:
             self.rehearse(item, verb)
         assert refused.value.status in {400, 403, 422}, refused.value
@@ -45,14 +45,14 @@ class Endpoint:
         return self._request("PUT", f"{self._object(stored)}/status", stored)
 
     def status_refusal(self, stored: Json) -> str:
-        """Why this status is refused."""
+        """Return the message with which this status is refused."""
         with pytest.raises(ApiError) as refused:
             self.write_status(stored)
         assert refused.value.status == 422, refused.value
         return str(refused.value)
 
     def kinds(self) -> list[Json]:
-        """What the API server says of the kinds of the group."""
+        """Return the API server's description of the kinds of the group."""
         return list(self._request("GET", f"/apis/{self._group}/v1beta1")["resources"])
 
     def _request(self, method: str, path: str, body: object = None) -> Json:

@@ -109,7 +109,7 @@ def resized(stored: Json, resize: Resize) -> Json:
 
 
 def refusal(server: Server, wanted: Json) -> str:
-    """Why a change is refused, "" if it is not; nothing is changed."""
+    """Return the message with which a change is refused, "" if it is allowed; nothing is changed."""
     try:
         server.cluster.api.request("PUT", f"{RESIZED}?dryRun=All", wanted)
     except ApiError as error:

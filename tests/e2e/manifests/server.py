@@ -69,7 +69,7 @@ class Server:
         self.patch_bare(f"{path}/status", {"status": status}).raise_for_status()
 
     def status_refusal(self, path: str, patch: Json) -> str:
-        """Why such a PATCH is refused."""
+        """Return the message with which such a PATCH is refused."""
         answer = self.patch_bare(f"{path}/status", patch)
         assert answer.status_code in {403, 422}, answer.text
         return str(answer.json()["message"])
@@ -100,7 +100,7 @@ class Server:
         return httpx.request(verb, f"{self._url}{path}", content=content, headers=headers, verify=self._tls)
 
     def refuses(self, said: str, verb: str, *objects: Json, options: tuple[str, ...] = ()) -> bool:
-        """Whether such a write is refused with these words by now: a policy comes into force after a while."""
+        """Return whether such a write is refused with these words by now: a policy comes into force after a while."""
         try:
             self.write(verb, *objects, options=options)
         except ClusterError as error:

@@ -19,7 +19,7 @@ CONNECTIONS = 8
 work of a client grows with the product of its requests and its connections, so there are many small ones."""
 
 BURSTS = 5
-"""How often they are sent until some are refused."""
+"""The largest number of bursts that are sent until some Bindings are refused."""
 
 PODS = "/api/v1/namespaces/default/pods"
 FLOW = "serried-bindings"

@@ -26,7 +26,7 @@ def helm(request: pytest.FixtureRequest) -> Helm:
 
 
 KEPT = {("CustomResourceDefinition", "podgroups.scheduling.x-k8s.io")}
-"""What Helm leaves when it uninstalls the chart."""
+"""The objects that Helm leaves when it uninstalls the chart."""
 
 DEPLOYMENTS = ("serried", "serried-controller")
 
@@ -191,7 +191,7 @@ def test_each_value_arrives_where_it_belongs(helm: Helm) -> None:
 
 
 def render(helm: Helm, scratch: Path, values: Json, *options: str) -> Objects:
-    """What the chart makes of a file of values."""
+    """Return the objects that the chart renders from a file of values."""
     (scratch / "values.yaml").write_text(yaml.safe_dump(values))
     return read_objects(helm.template("--values", str(scratch / "values.yaml"), *options))
 

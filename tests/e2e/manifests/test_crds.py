@@ -141,7 +141,7 @@ def test_kinds_have_short_names_a_category_and_a_status_of_their_own(api: Endpoi
 
 
 def shown(server: Server, short: str, *options: str) -> dict[str, str]:
-    """What kubectl shows of the object named "shown", by column; no cell here has a space in it."""
+    """Return the cells that kubectl prints for the object "shown", by column; no cell here has a space in it."""
     header, row = server.run("get", short, "shown", *options).splitlines()
     return dict(zip(header.split(), row.split(), strict=True))
 

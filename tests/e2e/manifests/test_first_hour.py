@@ -63,7 +63,7 @@ class Extender(PodProxy):
         super().__init__([], {"/debug": f"{server.cluster.ops_url}/debug"})
 
     def reply(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
-        """Its own answer, with other ports; 503 as long as it does not run."""
+        """Return the extender's own answer, with other ports; 503 while it does not run."""
         try:
             status, said = super().reply(method, target, body)
         except httpx.HTTPError:
@@ -80,7 +80,7 @@ def extender(server: Server) -> Iterator[str]:
 
 
 def has_its_own_objects(server: Server) -> bool:
-    """Whether each namespace has its ServiceAccount: controllers make them a while after the cluster is up."""
+    """Return whether each namespace has its ServiceAccount: controllers make them a while after the cluster is up."""
     accounts = [each for each in server.get("serviceaccounts", "-A")["items"] if each["metadata"]["name"] == "default"]
     return len(accounts) == len(server.get("namespaces")["items"])
 

@@ -76,7 +76,7 @@ def held(server: Server) -> int:
 
 
 def waits(server: Server) -> bool:
-    """Whether all pods of the gang that waits are held, by a gate or by the filter."""
+    """Return whether all pods of the gang that waits are held, by a gate or by the filter."""
     if server.cluster.spec.hold == "gate":
         return held(server) == 4
     conditions = [pod["status"].get("conditions", ()) for pod in pods(server, "waits")]
@@ -84,7 +84,7 @@ def waits(server: Server) -> bool:
 
 
 def kill(cluster: Cluster) -> None:
-    """Nobody of Serried is alive, as where its Deployments are gone."""
+    """Kill all processes of Serried, as where its Deployments are gone."""
     for name in ("extender", "controller", "scheduler"):
         cluster.kill(name)
 
@@ -194,7 +194,7 @@ def test_a_policy_that_was_gone_follows_its_config_map_once_the_api_server_has_s
 
 
 def gates(server: Server) -> bool:
-    """Whether a member that comes now would get our gate."""
+    """Return whether a member that is created now would get our gate."""
     container = {"name": "c", "image": "none"}
     metadata = {"name": "member", "namespace": "default", "labels": {f"{GROUP}/pod-group": "g"}}
     spec = {"schedulerName": "serried", "containers": [container]}

@@ -1,4 +1,4 @@
-"""Nobody but Serried's controller gives a group of the fallback API its priority."""
+"""The priority of a group of the fallback API is written by Serried's controller alone."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def kind(request: pytest.FixtureRequest, tenant: None) -> str:
 
 @pytest.fixture(scope="module")
 def tenant(server: Server) -> Iterator[None]:
-    """Somebody who may do anything in one namespace, by a role that has nothing but wildcards."""
+    """The user "tenant" may do anything in one namespace, by a role that has nothing but wildcards."""
     server.run("create", "rolebinding", "tenant", "--clusterrole=cluster-admin", "--user=tenant", "-n", "default")
     eventually(lambda: server.run("auth", "can-i", "create", f"podgroups.{GROUP}", *AS_TENANT).strip() == "yes")
     probe = group("PodGroup", "probe", priority=1)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.tools]
 DEFINITIONS = {f"customresourcedefinitions.apiextensions.k8s.io/{name}.{GROUP}" for name in (
     "compositepodgroups", "podgroups", "reservations", "topologylevels", "workloads",
 )} | {f"apiservices.apiregistration.k8s.io/v1beta1.{GROUP}"}  # fmt: skip
-"""What Helm leaves: it deletes no CRDs."""
+"""The objects that Helm leaves: it deletes no CRDs."""
 
 HELD = {"name": f"{GROUP}/held"}
 """Serried's gate."""
@@ -54,7 +54,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def has_its_own_objects(server: Server) -> bool:
-    """Whether each namespace has its ServiceAccount: controllers make them a while after the cluster is up."""
+    """Return whether each namespace has its ServiceAccount: controllers make them a while after the cluster is up."""
     accounts = [each for each in server.get("serviceaccounts", "-A")["items"] if each["metadata"]["name"] == "default"]
     return len(accounts) == len(server.get("namespaces")["items"])
 
@@ -264,7 +264,7 @@ def test_in_a_namespace_of_another_name_accounts_may_what_they_need_and_policies
 
 
 def refusal(server: Server, *command: str) -> str:
-    """Why this is refused; "" if it is not."""
+    """Return the message with which the command is refused; "" if it is not."""
     try:
         server.run(*command)
     except ClusterError as error:

@@ -116,7 +116,7 @@ BESIDE = {
     "overlays/isolated": "network-policy",
     "overlays/control-plane": "network-policy-control-plane",
 }
-"""What is installed, and the component of network policies that goes with it."""
+"""The overlays that are installed, each with the component of network policies that goes with it."""
 
 
 @pytest.fixture(params=BESIDE)

@@ -1,4 +1,4 @@
-"""What a Job says of its gang in annotations is refused where nobody could follow it."""
+"""Annotations of a Job about its gang are refused where Serried could not follow them."""
 
 from collections.abc import Iterator
 

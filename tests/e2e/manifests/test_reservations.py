@@ -1,4 +1,4 @@
-"""Nobody but Serried's extender writes Reservations, whatever somebody may do in one namespace."""
+"""Reservations are written by Serried's extender alone, whatever a user may do in one namespace."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def record(name: str, namespace: str = "default", **spec: object) -> Json:
 
 @pytest.fixture(scope="module", autouse=True)
 def tenant(server: Server) -> Iterator[None]:
-    """Somebody who may do anything in one namespace, by a role that has nothing but wildcards."""
+    """The user "tenant" may do anything in one namespace, by a role that has nothing but wildcards."""
     server.run("create", "rolebinding", "tenant", "--clusterrole=cluster-admin", "--user=tenant", "-n", "default")
     eventually(lambda: server.run("auth", "can-i", "create", f"reservations.{GROUP}", *AS_TENANT).strip() == "yes")
     eventually(lambda: server.refuses(FORBIDDEN, "create", record("probe"), options=DRY))

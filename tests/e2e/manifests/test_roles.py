@@ -1,4 +1,4 @@
-"""Each account may do its work, and nothing else."""
+"""An account may do its own work, and nothing else."""
 
 from collections.abc import Iterator
 from dataclasses import replace

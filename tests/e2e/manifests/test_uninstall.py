@@ -45,12 +45,12 @@ def uninstall(server: Server, *options: str) -> str:
 
 
 def tell_all(would: str) -> str:
-    """What is said when that is done which these lines of a dry run announce."""
+    """Return the lines that are printed when the removals announced by these lines of a dry run are done."""
     return "".join(map(tell_done, would.splitlines(keepends=True)))
 
 
 def apply_in(server: Server, namespace: str) -> None:
-    """What Helm does in a namespace that is there: the same objects with the other name, and no Namespace."""
+    """Apply the manifests as Helm does in an existing namespace: the same objects with its name, and no Namespace."""
     text = server.run("kustomize", str(KUSTOMIZE / "overlays" / "isolated")).replace(NAMESPACE, namespace)
     server.write("apply", *(each for each in yaml.safe_load_all(text) if each["kind"] != "Namespace"))
 

@@ -36,7 +36,7 @@ TELL_SOMETHING = (
     'sum(rate(serried_verb_seconds_count{verb="filter"}[1m])) >= 0',
     'max(serried_watch_silent_seconds{resource="pods"}) < 180',
 )
-"""What has to be true after a gang has started and another waits."""
+"""The queries that must be true after a gang has started and another waits."""
 
 
 class Prometheus:
@@ -53,7 +53,7 @@ class Prometheus:
         return found
 
     def is_up(self) -> bool:
-        """Whether it has scraped both processes."""
+        """Return whether Prometheus has scraped both processes."""
         try:
             return len(self.query("up == 1")) == 2
         except httpx.TransportError:

@@ -40,7 +40,7 @@ class PriorityStage(TreeStage):
             self._delete(f"{path}/{full}")
 
     def _admits(self, priority_class: str) -> bool:
-        """Whether admission, which has a cache, takes pods of this class."""
+        """Return whether admission, which has a cache, takes pods of this class."""
         spec = {"priorityClassName": priority_class, "containers": [{"name": "c", "image": "none"}]}
         try:
             self._post(f"{self._pods()}?dryRun=All", {"metadata": {"name": "probe"}, "spec": spec})
@@ -61,7 +61,7 @@ class PriorityStage(TreeStage):
         self._post(self._composites(), body)
 
     def refusal(self, name: str, **fields: Any) -> str:
-        """Why the API server does not take such a PodGroup."""
+        """Return the message with which the API server refuses such a PodGroup."""
         try:
             self.create_gang(name, 2, **fields)
         except ApiError as error:
@@ -79,7 +79,7 @@ class PriorityStage(TreeStage):
         return found
 
     def await_priority(self, group: str, written: int) -> None:
-        """Somebody has written this priority into the PodGroup, and the extender counts with it."""
+        """Wait until this priority is written into the PodGroup, and the extender uses it."""
         eventually("spec.priority", lambda: self.spec_of(group).get("priority") == written)
         eventually("what counts", lambda: self.view(group).get("priority") == written)
 

@@ -1,7 +1,7 @@
 """Gangs for which others go because a rule about other pods keeps members off, not for want of room.
 
 Upstream's cases (podgrouppreemption_test.go of kube-scheduler 1.37) with upstream's outcome: 12 nodes of 32 CPU in 4
-racks of 3. Beside whoever goes there would be room.
+racks of 3. There would be room beside the victims.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def run(stage: PriorityStage, name: str, node: str, **fields: Any) -> None:
 
 
 def staying(stage: PriorityStage, prefix: str = "old") -> list[str]:
-    """Who of these has not been told to end."""
+    """Return the names of the pods that have not been told to end."""
     return sorted(pod["metadata"]["name"] for pod in stage.pods(prefix) if "deletionTimestamp" not in pod["metadata"])
 
 

@@ -44,7 +44,7 @@ WITH_MODES = pytest.mark.parametrize(
     indirect=True,
     ids=["1.36.4 with the gate", "1.36.4 fallback"],
 )
-"""Where groups have a disruption mode."""
+"""The clusters in which groups have a disruption mode."""
 
 
 @pytest.mark.parametrize("older", [on("1.36.4", "native"), on("1.35.4", "native")], indirect=True, ids=" ".join)

@@ -20,7 +20,7 @@ _SHORT_BESIDE = frozenset(
         "test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole",
     }
 )
-"""What `make test` tells beside native gang scheduling."""
+"""The stories that `make test` tells beside native gang scheduling."""
 
 _WRITTEN_BY_THE_SCHEDULER = frozenset(
     {

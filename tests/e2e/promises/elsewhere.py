@@ -1,4 +1,4 @@
-"""The control-plane shape: the cluster's own scheduler calls a Service by TLS, which leads to whichever extender leads.
+"""The control-plane shape: the cluster's own scheduler calls a Service by TLS, which leads to the leading extender.
 
 A TCP front plays the Service. It goes by the EndpointSlice that the extenders write, as kube-proxy would.
 """
@@ -77,7 +77,7 @@ class Elsewhere(Pairs):
         return config
 
     def led_to(self, port: str) -> list[int]:
-        """Where the Service leads."""
+        """Return the ports to which the Service leads."""
         try:
             found = self.cluster.api.get(_SLICE)
         except ApiError:
@@ -91,7 +91,7 @@ class Elsewhere(Pairs):
         self.cluster.api.post("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
 
     def is_bound(self, name: str) -> bool:
-        """Whether that pod is."""
+        """Return whether the pod is bound."""
         return bool(self.cluster.api.get(f"/api/v1/namespaces/default/pods/{name}")["spec"].get("nodeName"))
 
 

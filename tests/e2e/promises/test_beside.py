@@ -1,4 +1,4 @@
-"""What is otherwise where kube-scheduler schedules gangs itself, too (docs/api-levels.md): 12 nodes of 32 CPU.
+"""Differences where kube-scheduler schedules gangs itself, too (docs/api-levels.md): 12 nodes of 32 CPU.
 
 The stories that are the same there are told there by their own files.
 """
@@ -17,7 +17,7 @@ NOWHERE = {
         ]
     }
 }
-"""What the scheduler refuses on every node."""
+"""A rule that lets the scheduler refuse every node."""
 
 
 def test_the_selfcheck_says_that_the_scheduler_schedules_gangs_itself(stage: ClusterStage) -> None:

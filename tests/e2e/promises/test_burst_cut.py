@@ -84,7 +84,7 @@ def await_whole(toll: Toll, witness: Witness) -> None:
 
 
 def stop_leader(pairs: Pairs, toll: Toll) -> Kubelet:
-    """Whoever leads stands still, and nothing comes through that it has sent a moment before."""
+    """Freeze the leader, and drop what it has sent a moment before."""
     leader = await_leader(pairs)
     leader.send("extender", signal.SIGSTOP)
     toll.bar(leader.pod)
@@ -148,7 +148,7 @@ def test_one_that_goes_on_as_soon_as_another_one_leads_writes_nothing_either(
 
 
 def assert_writes_nothing(pairs: Pairs, leader: Kubelet, toll: Toll) -> None:
-    """It goes on, and finds that it does not lead."""
+    """Let the former leader go on, and check that it writes nothing: it finds that it does not lead."""
     # Its kubelet has not ended it yet.
     assert leader.restarts("extender") == 0
     written = list(toll.writes[leader.pod])

@@ -27,12 +27,12 @@ class Clocks:
         jumping.write_offset(self._file, 0.0)
 
     def set(self, seconds: float) -> None:
-        """They are off by so much from now on."""
+        """Set the clocks off by so many seconds from now on."""
         jumping.write_offset(self._file, seconds)
         eventually(f"clocks that are off by {seconds:g} s", lambda: abs(self._look() - seconds) < 60.0)
 
     def _look(self) -> float:
-        """How far the extender's is off."""
+        """Return the seconds by which the extender's clock is off."""
         return (datetime.fromisoformat(self._stage.selfcheck()["now"]) - datetime.now(UTC)).total_seconds()
 
 

@@ -28,7 +28,7 @@ OURS: tuple[Name, ...] = ("extender", "controller")
 OTHERS: tuple[AnyName, ...] = ("scheduler", "kube-controller-manager")
 
 LONG_SECONDS = 90.0
-"""Those that are not ours rest before they watch again, the longer the more often that was in vain."""
+"""The time to wait for processes that are not ours: they rest before they watch again, longer after each failure."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def stage(bare: Cluster) -> Iterator[ClusterStage]:
 
 @contextmanager
 def unwatched(stage: ClusterStage, *flags: str) -> Iterator[None]:
-    """Nobody of ours watches while the body runs, and what it does is forgotten as changes when they watch again.
+    """Freeze our processes while the body runs, and let etcd forget the changes that it makes before they watch again.
 
     The API server is another one from then on, with these flags.
     """
@@ -72,7 +72,7 @@ def compact(cluster: Cluster) -> None:
 
 
 def count_forgotten(cluster: Cluster) -> list[float]:
-    """How many watches of the extender, and how many of the controller, have ended with 410 so far."""
+    """Count the watches of the extender, and those of the controller, that have ended with 410 so far."""
     pages = (httpx.get(f"{url}/metrics", timeout=10.0).text for url in (cluster.ops_url, cluster.controller_url))
     return [sum(_list_forgotten(page)) for page in pages]
 

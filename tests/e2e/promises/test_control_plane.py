@@ -1,4 +1,4 @@
-"""Where the cluster's own scheduler calls a Service: whichever extender leads may fail, and the other one goes on."""
+"""The leading extender may fail where the cluster's own scheduler calls a Service, and the other one goes on."""
 
 import signal
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LONG_SECONDS = 60.0
 """Longer than the Lease, and what the scheduler rests after it was refused."""
 
 SHORT_SECONDS = 15.0
-"""Shorter than the Lease: whoever goes in good order gives it up, and nobody waits until it has run out."""
+"""Shorter than the Lease: a leader that ends in good order gives it up, and its successor need not wait."""
 
 
 @pytest.fixture(scope="module")

@@ -282,7 +282,7 @@ def test_what_if_counts_the_devices_of_a_template_that_exists(
 
 
 def retraced(stage: ClusterStage, group: str) -> list[str]:
-    """What a gang has gone through after its first plan, beside the way to its nodes: nothing if nobody was refused.
+    """Return the gang's decisions after its first plan, without Binding and Scheduled: empty if no member was refused.
 
     Before it there may be more: on a busy machine the plan is made in slices, and a pod is seen before its claim.
     """

@@ -1,4 +1,7 @@
-"""A gang of mode all goes whole or stays whole, whoever wants one of its members. 12 nodes of 32 CPU."""
+"""A gang of mode all goes whole or stays whole, for any reason that one of its members has to go.
+
+12 nodes of 32 CPU.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -44,7 +47,7 @@ def run_whole_gang(stage: ClusterStage, name: str, size: int, labels: dict[str, 
 
 
 def evict(stage: ClusterStage, name: str) -> None:
-    """What kubectl drain does with a pod."""
+    """Evict a pod, as kubectl drain does."""
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods/{name}/eviction", eviction)
 
@@ -113,7 +116,7 @@ def test_a_pod_waits_where_gangs_are_not_to_be_ended(stage: ClusterStage, high: 
 
 
 def said_of(stage: ClusterStage, name: str) -> str:
-    """What kube-scheduler has said last of a pod that it could not place."""
+    """Return kube-scheduler's last message about a pod that it could not place."""
     (found,) = stage.pods(name)
     conditions = found["status"].get("conditions", [])
     return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")

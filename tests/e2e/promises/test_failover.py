@@ -1,4 +1,4 @@
-"""Two pairs of the shipped Pod, with its probes: whoever leads may fail in any way, and the other one goes on.
+"""Two pairs of the shipped Pod, with its probes: the leader may fail in any way, and the other one goes on.
 
 kwok has no kubelets, so a stand-in runs the containers as the manifests say (`bench.failover.kubelet`).
 """
@@ -40,16 +40,16 @@ IDLE_SECONDS = 180.0
 
 
 SHORT_SECONDS = 15.0
-"""Shorter than the Lease: whoever goes in good order gives it up, and nobody waits until it has run out."""
+"""Shorter than the Lease: a leader that ends in good order gives it up, and its successor need not wait."""
 
 CONTROLLERS = "serried-controller"
-"""Their Lease."""
+"""The name of the controllers' Lease."""
 
 _SLACK_SECONDS = 5.0
 """For a machine with other work: from the Lease to a Workload and a PodGroup that are seen."""
 
 SUCCESSION_SECONDS = election.TIMING.lease + 5.0 + _SLACK_SECONDS
-"""From the death of whoever works until a Job has its objects: the Lease, and 5 s for who sees its end late."""
+"""From the death of the leader until a Job has its objects: the Lease, and 5 s for a standby that sees its end late."""
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ class PairsStage(ClusterStage):
     """A namespace of a story about one gang and another, which asks one pair after the other."""
 
     def ask(self, pod: Kubelet) -> None:
-        """What an extender says is asked of this one from now on."""
+        """Read the debug pages of this pair's extender from now on."""
         self._debug.base_url = httpx.URL(f"http://127.0.0.1:{pod.ports[8912]}")
 
 
@@ -219,7 +219,7 @@ def kept(pairs: Pairs, request: pytest.FixtureRequest) -> Iterator[PairsStage]:
 
 
 def lose_by_deletion(pairs: Pairs, stage: PairsStage, member: str) -> None:
-    """Somebody deletes it, and both pairs see that: nothing is left of it in the API."""
+    """Delete a member, and wait until both pairs see that: nothing is left of it in the API."""
     stage.delete_pods(member)
     for pod in pairs.pods.values():
         stage.ask(pod)
@@ -227,7 +227,7 @@ def lose_by_deletion(pairs: Pairs, stage: PairsStage, member: str) -> None:
 
 
 def lose_by_failure(pairs: Pairs, stage: PairsStage, member: str) -> None:
-    """It fails, and the only standby comes after that: it has not seen it run."""
+    """Let a member fail, and start the only standby afterwards: it has not seen the member run."""
     (standby,) = pairs.others(await_leader(pairs))
     WAYS["node"].strike(pairs, standby)
     fail(stage, member)
@@ -313,7 +313,7 @@ def objects_of(stage: ClusterStage, job: str) -> dict[str, list[str]]:
 
 
 def is_served(stage: ClusterStage, job: str) -> bool:
-    """Whether a Job has its Workload and its PodGroup. Nothing may be there twice."""
+    """Return whether a Job has its Workload and its PodGroup. Nothing may be there twice."""
     counts = {len(uids) for uids in objects_of(stage, job).values()}
     assert counts <= {0, 1}
     return counts == {1}

@@ -28,8 +28,7 @@ OURS: tuple[Name, ...] = ("extender", "controller")
 GANG = "scheduling.serried.dev/gang"
 
 NOTICED_SECONDS = 180.0
-"""How long it may take until a living process turns to another API: discovery asks every 30 s, and has to hear the same
-twice."""
+"""The time until a living process turns to another API: discovery asks every 30 s, and needs the same answer twice."""
 
 RESTS_SECONDS = 90.0
 """After several outages kube-scheduler and the Job controller rest for up to a minute before they watch again."""
@@ -77,7 +76,7 @@ class Ground(JobStage):
         self._debug.close()
 
     def begin(self, *begun: Name) -> None:
-        """These processes begin their work."""
+        """Start these processes and wait until they are ready."""
         for name in begun:
             self.cluster.start(name)
             self.cluster.await_ready(name)
@@ -103,7 +102,7 @@ class Ground(JobStage):
             self.cluster.kill("extender", signal.SIGKILL)
 
     def is_planned(self, group: str) -> bool:
-        """Whether room is held for a group."""
+        """Return whether room is held for a group."""
         return group in {each["name"] for each in self.held_in_ledger()}
 
     def await_rack(self, job: str) -> None:
@@ -227,7 +226,7 @@ def begin_at_the_fallback(ground: Ground) -> None:
 
 
 def go_on_beside(ground: Ground) -> None:
-    """Each of them goes on as it would have done."""
+    """Check that the gangs go on as they would have done."""
     ground.await_reason("late", "QuorumMissing")
     ground.await_repair("train", 3, ground.lose("train"))
     ring = ground.bound("ring")
@@ -274,7 +273,7 @@ MINORS = pytest.param(OLDEST, marks=[pytest.mark.kubernetes(minor) for minor in 
 @pytest.mark.full
 @pytest.mark.parametrize("ground", [MINORS], indirect=True, ids=["from 1.35"])
 def test_gangs_go_on_from_minor_to_minor(ground: Ground) -> None:
-    """Each minor has a version of its own and knows no other: the objects are deleted before, as upgrades ask for."""
+    """Minors have versions of their own and know no other: the objects are deleted before, as upgrades ask for."""
     begin_at_the_oldest(ground)
     for minor, planned in LATER:
         ground.plan_job(planned)
@@ -319,7 +318,7 @@ def end_at_the_newest(ground: Ground) -> None:
 
 
 def clear_objects(ground: Ground) -> None:
-    """Somebody removes the objects of all gangs, as the page says, while nobody is there who makes them anew."""
+    """Remove the objects of all gangs, as the page says, while no process is there that makes them anew."""
     for name in OURS:
         ground.cluster.kill(name, signal.SIGKILL)
     stops, *commands = read_block("docs/api-levels.md", "### How do I remove native objects?", "sh").splitlines()
@@ -333,7 +332,7 @@ def clear_objects(ground: Ground) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("ground", [MINORS], indirect=True, ids=["from 1.35"])
 def test_gangs_go_on_though_the_next_minors_serve_no_native_api(ground: Ground) -> None:
-    """Nobody has deleted the objects of 1.35. With the gate on, later API servers would not become ready over them."""
+    """The objects of 1.35 are still there. With the gate on, later API servers would not become ready over them."""
     begin_at_the_oldest(ground)
     ground.create_group("half", 3)
     ground.create_pods(names("half", 2), "half")

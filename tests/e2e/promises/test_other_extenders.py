@@ -34,7 +34,7 @@ def fill(stage: ClusterStage, count: int) -> None:
 
 
 def given_back(stage: ClusterStage, group: str) -> list[float]:
-    """When a group's plan was given up, and what was said of it afterwards, in seconds since 1970; to the second."""
+    """Return the times at which the group's plan was given up or it had no room, in whole seconds since 1970."""
     found = stage.list_decisions(group)
     return sorted(
         datetime.fromisoformat(each["at"]).timestamp()

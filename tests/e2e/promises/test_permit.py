@@ -1,4 +1,4 @@
-"""Who may be bound is asked at every Binding: where a cluster changes after the plan, nothing is bound in part.
+"""Every Binding asks for its permit: where a cluster changes after the plan, nothing is bound in part.
 
 12 nodes of 32 CPU in 4 racks of 3; every member takes a node of its own.
 """
@@ -40,7 +40,7 @@ def labelled(stage: ClusterStage, node: str, rack: str) -> Iterator[None]:
 
 
 def end_slowly(stage: ClusterStage, *pods: str) -> None:
-    """Somebody deletes pods, as a drain does: they have their time to end."""
+    """Delete pods as a drain does: they have their time to end."""
     stage.cluster.kubectl("delete", "pod", *pods, "-n", stage.namespace, "--grace-period=60", "--wait=false")
 
 

@@ -39,7 +39,7 @@ def create_class(stage: ClusterStage, name: str, policy: str, value: int = 1000)
 
 
 def is_admitted(stage: ClusterStage, name: str) -> bool:
-    """Whether a pod of this PriorityClass may be made by now: admission hears of classes by a watch of its own."""
+    """Return whether a pod of this PriorityClass may be made by now: admission watches classes itself."""
     pod = {"metadata": {"name": "probe"}, "spec": pod_spec("1") | {"priorityClassName": name}}
     try:
         stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods?dryRun=All", pod)
@@ -90,7 +90,7 @@ def list_ending(stage: ClusterStage) -> list[str]:
 
 
 def find_gone(stage: ClusterStage, prefix: str, count: int) -> set[str]:
-    """Which of the first ``count`` pods of this name are there no more."""
+    """Return the first ``count`` pods of this name that are gone."""
     return set(names(prefix, count)) - {pod["metadata"]["name"] for pod in stage.pods(prefix)}
 
 

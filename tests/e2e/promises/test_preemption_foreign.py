@@ -29,7 +29,7 @@ class Deployment:
         stage.cluster.api.post(self._path, {"metadata": {"name": "web"}, "spec": spec})
 
     def scale(self, replicas: int) -> None:
-        """Somebody wants more or fewer."""
+        """Change the number of replicas."""
         patch = json.dumps({"spec": {"replicas": replicas}})
         self._stage.cluster.kubectl("patch", "deployment", "web", "-n", self._stage.namespace, "-p", patch)
 
@@ -38,12 +38,12 @@ class Deployment:
         return set(self._stage.bound("web"))
 
     def refused(self) -> list[str]:
-        """Those that their scheduler has tried in vain."""
+        """Return the pods that their scheduler has tried in vain."""
         conditions = ((pod, c) for pod in self._stage.pods("web") for c in pod["status"].get("conditions", ()))
         return [pod["metadata"]["name"] for pod, c in conditions if c.get("reason") == "Unschedulable"]
 
     def delete(self) -> None:
-        """It goes, with its pods."""
+        """Delete the Deployment with its pods."""
         self._stage.cluster.api.delete(f"{self._path}/web", "Foreground")
         eventually("the end of its pods", lambda: not self._stage.pods("web"))
 
@@ -78,7 +78,7 @@ def test_a_gang_gets_the_room_of_pods_of_ours_and_not_while_another_scheduler_wa
 
 
 def evict(stage: ClusterStage, name: str) -> str:
-    """What a drain and a descheduler do to a pod; the node where it ran."""
+    """Evict a pod, as a drain and a descheduler do. Return the node on which it ran."""
     node = stage.bound()[name]
     eviction: dict[str, Any] = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     stage.cluster.api.post(f"/api/v1/namespaces/{stage.namespace}/pods/{name}/eviction", eviction)

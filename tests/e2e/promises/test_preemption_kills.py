@@ -29,7 +29,7 @@ RECORD_WRITES = 3
 """Of these: the record, the commit, and the record's end, which is always the last write of all."""
 
 BUDGET = 3
-"""How many pods a PodDisruptionBudget lets go, and how many a gang needs to go."""
+"""The number of pods that a PodDisruptionBudget lets go, and that a gang needs to go."""
 
 CUT_EVICTION_SECONDS = 120.0
 """An eviction whose caller dies may take from its budget and end nobody; then the budget is right again after so long
@@ -39,16 +39,16 @@ NEVER = 1_000_000
 """The number of a write that never comes: of such an order it is only asked what it has seen."""
 
 SHORT = {(3, Moment.UNHEARD), (5, Moment.UNSENT), (10, Moment.UNHEARD)}
-"""Those of `make test`."""
+"""The cases that `make test` runs."""
 
 
 def is_of_preemption(path: str) -> bool:
-    """Whether a write goes to what a preemption is about: reports of how things stand come when they come."""
+    """Return whether a write is about the preemption. Reports of how things stand may come at any time."""
     return "/pods/" in path or is_of_record(path)
 
 
 def is_of_record(path: str) -> bool:
-    """Whether a write goes to the record."""
+    """Return whether a write goes to the record."""
     return "/reservations" in path
 
 

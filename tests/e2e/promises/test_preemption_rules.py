@@ -1,4 +1,4 @@
-"""Who goes first, who is asked first and who never is: the rules of preemption, and the settings that change them.
+"""The rules of preemption: the order of victims, the order of evictions, pods that are spared, and the settings.
 
 12 nodes of 32 CPU in 4 racks of 3.
 """
@@ -47,7 +47,7 @@ def fill(stage: ClusterStage, name: str, count: int, **fields: Any) -> None:
 
 
 def count_evicted(stage: ClusterStage) -> float:
-    """How many evictions and deletions of victims the API server has taken since the extender started."""
+    """Count the evictions and deletions of victims that the API server has taken since the extender started."""
     return sum_metric(stage, "serried_victims_total")
 
 
@@ -58,7 +58,7 @@ def list_victims(stage: ClusterStage) -> list[set[str]]:
 
 
 def make_old(stage: ClusterStage, *pods: str) -> None:
-    """These pods say that they have run for years."""
+    """Set the start time of these pods to years ago."""
     eventually("running pods", lambda: all(pod["status"].get("startTime") for pod in stage.pods()))
     for name in pods:
         path = f"/api/v1/namespaces/{stage.namespace}/pods/{name}/status"
@@ -66,7 +66,7 @@ def make_old(stage: ClusterStage, *pods: str) -> None:
 
 
 def show_cost(priority: int, pods: int) -> list[Raw]:
-    """What so many plain pods of one priority cost, as ``/debug`` shows it."""
+    """Return the cost of so many plain pods of one priority, as ``/debug`` shows it."""
     return [{"priority": priority, "violations": 0, "broken": 0, "pods": pods}]
 
 
@@ -97,7 +97,7 @@ def test_gangs_that_want_the_same_room_never_evict_each_other_in_turn_however_lo
     before = count_evicted(stage)
 
     def make_anew() -> None:
-        """What an owner does: all that were evicted come again at once, and want their room back."""
+        """Create all evicted pods again at once, as an owner does: they want their room back."""
         stage.create_pods(sorted(find_gone(stage, "low", 12)), cpu=WHOLE_NODE)
         for name in ("left", "right"):
             gone = sorted(find_gone(stage, name, 8))

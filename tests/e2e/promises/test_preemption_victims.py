@@ -1,4 +1,7 @@
-"""Who goes for a gang of higher priority, who would, and who never does. 12 nodes of 32 CPU in 4 racks."""
+"""Victims of a gang of higher priority, pods that would be victims, and pods that never are.
+
+12 nodes of 32 CPU in 4 racks.
+"""
 
 import pytest
 
@@ -110,7 +113,7 @@ def test_the_room_that_victims_have_left_is_kept_from_plain_pods_while_others_st
 
 
 def end_at_once(stage: ClusterStage, pods: list[str]) -> None:
-    """These pods end before they would, and are seen to be gone."""
+    """End these pods before their time, and wait until they are gone."""
     stage.cluster.kubectl("delete", "pod", *pods, "-n", stage.namespace, "--force", "--grace-period=0")
     eventually("their end", lambda: {pod["metadata"]["name"] for pod in stage.pods()}.isdisjoint(pods))
 

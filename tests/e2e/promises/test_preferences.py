@@ -1,4 +1,4 @@
-"""What a gang prefers: levels of the topology with waits between them, and how it is laid out."""
+"""Preferences of a gang: levels of the topology with waits between them, and its layout."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What would be, and why it is so: asked of a running extender, and decided again from its file without one."""
+"""Forecasts and explanations: asked of a running extender, and decided again from its file without one."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a member's pod is told of its place in the gang, by its Binding."""
+"""The place of a member in its gang, which its Binding tells the pod."""
 
 from typing import Any
 

@@ -22,12 +22,12 @@ from tests.support.starting import import_first
 pytestmark = [pytest.mark.e2e, pytest.mark.full, ONE_LEVEL]
 
 TAKEN_UP = "took over the Reservation of an earlier leader"
-"""What an extender says in its log when it goes on with another one's record."""
+"""The line in an extender's log when it goes on with the record of another one."""
 
 
 @pytest.fixture
 def releases(stage: ClusterStage, tmp_path: Path) -> Iterator[Mapping[str, Mapping[str, str]]]:
-    """What each release finds in its environment."""
+    """Environment variables of each release."""
     yield {"older": import_first("tests.support.older_release", tmp_path), "this": {}}
     stage.cluster.restart("extender")
 
@@ -43,7 +43,7 @@ def start(stage: ClusterStage, environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def without_extender(stage: ClusterStage) -> Iterator[None]:
-    """It is dead for as long as the body runs, and then a new one begins."""
+    """Kill the extender, and start a new one when the body ends."""
     stage.cluster.kill("extender", signal.SIGKILL)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Whoever writes in one namespace has no part in the gangs of another, and keeps no more than a share from them."""
+"""A user of one namespace has no part in the gangs of another, and keeps no more than a share from them."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SHARE = 9
 
 
 class Intruder:
-    """Somebody with the role ``edit`` in one namespace, who writes there what is about another's."""
+    """A user with the role ``edit`` in one namespace, who writes objects there that are about another one's."""
 
     def __init__(self, home: ClusterStage, scratch: Path) -> None:
         self.home = home

@@ -254,7 +254,7 @@ class Hopeless:
         eventually("room", lambda: not self._stage.bound("low"))
 
     def await_going(self, name: str) -> None:
-        """What it waits for is there: the gang goes within two seconds, and the backoff of pods that were tried before.
+        """Wait until the gang goes: within two seconds, and the backoff of pods that were tried before.
 
         Beside native gang scheduling a plan is all that is sure: kube-scheduler 1.37 fails with such a group (in
         DynamicResources' PodGroupPostFilter), and then takes half a minute and more until it tries that again.

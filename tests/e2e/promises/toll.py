@@ -32,7 +32,7 @@ class Toll:
 
         self._left: int | None = None
         self._lock = threading.Lock()
-        """Each road has a thread of its own."""
+        """Needed because each road has a thread of its own."""
 
     def close_after(self, count: int) -> None:
         """Let so many through from now on."""
@@ -48,7 +48,7 @@ class Toll:
         self._barred.add(pod)
 
     def pay(self, pod: str) -> bool:
-        """Whether a Binding of a Pod comes through."""
+        """Return whether a Binding of a Pod comes through."""
         with self._lock:
             if self._left == 0:
                 self.refused.set()

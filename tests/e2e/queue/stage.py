@@ -31,7 +31,7 @@ class QueueStage(ClusterStage):
         return found
 
     def outcomes(self) -> dict[str, float]:
-        """What came of forecasts since the extender started, by outcome."""
+        """Return the number of forecasts since the extender started, by outcome."""
         lines = httpx.get(f"{self.cluster.ops_url}/metrics", timeout=10.0).text.splitlines()
         found = [line for line in lines if line.startswith("serried_forecasts_total{")]
         return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in found}

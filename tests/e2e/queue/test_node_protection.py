@@ -1,4 +1,4 @@
-"""Beside an autoscaler the room of the head of the queue is protected, by whoever leads, and no longer than it is kept.
+"""Beside an autoscaler the room of the head of the queue is protected, by any leader, and no longer than it is kept.
 
 The autoscaler is played by the ConfigMap in which Cluster Autoscaler tells how it is: by that it is found.
 """
@@ -29,7 +29,7 @@ def autoscaled(stage: QueueStage) -> Iterator[QueueStage]:
 
 
 def _is_left(stage: QueueStage) -> bool:
-    """Whether nothing is left on any node but what a person has set."""
+    """Return whether a person's annotation on the first node is all that is left on the nodes."""
     first, *others = stage.list_nodes()
     ours = {PROTECTS, *KEEPS_NODE}
     left = [stage.annotations_of_node(name).keys() & ours for name in others]

@@ -1,4 +1,4 @@
-"""How much room a namespace may keep from others while its first gang waits: 80 % of 4 nodes are 3."""
+"""The share of room that a namespace may keep from others while its first gang waits: 80 % of 4 nodes are 3."""
 
 import pytest
 

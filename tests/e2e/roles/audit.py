@@ -24,19 +24,19 @@ class Use(NamedTuple):
     refused: bool
 
     def is_of(self, grant: Grant) -> bool:
-        """Whether this right is what it asks for."""
+        """Return whether this right is the one that the request needs."""
         return self.asked == (grant if grant.name else grant._replace(name=self.asked.name))
 
 
 class Audit(AuditLog):
-    """What the log of one API server says of rights."""
+    """The requests that the log of one API server shows, and the rights that they need."""
 
     def count_refused(self, mark: int, grant: Grant) -> int:
-        """How often this has been refused since then."""
+        """Count the requests for this right that were refused since then."""
         return len({use.id for use in self._find_uses(mark) if use.refused and use.is_of(grant)})
 
     def find_unused(self, mark: int, grants: Iterable[Grant]) -> list[Grant]:
-        """Those of these rights that nobody has made use of since then."""
+        """Return the rights of which no request has made use since then."""
         allowed = [use for use in self._find_uses(mark) if not use.refused]
         return [grant for grant in grants if not any(use.is_of(grant) for use in allowed)]
 

@@ -21,12 +21,15 @@ from tests.support.clusters import GANG_GATES, running
 
 _IN_PAGES = "WatchList=false"
 _IMPATIENT = ("--barrier-idle", "8")
-"""What was planned without a right is soon planned anew."""
+"""Flags that make the extender plan again soon what it planned without a right."""
 
 
 @pytest.fixture(scope="package")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Each story names its cluster: a parameter beside another one that is no fixture starts a cluster a story."""
+    """The cluster that the story's parameter names.
+
+    A parameter beside another one that is no fixture starts a cluster a story.
+    """
     flags = (
         *note_our_accounts(tmp_path_factory.mktemp("audit")),
         "enable-admission-plugins=OwnerReferencesPermissionEnforcement",

@@ -17,7 +17,7 @@ PROCESSES: dict[str, Name] = {
     "serried-controller": "controller",
     "serried-scheduler": "scheduler",
 }
-"""Which process has an account."""
+"""The process of each account."""
 
 _HOME = f"namespaces/{NAMESPACE}/roles"
 
@@ -56,7 +56,7 @@ class Grant(NamedTuple):
 
 
 def list_grants(account: str, rules: Iterable[Raw]) -> Iterator[Grant]:
-    """What rules grant to an account, one by one."""
+    """Yield the single rights that rules grant to an account."""
     for rule in rules:
         names = rule.get("resourceNames", ("",))
         for group, resource, verb, name in product(rule["apiGroups"], rule["resources"], rule["verbs"], names):

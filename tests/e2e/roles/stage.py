@@ -22,7 +22,7 @@ from tests.support.foreign_levels import FOLLOWED
 WHOLE_NODE = "30"
 HIGH = "roles-high"
 START_SECONDS = 120.0
-"""How long a process may take to start: a machine with other work needs half a minute for the imports alone."""
+"""The time that a process may take to start: a machine with other work needs half a minute for the imports alone."""
 
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _VOLUMES = "/api/v1/persistentvolumes"
@@ -257,7 +257,7 @@ class RoleStage(PriorityStage):
         return [part["schedulingPolicy"]["gang"]["minCount"] for part in parts]
 
     def count_workloads(self) -> int:
-        """How many Workloads the extender knows; 0 before it has found an API."""
+        """Count the Workloads that the extender knows; 0 before it has found an API."""
         return int(str(self.checked("objects", "workloads") or 0))
 
     # --- PodGroups of scheduler-plugins ------------------------------------------------------------------------
@@ -316,13 +316,13 @@ class RoleStage(PriorityStage):
         eventually("the refusal", lambda: not self._takes_config_maps())
 
     def allow_records(self) -> None:
-        """It does again."""
+        """Allow the API server to store new Reservations again."""
         for path in (_POLICY_BINDINGS, _POLICIES):
             self._delete(f"{path}/{self.namespace}")
         eventually("the end of the refusal", self._takes_config_maps)
 
     def _takes_config_maps(self) -> bool:
-        """What holds for new Reservations holds for ConfigMaps here."""
+        """Return whether new ConfigMaps are allowed: the refusal of Reservations holds for them, too."""
         path = f"/api/v1/namespaces/{self.namespace}/configmaps?dryRun=All"
         try:
             self._post(path, {"metadata": {"name": "probe"}})
@@ -335,7 +335,7 @@ class RoleStage(PriorityStage):
     # --- what people see ---------------------------------------------------------------------------------------
 
     def message(self, group: str) -> str:
-        """What is said of a group."""
+        """Return the message about a group on ``/debug``."""
         return str(self.view(group).get("message", ""))
 
     def hurdles(self, group: str) -> set[str]:
@@ -344,12 +344,12 @@ class RoleStage(PriorityStage):
         return {str(hurdle["kind"]) for hurdle in found.get("hurdles", ())}
 
     def lacks(self, group: str, what: str) -> bool:
-        """Whether nodes have too little of something with a name that begins so."""
+        """Return whether nodes have too little of a resource with this prefix."""
         found = self.view(group).get("diagnosis") or {}
         return any(str(hurdle["name"]).startswith(what) for hurdle in found.get("hurdles", ()))
 
     def count_event(self, about: str, reason: str) -> int:
-        """How often an event with this reason says that it has happened."""
+        """Return the largest count of the events with this reason about an object; 0 if there is none."""
         items = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         found = [e for e in items if (e["involvedObject"]["name"], e["reason"]) == (about, reason)]
         return max((int(e.get("count") or 0) for e in found), default=0)
@@ -359,7 +359,7 @@ class RoleStage(PriorityStage):
         return self.selfcheck().get(part, {}).get(field)
 
     def bind_nobody(self) -> str:
-        """What is answered to a Binding of a pod that does not exist."""
+        """Return the extender's answer to a Binding of a pod that does not exist."""
         request = {"PodName": "nobody", "PodNamespace": self.namespace, "PodUID": "u", "Node": "node-00000"}
         answer = httpx.post(f"{self.cluster.bind_url}/bind", content=json.dumps(request).encode(), timeout=20.0)
         return str(answer.json()["Error"])
@@ -397,7 +397,7 @@ class RoleStage(PriorityStage):
         self.cluster.restart(process, f"--ops-listen=:{self._port(process)}", "--ops-auth-cache=1")
 
     def make_reader_token(self) -> str:
-        """The token of the account that is shipped for whoever may look."""
+        """Return the token of the account that is shipped for readers of the debug pages."""
         return self.cluster.kubectl("create", "token", "serried-debug-reader", "-n", NAMESPACE).strip()
 
     def metrics_status(self, process: Name, token: str) -> int:

@@ -1,4 +1,4 @@
-"""What people do, and what comes of it where every right is granted.
+"""Actions of people, and their outcome where every right is granted.
 
 Each story begins something, and returns how to see that it has come to its end.
 """
@@ -11,12 +11,12 @@ from tests.support.cluster_stage import RACK, eventually, names
 from tests.support.foreign_levels import BINDINGS, TOPOLOGIES
 
 Check = Callable[[], object]
-"""Whether the story has come to its end."""
+"""The test of a story's end: a true result means that it has come."""
 
 Story = Callable[[RoleStage], Check]
 
 ADDRESS = "10.0.0.1"
-"""Where a scheduler elsewhere would find the extender; nobody calls there."""
+"""The address at which a scheduler elsewhere would find the extender. No process calls it."""
 
 _CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
 
@@ -329,7 +329,7 @@ def provisioning_request_goes_with_its_gang(stage: RoleStage) -> Check:
 
 
 def _create_large_gang(stage: RoleStage) -> None:
-    """It fits nowhere."""
+    """Create a gang that fits nowhere."""
     stage.create_group("large", 2)
     stage.create_pods(names("large", 2), "large", cpu="1000")
 

@@ -34,7 +34,7 @@ class Row:
     _: KW_ONLY
 
     prepare: Callable[[RoleStage], None] = stories.prepare_nothing
-    """What is there before a right goes."""
+    """The preparation that is done before a right is taken away."""
 
     name: str = ""
     """The only object that they are about; "" for every one."""
@@ -46,14 +46,14 @@ class Row:
     """Flags of the process, each with its value in this story and its usual one."""
 
     anew: bool = False
-    """Whether what has gone wrong stays as it is: then the story is told once more when the rights are back."""
+    """True if the failure lasts when the rights are back: then the story is told once more."""
 
     restarts: bool = False
-    """Whether the process asks at its start only, or remembers for long that it was refused."""
+    """True if the process asks at its start only, or remembers for long that it was refused."""
 
     @property
     def asks_at_start(self) -> bool:
-        """Whether the process has to be started again to ask anew; of what it watches it hears without asking."""
+        """Return whether the process has to be started again to ask anew. It keeps the watches that it has."""
         return self.restarts or "watch" in self.verbs.split()
 
     @property
@@ -62,7 +62,7 @@ class Row:
         return tuple(list_rights(self.account, self.verbs, self.resource, self.name))
 
     def find_shown(self, grant: Grant) -> Grant:
-        """Whose request is refused without a right of the row."""
+        """Return the right whose request is refused without a right of the row."""
         verb, _, resource = self.shown_by.partition(" ")
         return next(list_rights(self.account, verb, resource)) if resource else grant
 
@@ -78,7 +78,7 @@ def list_rights(account: str, verbs: str, resource: str, name: str = "") -> Iter
 
 
 def _both(group: str) -> tuple[Row, ...]:
-    """What is the same at both levels, for the kinds of this API group."""
+    """Return the rows that both levels have, for the kinds of this API group."""
     return (
         Row(EXTENDER, FOLLOW, f"podgroups.{group}", stories.gang_is_bound),
         Row(EXTENDER, FOLLOW, f"workloads.{group}", stories.workload_is_known),
@@ -404,7 +404,7 @@ ELECTION_ROWS = (
         for verb in ("get", "patch")
     ),
 )
-"""Told where extenders have a Lease of their own, for the cluster's own scheduler to call whoever leads."""
+"""Rows told where extenders have a Lease of their own: the cluster's own scheduler calls the leader."""
 
 _READERS = "tests/e2e/commands/test_readers.py"
 _PEOPLE = "tests/e2e/manifests/test_roles.py::test_whoever_has_a_role_in_a_namespace_has_it_for_the_groups_there"

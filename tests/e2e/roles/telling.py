@@ -1,4 +1,4 @@
-"""How a row is told: without each of its rights its story has no end, and with all of them it has."""
+"""Telling of a row: without each of its rights its story has no end, and with all of them it has."""
 
 import signal
 import time
@@ -16,7 +16,7 @@ from tests.e2e.roles.table import Row
 from tests.support.cluster_stage import eventually, staged
 
 CALM_SECONDS = 1.5
-"""How long a story is looked at whose end must not come, once its process has been refused and does all it can."""
+"""The time for which a story's end must not come, once its process has been refused and does all it can."""
 
 CALM_AFTER_START_SECONDS = 5.0
 """The same if that process has just been away: kube-scheduler tries members a few seconds later then."""
@@ -37,7 +37,7 @@ def tell(stage: RoleStage, audit: Audit, row: Row) -> None:
 
 
 def is_over(done: Check) -> bool:
-    """Whether a story has come to its end; not while its process starts."""
+    """Return whether a story has come to its end; not while its process starts."""
     try:
         return bool(done())
     except httpx.TransportError:

@@ -1,6 +1,6 @@
-"""The same of the rights for an election of the extenders' own, which the component for the cluster's scheduler brings.
+"""The rights for the extenders' own election, which the component for the cluster's scheduler brings, told likewise.
 
-The scheduler is Serried's here, all the same: whoever calls, the extender answers only while it leads.
+The scheduler is Serried's here, all the same: for any caller, the extender answers only while it leads.
 """
 
 from collections.abc import Iterator

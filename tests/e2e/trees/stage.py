@@ -44,7 +44,7 @@ class TreeStage(ClusterStage):
         self._post(path, {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
 
     def delete_composite(self, name: str) -> None:
-        """Somebody deletes a CompositePodGroup."""
+        """Delete a CompositePodGroup, as a user might."""
         self._delete(f"{self._composites()}/{name}")
 
     def domains(self, label: str, *prefixes: str) -> set[str]:

@@ -11,7 +11,7 @@ from tests.e2e.truth.stage import TruthStage
 from tests.support.clusters import NEXT_SCHEDULER, on_kubernetes, on_next_scheduler, running
 
 _ADMISSION = "disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"
-"""What writes something into pods, nodes and volumes that kube-controller-manager would have to take off."""
+"""The flag without the admission plugins that write what kube-controller-manager would have to remove again."""
 
 
 VERSIONS = ["1.37.1", on_kubernetes("1.36.4"), on_kubernetes("1.35.4"), on_next_scheduler()]
@@ -31,14 +31,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         server_flags=(_ADMISSION,),
     )
     with running(spec, tmp_path_factory) as started:
-        # It binds claims, and collects pods whose node is gone by their names, whoever has these by then.
+        # It binds claims, and deletes pods whose node is gone by their names, which newer pods may have by then.
         started.kill("kube-controller-manager")
         yield started
 
 
 @pytest.fixture(scope="package")
 def truth(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TruthStage]:
-    """Where small clusters are put, and kube-scheduler is asked about them."""
+    """The stage on which small clusters are put, and kube-scheduler is asked about them."""
     with recording(cluster, tmp_path_factory.mktemp("recording")) as recorder:
         stage = TruthStage(cluster, recorder)
         stage.open()

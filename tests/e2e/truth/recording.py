@@ -20,7 +20,7 @@ SCHEDULER = "recorded"
 _START_SECONDS = 30.0
 
 _TRIED_AGAIN_SECONDS = 60
-"""When a pod is tried again that found no node: later than anybody asks."""
+"""The time after which a pod that found no node is tried again: later than any question."""
 
 
 class Recorder(ThreadingHTTPServer):

@@ -110,7 +110,7 @@ class TruthStage:
         return self._create({**pod, "metadata": metadata, "spec": {**pod["spec"], "schedulerName": SCHEDULER}})
 
     def _create(self, pod: Raw) -> Raw | None:
-        """None for a pod that is not valid."""
+        """Create a pod. Return None if the pod is not valid."""
         try:
             created: Raw = self.api.post(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod)
         except ApiError as error:
@@ -123,12 +123,12 @@ class TruthStage:
         [*self._threads.map(lambda obj: self.api.delete(_path(obj)), list(objects))]
 
     def _probe(self, spec: Raw) -> bool:
-        """Whether kube-scheduler finds the probe node for a pod that asks for nothing else."""
+        """Return whether kube-scheduler finds the probe node for a pod that asks for nothing else."""
         asked = {"spec": {"tolerations": [{"operator": "Exists"}], **spec}}
         return PROBE in self.ask([_make_pod(PROBE, next(iter(NAMESPACES)), asked)])[0][1]
 
     def _is_answered(self, pods: Sequence[Raw]) -> bool:
-        """Whether each pod has been tried: of those without any node only their condition tells."""
+        """Return whether each pod has been tried: of those without any node only their condition tells."""
         waiting = {pod["metadata"]["uid"] for pod in pods} - self._recorder.found.keys()
         if not waiting:
             return True
@@ -145,7 +145,7 @@ def make_probe() -> Raw:
 
 
 def _beside_known(namespace: str) -> Raw:
-    """What only somebody who knows the labels of a namespace finds a node for."""
+    """Return fields of a pod that finds a node only if kube-scheduler knows the labels of a namespace."""
     term = {
         "topologyKey": "example.com/probe",
         "labelSelector": {"matchLabels": {"known": "yes"}},
@@ -180,7 +180,7 @@ def _path(obj: Raw) -> str:
 
 
 def _is_unschedulable(pod: Raw) -> bool:
-    """Whether kube-scheduler has tried the pod and found nothing; fails if it could not try it."""
+    """Return whether kube-scheduler has tried the pod and found nothing; fails if it could not try it."""
     for condition in pod.get("status", {}).get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             assert condition["reason"] == "Unschedulable", condition

@@ -1,4 +1,4 @@
-"""Which nodes kube-scheduler finds for random pods in random small clusters, and which ones the planner would take.
+"""Nodes that kube-scheduler finds for random pods in random small clusters, beside those that the planner would take.
 
 Each cluster comes from a number, its seed. A difference is shown with the whole cluster, so that it can be tried by
 hand. The rules that the planner is held to in `tests/property/test_interpod.py` are asked the same.
@@ -23,10 +23,10 @@ SHORT = range(6)
 """The seeds of `make test`: some ten seconds."""
 
 LONG = range(100, 212)
-"""Those of `make test-full`: 2,000 pods, and some with what the planner does not count."""
+"""The seeds of `make test-full`: 2,000 pods, and some with what the planner does not count."""
 
 ODD = 10
-"""Each cluster whose seed is divided by this has all there is, so that the rules are asked."""
+"""The divisor of the seeds whose cluster has everything, so that the rules are asked."""
 
 MOST_SHOWN = 3
 
@@ -93,7 +93,7 @@ def compare_volumes(truth: TruthStage, seed: int) -> Iterator[Difference]:
 
 
 def _strip(obj: Raw) -> Raw:
-    """What is needed to create an object again."""
+    """Return the part of an object that is needed to create it again."""
     kept = ("name", "namespace", "labels", "annotations", "finalizers")
     metadata = {key: obj["metadata"][key] for key in kept if key in obj["metadata"]}
     rest = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}

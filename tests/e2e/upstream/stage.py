@@ -15,11 +15,11 @@ class UpstreamStage(ClusterStage):
     """A namespace in which two reconcilers make objects for Jobs, or one of them sleeps."""
 
     def create_workload(self, body: Raw) -> None:
-        """Somebody creates a Workload."""
+        """Create a Workload, as a user would."""
         self.cluster.api.post(self._workloads(), body)
 
     def named_groups(self, job: str) -> list[str]:
-        """What each pod of a Job names as its PodGroup, the empty text where it names none."""
+        """Return the PodGroup that each pod of a Job names, "" where it names none."""
         pods = [pod for pod in self.pods() if pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == job]
         return [pod["spec"].get("schedulingGroup", {}).get("podGroupName", "") for pod in pods]
 

@@ -68,7 +68,7 @@ def list_consumers(devices: Devices) -> dict[str, list[str]]:
 
 
 def await_consumers(devices: Devices, **expected: list[str]) -> None:
-    """Each claim is reserved for these and for nobody else."""
+    """Wait until the claims are reserved for these pods and for no others."""
     eventually(f"consumers {expected}", lambda: list_consumers(devices) == expected)
 
 

@@ -1,4 +1,4 @@
-"""Each event after which kube-scheduler tries a pod again, against our stories: a new one has to have its own."""
+"""Events after which kube-scheduler tries a pod again, against our stories: a new one has to have its own."""
 
 import re
 from collections import Counter

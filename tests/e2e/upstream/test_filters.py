@@ -1,4 +1,4 @@
-"""Each Filter plugin of kube-scheduler against what docs/placement.md says of it: a new one has to have its row.
+"""Filter plugins of kube-scheduler against what docs/placement.md says of them: a new one has to have its row.
 
 So has a new feature of the kubelet that the plugin NodeDeclaredFeatures looks for.
 """

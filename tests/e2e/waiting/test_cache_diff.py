@@ -1,4 +1,4 @@
-"""What the extender knows of a real cluster is what its API server has."""
+"""The extender's cache of a real cluster equals what its API server has."""
 
 from typing import Any
 

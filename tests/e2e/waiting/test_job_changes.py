@@ -1,4 +1,4 @@
-"""What a Job says of its gang is changed when its objects are there already."""
+"""A Job's annotations about its gang are changed when its objects are there already."""
 
 import pytest
 

@@ -24,7 +24,7 @@ _REST_SECONDS = 6.0
 
 
 def told(stage: ClusterStage, about: str) -> list[str]:
-    """What Serried has said in events about an object."""
+    """Return Serried's event messages about an object."""
     return [message for reason, message in stage.events(about) if reason == "NoCapacity"]
 
 
@@ -46,7 +46,7 @@ def find_line(stage: ClusterStage, group: str, sentence: str) -> Raw | None:
 
 
 def measure_delays(begun: float, has_it: Mapping[str, Callable[[], bool]]) -> dict[str, float]:
-    """When each place was asked last that did not have it yet, in seconds after ``begun``; 0 if it had it at once.
+    """Return when each place was last asked without having it, in seconds after ``begun``; 0 if it had it at once.
 
     So the time that a question takes here is not counted.
     """

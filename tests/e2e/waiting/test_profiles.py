@@ -15,7 +15,7 @@ def test_a_pod_of_another_profile_that_names_a_gang_is_that_profiles_alone(stage
     stage.create_pods(["other-0"], "ring", schedulerName=OTHER)
     stage.create_pods(["other-1"], "no-such-group", schedulerName=OTHER)
     stage.await_bound("other", 2)
-    # Bound members count toward the quorum, whoever bound them.
+    # Bound members count toward the quorum, whichever scheduler bound them.
     stage.await_bound("ring", 2)
 
 
