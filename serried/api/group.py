@@ -72,10 +72,10 @@ class FirstQuorum:
     """
 
     since: int
-    """Since when the gang waits: the date of its first quorum."""
+    """The time of the gang's first quorum, from which its wait counts."""
 
     lost: int | None = None
-    """Since when the quorum is not there any more; None while it is there."""
+    """The time at which the quorum was lost; None while it is there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ class ClusterFaults:
         return True
 
     def cordon(self, aim: Aim) -> bool:
-        """Nothing new is to come to a node."""
+        """Cordon a node that the aim names, or any."""
         self._patch_node(self._pick_node(aim), {"spec": {"unschedulable": True}})
         return True
 

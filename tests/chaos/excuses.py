@@ -43,7 +43,7 @@ class Excuses:
     """The components that are down, were down, and the requests that were tampered with."""
 
     down: dict[str, float] = field(default_factory=dict)
-    """Since when, by component."""
+    """The components that are down, with the time of their fall."""
 
     past: list[tuple[str, float, float]] = field(default_factory=list)
     """The components that have come back: name, begin, end."""

@@ -143,7 +143,7 @@ def sum_metric(text: str, name: str) -> float:
 
 
 def find_growth(samples: Sequence[Sample], name: str) -> Iterator[str]:
-    """Says that a process's memory grows."""
+    """Yield a sentence if a process's memory grows."""
     alive = list_judged(samples, name)
     if not alive:
         return

@@ -28,7 +28,7 @@ EXCUSED_SECONDS = 30.0
 """The time before the first Binding of a gang in which its commit may not know of a lost member."""
 
 RACE_SECONDS = 2.0
-"""For how long a Binding of another scheduler may be unknown to ours."""
+"""The time for which our scheduler may not know of a Binding of another one."""
 
 _REMEMBERED = 2000
 
@@ -91,7 +91,7 @@ class Observed:
     """The pods that were bound to each node, with the time of each Binding."""
 
     since: dict[tuple[str, Name], float] = field(default_factory=dict)
-    """Since when something holds that the rules ask about."""
+    """The times since which conditions that the rules ask about hold."""
 
     told: dict[Name, str] = field(default_factory=dict)
     """The messages on ``/debug``, which begin with the reasons."""
@@ -131,7 +131,7 @@ class Observed:
         return list(self.by_group.get(group, {}).values())
 
     def hold(self, what: str, name: Name, now: float, *, holds: bool) -> float:
-        """For how long something holds already: 0.0 from the moment that it begins, or if it does not hold."""
+        """Return the seconds for which something holds already: 0.0 when it begins, or if it does not hold."""
         if not holds:
             self.since.pop((what, name), None)
             return 0.0

@@ -117,13 +117,13 @@ class Proxy:
         self.trap: Trap | None = None
         self.sight = Sight()
         self.hear: Callable[[Request], None] | None = None
-        """Is told of each request, whatever becomes of it."""
+        """Called with each request, whatever becomes of it."""
 
         self.linger: Callable[[Request], float] | None = None
-        """Says for how many seconds a request is on its way."""
+        """Return for how many seconds a request is on its way."""
 
         self._silent_until = -math.inf
-        """Until when no watch shows anything."""
+        """The end of the time in which no watch shows anything."""
 
         self._ended_at: dict[str, float] = {}
         """The time at which the watch of each path was last ended."""

@@ -14,7 +14,7 @@ LATE_SECONDS = 60.0
 
 REASON_SECONDS = 10.0
 FRESH_SECONDS = 5.0
-"""For how long what was read on ``/debug`` counts. It is read every second."""
+"""The time for which a message that was read on ``/debug`` counts. It is read every second."""
 
 FINALIZER_SECONDS = 75.0
 """The controller looks again after pauses of up to 30 s."""

@@ -16,7 +16,7 @@ class Sight:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lost: dict[str, float] = {}
-        """Since when, by the path of the list."""
+        """The time since which objects are hidden, by the path of the list."""
         self._told = False
 
     def lose(self, request: Request) -> None:

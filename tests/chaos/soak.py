@@ -141,7 +141,7 @@ class Soak:
     # --- the end -----------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Nothing new comes: what is there gets its turn. Then nobody does anything, so nobody may write."""
+        """Let the remaining gangs get their turn, without new ones. Then nothing happens, so nobody may write."""
         self._storm.end()
         self._load.finish()
         deadline = time.monotonic() + self._plan.patience

@@ -48,7 +48,7 @@ _LONG_SECONDS = (16.0, 20.0)
 """The time that a process stands still once in eight storms: longer than its Lease lasts."""
 
 _SILENT_SECONDS = 35.0
-"""For how long no watch shows the extender anything, once in eight storms."""
+"""The time, once in eight storms, in which no watch shows the extender anything."""
 
 _LEASED: tuple[AnyName, ...] = ("extender", "controller", "scheduler")
 """The processes whose work depends on a Lease."""
@@ -160,7 +160,7 @@ class Storm:
         self._spared_until = 0.0
 
         self._silent_until = 0.0
-        """Until when no watch shows the extender anything; 0.0 while they do."""
+        """The end of the time in which no watch shows the extender anything; 0.0 while watches do."""
 
         self.splits = 0
         self.long_freezes = 0
@@ -202,7 +202,7 @@ class Storm:
         self._faults.tidy()
 
     def end(self) -> None:
-        """Not even those."""
+        """Stop the faults of watches, too."""
         self._blow(0.0, 0.0)
 
     def _blow(self, requests: float, changes: float) -> None:

@@ -46,7 +46,7 @@ class JobStage(ClusterStage):
         self._delete(f"{self._jobs()}/{name}", order)
 
     def create_workloads(self, job: str, **templates: Raw) -> None:
-        """Somebody's Workloads for a Job that is yet to come, each of one template; both processes have seen them."""
+        """Create a user's Workloads for a later Job, each with one template, and wait until both processes see them."""
         before = self._workloads_seen()
         for name, template in templates.items():
             reference = {"apiGroup": "batch", "kind": "Job", "name": job}
@@ -59,7 +59,7 @@ class JobStage(ClusterStage):
         )
 
     def apply_group(self, name: str, min_count: int, finalizer: str = "") -> None:
-        """Somebody's own gang; with a finalizer it goes only when that is lifted. One of the name stays as it is."""
+        """Create a user's own gang, unless it is there. With a finalizer it goes only when that is lifted."""
         metadata: Raw = {"name": name, "finalizers": [finalizer] if finalizer else []}
         spec = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
         body = {"apiVersion": self.cluster.spec.api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 @contextmanager
 def cordoned(stage: ClusterStage, *nodes: str) -> Iterator[None]:
-    """Nothing new is scheduled to these nodes for as long as the body runs."""
+    """Cordon these nodes while the body runs."""
     stage.cluster.kubectl("cordon", *nodes)
     try:
         yield

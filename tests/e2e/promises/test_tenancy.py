@@ -71,7 +71,7 @@ def intruder(cluster: Cluster, tmp_path: Path) -> Iterator[Intruder]:
 
 
 def list_members(stage: ClusterStage, group: str) -> set[str]:
-    """Whom the extender takes for members of a gang."""
+    """Return the pods that the extender takes for members of a gang."""
     return {member["name"] for member in stage.view(group).get("detail", ())}
 
 

@@ -246,7 +246,7 @@ class Hopeless:
         self._stage.await_reason(name, "NoCapacity", words)
 
     def check_nobody_went(self) -> None:
-        """Nothing is planned, and everybody runs; then all who ran go, so that there is room."""
+        """Check that nothing is planned and all pods run. Then delete them, so that there is room."""
         assert not self._stage.reservations()
         assert not self._stage.held_in_ledger()
         assert len(self._stage.bound("low")) == self._full_with
