@@ -43,7 +43,7 @@ The head of the queue is memory only: the new leader finds it again once it has 
 """
 
 _AT_A_TIME = 16
-"""How many nodes are read and written at a time. Bindings go over the same connections."""
+"""The number of nodes that are read and written at a time. Bindings go over the same connections."""
 
 _REST_SECONDS = 2.0
 """The pause before a node is looked at again that was written, so that the watch has shown it by then, or not yet."""
@@ -56,7 +56,7 @@ _MAX_REFUSALS = 3
 
 
 class _Change(Enum):
-    """What a node needs."""
+    """The change that the annotations of a node need."""
 
     PROTECT = "protect"
     UNPROTECT = "unprotect"
@@ -86,19 +86,19 @@ class NodeProtection(Feature):
         self._client = parts.client
 
         self.obstacle = ""
-        """Why the API server has refused the last write, "" if it has not."""
+        """The reason why the API server has refused the last write; "" if it has not."""
 
         self._logged = ""
         """The obstacle that was logged last."""
 
         self._begun = -math.inf
-        """When the term began, in loop seconds."""
+        """The begin of the term, in loop seconds."""
 
         self._kept_since: dict[str, float] = {}
         """The nodes that features keep for gangs without a plan, and since when they do, in loop seconds."""
 
         self._due: Mapping[str, _Change] = {}
-        """What differed at the last look."""
+        """The changes that nodes needed at the last look."""
 
         self._writing: object | None = None
         """Stands for the run of writes that goes on, None for none: a run of an ended term has another one."""
@@ -110,7 +110,7 @@ class NodeProtection(Feature):
         """The same for all nodes."""
 
         self._refusals = 0
-        """How many writes were refused in a row."""
+        """The number of writes refused in a row."""
 
     def hints(self) -> Work[Iterable[GroupKey]]:
         """Have the protection of nodes changed where it differs from what is held; return no gang."""
@@ -119,7 +119,7 @@ class NodeProtection(Feature):
         return ()
 
     def begin_term(self, now: float) -> None:
-        """This instance leads now: what earlier leaders have protected stays so until the queue is known again."""
+        """Begin to lead: nodes that earlier leaders protected stay protected until the queue is known again."""
         self._begun = self._clock()
 
     def end_term(self) -> None:

@@ -210,7 +210,7 @@ class MemberView(View):
     """The state: Waiting, Gated, Planned, Bound, Deleting, or the phase of a pod that has ended."""
 
     gates: list[str]
-    """Its scheduling gates that are not Serried's."""
+    """The pod's scheduling gates that are not Serried's."""
 
     node: str
     """The node on which it runs."""
@@ -219,7 +219,7 @@ class MemberView(View):
     """The node that is reserved for it."""
 
     nominated: str
-    """Its ``status.nominatedNodeName``."""
+    """The ``status.nominatedNodeName`` of the pod."""
 
 
 class ObjectView(View):
@@ -278,13 +278,13 @@ class GroupDetail(GroupView):
     """The pods that would be evicted for it now; None without `?dryRun`."""
 
     timeline: list[MilestoneView]
-    """Its history, the oldest step first."""
+    """The history of the gang, the oldest step first."""
 
     plan: ReservationView | None
     """The slots that are reserved for it; None without a plan."""
 
     queue: TurnView | None
-    """Its place among the groups that wait for room; None if it does not wait."""
+    """The place among the groups that wait for room; None if the gang does not wait."""
 
     forecast: ForecastView | None
     """The forecast for the head of the queue; None for other groups."""

@@ -1,4 +1,4 @@
-"""What `Asking` remembers of a gang: that it wants nodes, that it is the next to ask, and what it has asked for."""
+"""The state that `Asking` keeps of a gang: it wants nodes, is the next to ask, or has asked for some."""
 
 import math
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ class Wanting:
     """The members that the gang lacks, those first that an autoscaler sees already."""
 
     since: float
-    """When it was refused first, in loop seconds."""
+    """The time of its first refusal, in loop seconds."""
 
     refused: float
-    """When it was refused last, in loop seconds."""
+    """The time of its last refusal, in loop seconds."""
 
     why_not: str = ""
-    """Why no nodes are asked for it now, a phrase; "" if they may be."""
+    """The reason why no nodes are asked for it now, a phrase; "" if it may ask."""
 
     barred: tuple[NoTarget, int] | None = None
-    """Why nodes cannot help it, and by which offers of the autoscalers (a number); None if they may."""
+    """The reason why new nodes cannot help it, with the number of the autoscalers' offers then; None if they may."""
 
 
 @dataclass(slots=True)
@@ -44,21 +44,21 @@ class Candidate:
     target: Target
 
     since: float
-    """When it was chosen, in loop seconds."""
+    """The time at which it was chosen, in loop seconds."""
 
     read: float = math.inf
-    """When the NodePools had been read since, in loop seconds."""
+    """The time at which the NodePools had been read again, in loop seconds; infinite before that."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """What one gang has asked for. It lives until the gang is placed or gone."""
+    """One request of a gang for nodes. It lives until the gang is placed or gone."""
 
     uid: str
     """The UID of the PodGroup: one that is made anew under the same name has asked for nothing."""
 
     at: float
-    """When it was asked, in seconds since 1970."""
+    """The time of the request, in seconds since 1970."""
 
     target: Target
 
@@ -75,31 +75,31 @@ class Ask:
     """The shapes of its members when it was refused last."""
 
     requested: bool = False
-    """Whether this term knows that the ProvisioningRequest exists."""
+    """True once this term knows that the ProvisioningRequest exists."""
 
     deleted: bool = False
-    """Whether the ProvisioningRequest was deleted. One of an earlier term may exist before that is known."""
+    """True once the ProvisioningRequest was deleted. One of an earlier term may exist before this term knows it."""
 
     timed_out: bool = False
-    """Whether its time is over, or it was refused: others may ask, and nothing is kept for it."""
+    """True once its time is over, or it was refused: other gangs may ask, and no node is kept for this one."""
 
     said: str = ""
-    """What the autoscaler said last."""
+    """The last statement of the autoscaler; "" for none."""
 
     trouble: str = ""
-    """Why it could not be written, a phrase; "" if it was."""
+    """The reason why it could not be written, a phrase; "" if it was."""
 
     writing: bool = False
-    """Whether it is being written."""
+    """True while it is being written."""
 
     listens_at: float = 0.0
-    """When the autoscaler is listened to again, in loop seconds."""
+    """The time at which the autoscaler's statements are read again, in loop seconds."""
 
     retries_at: float = 0.0
-    """When it is written again after a failure, in loop seconds."""
+    """The time at which it is written again after a failure, in loop seconds."""
 
     arrived: frozenset[str] = field(default_factory=frozenset)
     """The nodes that came for it, as of ``counted``."""
 
     counted: float = -math.inf
-    """When these were looked for, in loop seconds."""
+    """The time at which ``arrived`` was computed, in loop seconds."""

@@ -59,7 +59,7 @@ from serried.plan.request import Plan, PlanRequest, Turn, Waiting
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 1.0
-"""How long a gang is without room before it asks: victims may be found for it, or others may just be ending."""
+"""The time without room before a gang asks: victims may be found for it, or running pods may just be ending."""
 
 _CHOOSE_SECONDS = 1.0
 """The pause between two looks at who is first in line."""
@@ -74,7 +74,7 @@ _TARGETS_PER_STEP = 4
 """For how many gangs a target is looked for in one step."""
 
 _MAX_CANDIDATE_SECONDS = 10.0
-"""How long a gang is a candidate at most: then the first in line is chosen anew."""
+"""The longest time for which a gang is a candidate: then the first in line is chosen anew."""
 
 _LISTEN_SECONDS = 30.0
 """The pause between two readings of what the autoscaler says of a gang."""
@@ -86,13 +86,13 @@ _RETRY_SECONDS = 5.0
 """The pause after a write that was refused."""
 
 _ARRIVALS_SECONDS = 0.5
-"""How old the list of nodes may be that came for a gang."""
+"""The greatest age of the list of nodes that came for a gang."""
 
 _CLOCK_SKEW_SECONDS = 2.0
 """Creation times of nodes are the API server's, and in whole seconds."""
 
 _MAX_AHEAD_SECONDS = 60.0
-"""How far in the future an annotation may be that is believed: clocks differ."""
+"""The most by which the time in an annotation may be ahead of this clock: clocks differ."""
 
 _UNREAD = GroupKey("", "")
 """Stands, among the gangs that are remembered, for the annotations of an earlier term that are not read yet."""
@@ -131,16 +131,16 @@ class Asking(Feature):
         """Gangs that would fit but for nodes that came for others."""
 
         self._knew = False
-        """Whether there was an autoscaler at the last look."""
+        """True if there was an autoscaler at the last look."""
 
         self._offers = 0
         """A number that changes when autoscalers or NodePools do."""
 
         self._known_offers: object = None
-        """What the number stands for."""
+        """The autoscalers and NodePools at that number."""
 
         self._chosen_at = -math.inf
-        """When it was last looked who is first in line, in loop seconds."""
+        """The time of the last choice of candidates, in loop seconds."""
 
         self._active: dict[GroupKey, None] = {_UNREAD: None}
         """The gangs of which anything above is remembered."""
@@ -450,7 +450,7 @@ class Asking(Feature):
         return {group: ask.target for group, ask in self.asks.items() if not ask.timed_out}
 
     def _is_full(self) -> bool:
-        """Whether every NodePool has its asking gang."""
+        """Return whether every NodePool has its asking gang."""
         if not self._wanting:
             return True
         asking = self._list_asking().values()

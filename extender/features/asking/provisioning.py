@@ -21,7 +21,7 @@ from serried.kube.wire import POD_TEMPLATES, PODS, Resource
 REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests")
 
 OURS = "serried-"
-"""How the names of Serried's ProvisioningRequests begin."""
+"""The beginning of the names of Serried's ProvisioningRequests."""
 
 _MAX_POD_SETS = 32
 """The API takes no more in one ProvisioningRequest."""
@@ -30,13 +30,13 @@ _NOT_FOUND = "CapacityIsNotFound"
 
 
 class Answer(NamedTuple):
-    """What Cluster Autoscaler says of a ProvisioningRequest."""
+    """The answer of Cluster Autoscaler to a ProvisioningRequest."""
 
     said: str
-    """Its last condition as ``reason: message``; "" if it has not said anything."""
+    """The decisive condition as ``reason: message``; "" if there is none yet."""
 
     refused: bool
-    """Whether it will add no nodes for it now."""
+    """True if no nodes will be added for it now."""
 
 
 def name_request(group: GroupKey, at: float) -> str:

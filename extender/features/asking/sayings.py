@@ -1,4 +1,4 @@
-"""What an autoscaler says of the members of a gang: its last event about one of them."""
+"""The statements of autoscalers about the members of a gang, read from their Events."""
 
 from collections.abc import Set
 

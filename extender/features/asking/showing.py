@@ -13,7 +13,7 @@ from serried.kube.wire import PODS
 
 
 class Asked(NamedTuple):
-    """What the annotation ASKED of a member says."""
+    """The content of a member's annotation ASKED."""
 
     at: float
     """Seconds since 1970."""

@@ -1,4 +1,4 @@
-"""Where a gang that lacks room may ask for nodes: `choose_target`, pure.
+"""The choice of the domain in which a gang that lacks room asks for nodes: `choose_target`, pure.
 
 New nodes have a topology key if it is the zone or the region, if a NodePool names it, or if a setting says so. A gang
 that needs another key is not asked for: nodes would come, and none of them could hold it.
@@ -29,7 +29,7 @@ ANY_POOL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where nodes are asked for."""
+    """The domain in which nodes are asked for, and the NodePools that may add them."""
 
     key: str = ""
     """The topology key that the members get as a node selector; "" for a gang without one."""
@@ -59,7 +59,7 @@ class _Open(NamedTuple):
 
 
 class Supply:
-    """Which nodes may be added, as of one instant: the nodes are looked through once for any number of gangs."""
+    """The nodes that may be added, as of one instant. Existing nodes are read once for any number of gangs."""
 
     def __init__(self, seen: Seen, nodes: Mapping[str, Node]) -> None:
         """``nodes`` are all nodes by name."""
@@ -68,7 +68,7 @@ class Supply:
         """The NodePools; None if all that is known is that there is an autoscaler."""
 
         self.has_others = seen.cluster_autoscaler
-        """Whether Cluster Autoscaler is there, too, whose node groups are not known."""
+        """True if Cluster Autoscaler, whose node groups are not known, is there."""
 
         self._domains: dict[str, frozenset[str]] = {}
 
@@ -99,13 +99,13 @@ def _count_left(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_O
 
 @dataclass(frozen=True, slots=True)
 class NoTarget:
-    """Why no nodes are asked for a gang."""
+    """The reason why no nodes are asked for a gang."""
 
     why: str
     """A phrase."""
 
     lasts: bool = True
-    """Whether that holds until the gang or the NodePools are others; else until there is more room."""
+    """True if that holds until the gang or the NodePools change; False if it may end with other nodes."""
 
 
 def choose_target(
@@ -188,7 +188,7 @@ def _lets_in(wanted: Requirement, key: str, domain: str) -> bool:
 
 
 class _Fit:
-    """Whether NodePools may add the nodes of one gang: its members are summed up once for all domains."""
+    """The test whether NodePools may add the nodes of one gang. Its members are summed up once for all domains."""
 
     def __init__(self, needed: Sequence[Pod], supply: Supply, keys: Collection[str]) -> None:
         self._needed = needed
