@@ -143,6 +143,15 @@ class Feature:
         """Return the members that may be placed without a quorum. Called only for groups that have run."""
         return NO_REPAIR
 
+    def keep_gated(
+        self, gang: "GroupState", group: PodGroup, members: GroupMembers, shortage: Verdict
+    ) -> Verdict | None:
+        """Return what is said of a group with members that no node can take, if their gates are to stay.
+
+        None lets kube-scheduler try them. Called while ``describes_all`` is not empty.
+        """
+        return None
+
     def describe(
         self,
         gang: "GroupState",

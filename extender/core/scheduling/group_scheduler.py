@@ -6,7 +6,6 @@ binding cycle of any other group is updated (`cycle_updates`). Effects outside o
 a cycle, evictions) are put into the outbox.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
@@ -355,21 +354,29 @@ class GroupScheduler:
         over = group.scheduled or (state.verdict is None and is_suspended(group, self._store))
         if quiet and over and not self._has_place_to_keep(state, group):
             return None  # no member waits: the gang has run and is ending, or its owner is suspended
-        self._activate_gated(group_members.refused)
-        if not group_members.refused:  # a gang whose members exist keeps its place in the queue
+        if group_members.refused:
+            shortage = self._handle_refused(state, group, group_members, shortage)
+        else:  # a gang whose members exist keeps its place in the queue
             self._keep_place(state, group, group_members)
             if shortage.reason is not Reason.QUORUM_MISSING:
                 state.hindered = self._clock()
         return shortage
 
-    def _activate_gated(self, refused: Sequence[Pod]) -> None:
-        """Activate members that only Serried's gate holds.
+    def _handle_refused(
+        self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
+    ) -> Verdict:
+        """Activate members that no node can take, unless a feature keeps their gates. Return what is said of the group.
 
         kube-scheduler offers nodes only for pods that it tries, and knows more about them than the plan does.
         """
-        for pod in refused:
+        for feature in self._features[Feature.keep_gated]:
+            found = feature.keep_gated(state, group, group_members, shortage) if feature.describes_all else None
+            if found is not None:
+                return found
+        for pod in group_members.refused:
             if pod.held_by_gate and not pod.awaits:
                 self._activate(pod.uid)
+        return shortage
 
     def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
         """Return the loop time since when the quorum exists; it may be before this process or term began."""

@@ -30,6 +30,9 @@ class Wanting:
     refused: float
     """The time of its last refusal, in loop seconds."""
 
+    is_planned: bool = True
+    """False for a gang that is not planned, as no node that exists can take one of its members."""
+
     why_not: str = ""
     """The reason why no nodes are asked for it now, a phrase; "" if it may ask."""
 

@@ -213,11 +213,25 @@ class Asking(Feature):
         if Mark.ROOM not in refusal.reason.marks or refused.opens_in < math.inf or rejected or by_others:
             self._forget_wanting(key)
             return refusal
-        known, now = self._wanting.get(key), self._context.clock()
         # Without a quorum each member runs for itself.
         needed = list_needed(request, _is_visible) if refused.group.policy.is_gang else list(request.members)
+        self._note_wanting(key, refused.waiting, request, refusal, needed)
+        return self._tell(key, refusal)
+
+    def _note_wanting(
+        self,
+        key: GroupKey,
+        waiting: Waiting,
+        request: PlanRequest,
+        refusal: Verdict,
+        needed: Sequence[Pod],
+        *,
+        is_planned: bool = True,
+    ) -> None:
+        known, now = self._wanting.get(key), self._context.clock()
         since = known.since if known is not None else now
-        self._wanting[key] = wanting = Wanting(refused.waiting, request, refusal, needed, since, now)
+        wanting = Wanting(waiting, request, refusal, needed, since, now, is_planned)
+        self._wanting[key] = wanting
         self._active[key] = None
         if known is not None:
             wanting.why_not = known.why_not
@@ -225,7 +239,30 @@ class Asking(Feature):
         ask = self.asks.get(key)
         if ask is not None:
             self._renew(key, ask, wanting)
-        return self._tell(key, refusal)
+
+    def keep_gated(self, gang: GroupState, group: PodGroup, members: GroupMembers, shortage: Verdict) -> Verdict | None:
+        """Keep the gates of members that no node can take, such as those that need the first GPU of the cluster.
+
+        A gang that is whole asks for nodes for them like any other; one that is not buys nothing. Return what is said.
+        """
+        key = group.key
+        if not self._seen:
+            return None
+        self._read_asks()
+        coming = [*members.waiting, *members.refused]
+        need = members.need(group.tree.need) if group.branch is None else 0
+        lacks_resource = any(pod.missing for pod in members.refused)
+        if not lacks_resource or not 0 < need <= len(coming) or shortage.reason is not Reason.NO_CAPACITY:
+            self._wanting.pop(key, None)
+            self._candidates.pop(key, None)
+            self._forget_idle(key)
+            return shortage
+        request = PlanRequest(coming, need, group.topology_key)
+        waiting = self._queue.describe(key, gang)
+        # The members with room are not known: nobody has planned the others.
+        refusal = replace(shortage, have=0)
+        self._note_wanting(key, waiting, request, refusal, list_needed(request, _is_visible), is_planned=False)
+        return self._tell(key, shortage)
 
     def go_on(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
@@ -248,7 +285,9 @@ class Asking(Feature):
 
     def left(self, group: GroupKey, *, placed: bool) -> None:
         """Forget a gang that waits for room no more; what it asked is over once it has its room."""
-        self._forget_wanting(group)
+        wanting = self._wanting.get(group)
+        if placed or wanting is None or wanting.is_planned:  # else it was never in the queue, and `keep_gated` decides
+            self._forget_wanting(group)
         if placed:
             self._tried.pop(group, None)
             self._drop_ask(group)
@@ -386,6 +425,8 @@ class Asking(Feature):
             return ()
         for group, ask in list(self.asks.items()):
             self._see_to(group, ask, now)
+        for group in [each for each in self._wanting if each not in self._store.groups]:
+            self._drop(group)
         for group, candidate in list(self._candidates.items()):
             self._confirm(group, candidate, now)
         if now - self._chosen_at >= _CHOOSE_SECONDS and not self._is_full():
@@ -629,9 +670,12 @@ class Asking(Feature):
         return answer.said
 
     def _rouse(self, group: GroupKey) -> None:
+        wanting = self._wanting.get(group)
         if group in self._queue:
             self._queue.requeue(group)
             self._context.groups.wake()
+        elif wanting is not None and not wanting.is_planned:
+            self._context.groups.mark_dirty(group)
 
 
 def _is_visible(member: Pod) -> bool:

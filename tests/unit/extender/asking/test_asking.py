@@ -301,3 +301,36 @@ async def test_a_gang_asks_by_the_room_of_that_moment_and_not_by_its_first_refus
     assert said(world).startswith(
         "AskingForNodes: an autoscaler is asked for nodes in b for 3 members, of which 1 have"
     )
+
+
+def gpu_members(count: int) -> list[PodBuilder]:
+    """Members of gang g that need a GPU each, which no node has."""
+    return [each.request("nvidia.com/gpu", 1) for each in members("g", count)]
+
+
+async def test_a_gang_that_needs_the_first_gpu_of_the_cluster_asks_when_it_is_whole(world: Harness) -> None:
+    await wait_for_ask(world.add(gang("g", 2), *gpu_members(1)))
+    assert visible(world) == set()
+    await wait_for_ask(world.add(*gpu_members(2)[1:]))
+    assert visible(world) == {"g0", "g1"}
+    assert selectors(world, ["g0", "g1"]) == [{ZONE: "a"}] * 2
+    assert said(world).startswith(
+        "AskingForNodes: an autoscaler is asked for nodes in a for 2 members, of which 0 have"
+    )
+    await world.add(new_node(world, "gpus", cpus=8).allocatable("nvidia.com/gpu", 2)).go()
+    assert world.cycle().reservation.domain == "a"
+
+
+async def test_of_two_gangs_that_need_the_first_gpu_one_asks(world: Harness) -> None:
+    others = [each.request("nvidia.com/gpu", 1) for each in members("h", 2)]
+    world.add(gang("g", 2), *gpu_members(2), gang("h", 2), *others)
+    await wait_for_ask(world)
+    assert visible(world) in ({"g0", "g1"}, {"h0", "h1"})
+
+
+async def test_a_gang_that_can_run_nowhere_for_another_reason_keeps_its_gates(world: Harness) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    claiming = [each.having(claims, "spec", "resourceClaims") for each in members("g", 2)]
+    await wait_for_ask(world.add(gang("g", 2), *claiming))
+    assert visible(world) == set()
+    assert "has no ResourceClaim from template one yet" in said(world)
