@@ -120,7 +120,8 @@ class VacancyMachine(RuleBasedStateMachine):
         for kept in self.kept.values():
             if kept.replacement == uid:
                 kept.replacement = ""
-                self.slots.pop(uid, None)
+                if kept.node:  # the claim goes back to the kept slot, and takes the reservation with it
+                    self.slots.pop(uid, None)
 
     # --- what the extender does --------------------------------------------------------------------------------
 
