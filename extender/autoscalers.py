@@ -14,7 +14,7 @@ from serried.api.names import read_name, read_objects
 from serried.api.node_pool import NodePool, decode_node_pool
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
-from serried.kube.wire import Resource
+from serried.kube.wire import CONFIG_MAPS, Resource
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ _FIRST_SECONDS = 1.0
 
 KARPENTER = "karpenter.sh"
 NODE_POOLS = Resource(KARPENTER, "v1", "nodepools", namespaced=False)
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 STATUS = ("kube-system", "cluster-autoscaler-status")
 """The namespace and name of the ConfigMap in which Cluster Autoscaler reports its status."""
 

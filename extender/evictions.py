@@ -22,6 +22,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, NotFound
 from serried.kube.many import do_each
 from serried.kube.wire import BUDGETS, PODS
+from serried.ops.log import name_pod
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,9 @@ async def _patch_condition(client: ApiClient, pod: Pod | Victim, condition: dict
     except (NotFound, Conflict):
         return
     except ApiError as error:
-        log.warning("could not patch the condition DisruptionTarget of a pod", extra=_name(pod) | {"err": str(error)})
+        log.warning(
+            "could not patch the condition DisruptionTarget of a pod", extra=name_pod(pod) | {"err": str(error)}
+        )
 
 
 _MAX_TRIES = 3
@@ -204,10 +207,6 @@ async def evict(client: ApiClient, pod: Pod) -> None:
     except (NotFound, Conflict):
         pass
     except BudgetRefusal:
-        log.info("a PodDisruptionBudget refuses the eviction of a member", extra=_name(pod))
+        log.info("a PodDisruptionBudget refuses the eviction of a member", extra=name_pod(pod))
     except ApiError as error:
-        log.warning("could not evict a member", extra=_name(pod) | {"err": str(error)})
-
-
-def _name(pod: Pod | Victim) -> dict[str, str]:
-    return {"namespace": pod.namespace, "pod": pod.name}
+        log.warning("could not evict a member", extra=name_pod(pod) | {"err": str(error)})

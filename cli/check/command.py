@@ -53,7 +53,17 @@ from serried.api.resources import read_amounts
 from serried.api.topology import DEFAULT, TopologyLevels, decode_topology_levels
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
-from serried.kube.wire import JSON, NODES, PODS, TOPOLOGY_LEVELS, Resource, Selection, read_json, write_json
+from serried.kube.wire import (
+    CONFIG_MAPS,
+    JSON,
+    NODES,
+    PODS,
+    TOPOLOGY_LEVELS,
+    Resource,
+    Selection,
+    read_json,
+    write_json,
+)
 
 _CHECKS: Mapping[Area, Callable[[Observed], Iterator[Finding]]] = {
     Area.SCHEDULER: check_scheduler,
@@ -165,9 +175,6 @@ def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
 
 def _count(number: int, severity: Severity) -> str:
     return f"{number} {severity}{'' if number == 1 or severity is Severity.UNKNOWN else 's'}"
-
-
-_CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 
 _HOLD = "serried-hold"
@@ -351,7 +358,7 @@ class _Collector:
     async def _find_switch(self) -> bool | None:
         """Return whether the ConfigMap of the scheduling gate exists; None if it may not be read."""
         try:
-            await self._client.get(_CONFIG_MAPS, self._home, _HOLD)
+            await self._client.get(CONFIG_MAPS, self._home, _HOLD)
         except NotFound:
             return False
         except Forbidden:
@@ -393,7 +400,7 @@ class _Collector:
     async def _read_config_map(self, name: str) -> SchedulerConfig | None:
         if not name:
             return None
-        found = await self._client.get(_CONFIG_MAPS, self._home, name)
+        found = await self._client.get(CONFIG_MAPS, self._home, name)
         for key, text in (found.get("data") or {}).items():
             document = yaml.safe_load(text)
             if isinstance(document, dict) and document.get("kind") == "KubeSchedulerConfiguration":

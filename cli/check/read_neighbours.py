@@ -45,12 +45,11 @@ from cli.check.observed import Area
 from serried.api.level import read_versions
 from serried.kube.client import ApiClient
 from serried.kube.errors import NotFound
-from serried.kube.wire import JOBS, JSON, PODS, Resource, Selection, pod_groups, workloads
+from serried.kube.wire import CONFIG_MAPS, JOBS, JSON, PODS, Resource, Selection, pod_groups, workloads
 
 Recording = Callable[[Area, str], AbstractAsyncContextManager[None]]
 """A block whose failures are recorded as a fact that could not be read."""
 
-_CONFIG_MAPS = Resource("", "v1", "configmaps")
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
 _WITH_ROOM = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that hold room on a node."""
@@ -69,7 +68,7 @@ async def read_autoscalers(client: ApiClient, recording: Recording) -> Autoscale
 
 async def _has_status(client: ApiClient) -> bool:
     try:
-        await client.get(_CONFIG_MAPS, STATUS_NAMESPACE, STATUS_NAME)
+        await client.get(CONFIG_MAPS, STATUS_NAMESPACE, STATUS_NAME)
     except NotFound:
         return False
     return True
@@ -116,12 +115,12 @@ async def _read_configuration(client: ApiClient) -> Configuration:
 async def _find_config_map(client: ApiClient) -> JSON:
     """Return the ConfigMap with the configuration: by its usual name, otherwise by its label in any namespace."""
     try:
-        found = await client.get(_CONFIG_MAPS, CONFIG_NAMESPACE, CONFIG_NAME)
+        found = await client.get(CONFIG_MAPS, CONFIG_NAMESPACE, CONFIG_NAME)
         if CONFIG_KEY in (found.get("data") or {}):
             return found
     except NotFound:
         pass
-    async for each in client.items(_CONFIG_MAPS, Selection(labels=LABELS)):
+    async for each in client.items(CONFIG_MAPS, Selection(labels=LABELS)):
         if CONFIG_KEY in (each.get("data") or {}):
             return each
     raise ValueError(f"no ConfigMap {CONFIG_NAMESPACE}/{CONFIG_NAME}, nor one with {LABELS}, has {CONFIG_KEY}")

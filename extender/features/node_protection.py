@@ -49,7 +49,7 @@ _REST_SECONDS = 2.0
 """The pause before a node is looked at again that was written, so that the watch has shown it by then, or not yet."""
 
 _REFUSED_SECONDS = 60.0
-"""The same where the API server has refused the write: a right is missing, or an admission policy forbids it."""
+"""The pause after a write that the API server has refused: a right is missing, or a policy forbids it."""
 
 _MAX_REFUSALS = 3
 """After so many refusals in a row no node is tried for as long: the right is missing for all of them."""
@@ -107,7 +107,7 @@ class NodeProtection(Feature):
         """Until when each node is left alone that was written, or could not be, in loop seconds."""
 
         self._rest = -math.inf
-        """The same for all nodes."""
+        """The time until which no node is written at all, in loop seconds."""
 
         self._refusals = 0
         """The number of writes refused in a row."""

@@ -20,11 +20,10 @@ from serried.feed import Item
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Forbidden, NotFound
 from serried.kube.events import EventWriter
-from serried.kube.wire import PODS, Resource
+from serried.kube.wire import CONFIG_MAPS, PODS
 
 log = logging.getLogger(__name__)
 
-CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 _LOOK_SECONDS = 1.0
 """The pause between two rounds of `HoldSwitch` and of `Isolation`."""

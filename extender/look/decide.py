@@ -69,7 +69,7 @@ class Match(StrEnum):
     EQUAL = "equal"
 
     OTHER_NUMBERS = "other numbers"
-    """The same reason with other numbers: free room has changed since, but not enough to help."""
+    """Equal reasons with different numbers: free room has changed since, but not enough to help."""
 
     DIFFERENT = "different"
 

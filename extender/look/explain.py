@@ -356,7 +356,7 @@ class DomainNeedView(View):
     """True if an exclusive gang occupies the domain."""
 
     text: str
-    """The same in one line."""
+    """The hurdles and the occupation of the domain, as one line for people."""
 
 
 class TurnView(View):

@@ -156,7 +156,7 @@ _SLICE_ROWS = 16
 """The number of rows after which a slice may end."""
 
 _SLICE_GROUPS = 200
-"""The same if only a field or two of each group are read."""
+"""The number of groups after which a slice may end if only a field or two of each are read."""
 
 _PART_ROWS = 250
 """The number of rows in one message of the whole state."""
@@ -207,7 +207,7 @@ class Sketch:
         self._whole: Message = {}
         """The fields that are no rows, as they are now."""
         self._told: Message = {}
-        """The same fields as readers have them."""
+        """The fields that are no rows, as readers have them."""
         self._log: list[Row] = []
         self._new_log: list[Row] = []
         self._last: Said | None = None

@@ -140,7 +140,7 @@ class Capture:
     """The time of the capture, in seconds since 1970."""
 
     clock: float
-    """The same as loop time."""
+    """The time of the capture, in loop seconds."""
 
     settings: Mapping[str, Any]
     """The options of the core, as JSON."""

@@ -197,7 +197,7 @@ class Diagnose(StrEnum):
     """The hurdles of each domain."""
 
     ADVICE = "advice"
-    """The same, and the changes that would make the gang fit."""
+    """The hurdles of each domain, and the changes that would make the gang fit."""
 
 
 class MemberView(View):

@@ -90,6 +90,7 @@ STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=
 STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities")
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", namespaced=False)
 CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", namespaced=False)
+CONFIG_MAPS = Resource("", "v1", "configmaps")
 EVENTS = Resource("", "v1", "events")
 JOBS = Resource("batch", "v1", "jobs")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")

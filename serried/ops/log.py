@@ -8,12 +8,17 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from cachetools import FIFOCache
 
 from serried.api.names import GroupKey
+
+if TYPE_CHECKING:
+    from serried.api.pod import Pod
+    from serried.api.reservation import Victim
+
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -31,6 +36,11 @@ _MOST_KNOWN = 256
 def name_group(key: GroupKey) -> dict[str, str]:
     """Return the fields of a log record for a group."""
     return {"podGroup": str(key), "kind": key.kind.value}
+
+
+def name_pod(pod: "Pod | Victim") -> dict[str, str]:
+    """Return the fields of a log record about a pod."""
+    return {"namespace": pod.namespace, "pod": pod.name}
 
 
 class JsonFormatter(logging.Formatter):

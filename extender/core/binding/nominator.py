@@ -21,6 +21,7 @@ from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, Conflict, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import PODS
+from serried.ops.log import name_pod
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ _ACTIVATE_SECONDS = 2.0
 """The time after which a member that was not tried is activated, if kube-scheduler is silent."""
 
 _ACTIVATE_BUSY_SECONDS = 20.0
-"""The same while kube-scheduler is busy."""
+"""The time after which a member that was not tried is activated while kube-scheduler is busy."""
 
 _WRITERS = 16
 """The number of concurrent writes, of nominations and of other work each."""
@@ -333,7 +334,7 @@ class Nominator:
                 await write(pod)
             except (TooMany, Unavailable) as error:
                 text = "could not patch a pod to requeue it or to clear its nomination; trying again"
-                log.warning(text, extra=_name(pod) | {"err": str(error)})
+                log.warning(text, extra=name_pod(pod) | {"err": str(error)})
                 return False
             except NotFound:
                 return True
@@ -342,11 +343,7 @@ class Nominator:
                 return pod.uid not in self._store.pods
             except ApiError as error:
                 text = "the API server refuses to patch a pod, so it is not requeued, or keeps its nomination"
-                log.warning(text, extra=_name(pod) | {"err": str(error)})
+                log.warning(text, extra=name_pod(pod) | {"err": str(error)})
             except Exception:
-                log.exception("could not patch a pod because of an internal error", extra=_name(pod))
+                log.exception("could not patch a pod because of an internal error", extra=name_pod(pod))
         return True
-
-
-def _name(pod: Pod) -> dict[str, str]:
-    return {"namespace": pod.namespace, "pod": pod.name}

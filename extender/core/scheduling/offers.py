@@ -21,10 +21,13 @@ SETTLED_SECONDS = 0.5
 """The seconds without progress after which kube-scheduler's refusal of a member counts, whatever it says is missing."""
 
 _LAG_SECONDS = 5.0
-"""The same after evictions: kube-scheduler's watch may show the end of the victims late."""
+"""The seconds after which a refusal counts if pods were evicted: kube-scheduler may see their end late."""
 
 _FOLLOW_SECONDS = 12.0
-"""The same for a member with affinity to a mate: kube-scheduler tries it up to 10 s after the mate has its node."""
+"""The seconds after which the refusal of a member with affinity to a mate counts.
+
+kube-scheduler tries it again up to 10 s after the mate has its node.
+"""
 
 
 class Offers:

@@ -252,7 +252,7 @@ STRAIGHT_SECONDS = 0.005
 """The seconds for which a plan may run in this process: filter waits as long."""
 
 URGENT_SECONDS = 0.02
-"""The same for a plan that an open cycle needs, because a member needs another node."""
+"""The seconds for which a plan may run in this process if an open binding cycle needs another node for a member."""
 
 _TURN_SECONDS = 0.01
 """The seconds of a turn of a child, after which another task may come first."""

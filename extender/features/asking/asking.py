@@ -80,7 +80,7 @@ _LISTEN_SECONDS = 30.0
 """The pause between two readings of what the autoscaler says of a gang."""
 
 _LISTEN_LATER_SECONDS = 300.0
-"""The same for a gang whose time is over."""
+"""The pause between two readings of what the autoscaler says of a gang whose time to ask is over."""
 
 _RETRY_SECONDS = 5.0
 """The pause after a write that was refused."""
@@ -253,9 +253,7 @@ class Asking(Feature):
         need = members.need(group.tree.need) if group.branch is None else 0
         lacks_resource = any(pod.missing for pod in members.refused)
         if not lacks_resource or not 0 < need <= len(coming) or shortage.reason is not Reason.NO_CAPACITY:
-            self._wanting.pop(key, None)
-            self._candidates.pop(key, None)
-            self._forget_idle(key)
+            self._forget_wanting(key)
             return shortage
         request = PlanRequest(coming, need, group.topology_key)
         waiting = self._queue.describe(key, gang)
@@ -435,8 +433,7 @@ class Asking(Feature):
         return ()
 
     def _drop(self, group: GroupKey) -> None:
-        self._wanting.pop(group, None)
-        self._candidates.pop(group, None)
+        self._forget_wanting(group)
         self._tried.pop(group, None)
         self._drop_ask(group)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.autoscalers import Seen
+from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.node_pool import NODE_POOL_LABEL, NodePool
 from serried.api.pod import Pod, Shape
@@ -20,8 +21,6 @@ from serried.plan.request import PlanRequest
 
 PLACES = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
 """The topology keys that every cloud's nodes have."""
-
-_HOSTNAME = "kubernetes.io/hostname"
 
 ANY_POOL = "*"
 """Stands for all node groups of an autoscaler that does not say which it has."""
@@ -267,7 +266,7 @@ def _may_meet(pool: NodePool, wanted: Requirement) -> bool:
         return values is None or not values <= set(wanted.values)
     if wanted.operator == "DoesNotExist":
         return not pool.names(wanted.key)
-    if wanted.key == _HOSTNAME:
+    if wanted.key == HOSTNAME:
         return False  # the name of a node that does not exist yet is not known
     if wanted.key == NODE_POOL_LABEL:
         return wanted.operator != "In" or pool.name in wanted.values

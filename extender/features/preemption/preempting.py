@@ -43,7 +43,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
 from serried.kube.many import do_each
 from serried.kube.wire import PODS
-from serried.ops.log import name_group
+from serried.ops.log import name_group, name_pod
 
 log = logging.getLogger(__name__)
 
@@ -393,9 +393,9 @@ class Preempting:
             # Either the UID differs, or a webhook answered so: the watch shows which.
             return _End.GONE if self._find(victim) is None else _End.REFUSED
         except BudgetRefusal:
-            log.info("a PodDisruptionBudget refuses the eviction of a victim; trying again", extra=_name(victim))
+            log.info("a PodDisruptionBudget refuses the eviction of a victim; trying again", extra=name_pod(victim))
         except ApiError as error:
-            log.warning("could not evict a victim; trying again", extra=_name(victim) | {"err": str(error)})
+            log.warning("could not evict a victim; trying again", extra=name_pod(victim) | {"err": str(error)})
         else:
             self._metrics.evicted(self._classify(victim), pod.namespace)
             return end
@@ -413,7 +413,7 @@ class Preempting:
             except ApiError as error:
                 # The role may be missing, a webhook may refuse, or serried-extender-deletions may not see the condition
                 # yet. None of them matters for an eviction.
-                log.info("could not delete a victim, so it is evicted", extra=_name(pod) | {"err": str(error)})
+                log.info("could not delete a victim, so it is evicted", extra=name_pod(pod) | {"err": str(error)})
             else:
                 return _End.DELETED
         await self._client.evict(pod.namespace, pod.name, pod.uid)
@@ -501,10 +501,6 @@ class _End(Enum):
     DELETED = "deleted"
     EVICTED = "evicted"
     REFUSED = "refused"
-
-
-def _name(pod: Pod | Victim) -> dict[str, str]:
-    return {"namespace": pod.namespace, "pod": pod.name}
 
 
 def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:

@@ -43,13 +43,13 @@ _SETTLE_SECONDS = 0.8
 """The time for which a reason has to hold before it is reported (decision 4), in seconds."""
 
 _PASSING_SECONDS = 0.9
-"""The same for a reason that usually ends within a moment, such as Planning."""
+"""The time for which a reason has to hold that usually ends within a moment, such as Planning, in seconds."""
 
 _RESTLESS_SECONDS = 0.9
 """The time after which a reason is reported even if reasons change faster than they settle."""
 
 _PROGRESS_SECONDS = 2.0
-"""The same for reasons of progress, and for new numbers of a reason that was reported."""
+"""The time after which a reason of progress, or new numbers of a reported reason, are reported at the latest."""
 
 _BURST_SECONDS = 5.0
 """The longest time for which good news waits while gangs are bound, from the first of it."""
