@@ -10,7 +10,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PACKAGES = ("serried", "extender", "controller", "cli")
-ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<meaning>[^|]+) \| (?P<types>`[^|]+`) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| (?P<word>[^|]+) \| (?P<meaning>[^|]+) \| (?P<upstream>[^|]+) \| (?P<types>`[^|]+`) \|$", re.MULTILINE
+)
 ROWS = [match.groupdict() for match in ROW.finditer((REPOSITORY / "docs" / "contributing" / "glossary.md").read_text())]
 TYPES = [name for row in ROWS for name in re.findall(r"`([^`]+)`", row["types"])]
 
@@ -46,7 +48,7 @@ def test_a_word_has_one_short_paragraph(row: dict[str, str]) -> None:
     assert len(row["meaning"]) < 200
 
 
-def test_no_word_is_explained_twice() -> None:
+def test_few_words_are_our_own_and_none_is_explained_twice() -> None:
     words = [word for row in ROWS for word in row["word"].split(", ")]
-    assert len(words) > 25
+    assert 10 <= len(words) < 20
     assert len(set(words)) == len(words)
