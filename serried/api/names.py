@@ -265,7 +265,7 @@ class GroupKind(StrEnum):
     COMPOSITE   the whole tree of a CompositePodGroup
     WORKLOAD    a PodGroup that is part of its Workload (v1alpha1)
     COUNTED     a pod group of Kueue, which has no object: its pods say its name and how many they are
-    STRANGERS   pods that name a PodGroup and may not join it
+    NON_MEMBERS pods that name the PodGroup of a Job but are no pods of that Job, so they may not join
 
     The other kinds are those of owners: the pods of a Job, JobSet or LeaderWorkerSet whose PodGroup does not exist yet.
     """
@@ -276,7 +276,7 @@ class GroupKind(StrEnum):
     WORKLOAD = "Workload"
     COUNTED = "PodGroup.kueue.x-k8s.io"
     vars().update({kind: kind for kind in OWNER_KINDS})  # members like the others: of a kind there is one row only
-    STRANGERS = "Strangers"
+    NON_MEMBERS = "NonMembers"
 
 
 BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD, GroupKind.COUNTED})
@@ -319,9 +319,12 @@ class GroupKey(NamedTuple):
         return f"{_PREFIX_BY_KIND[self.kind]}:{self.name}"
 
     @property
-    def strangers(self) -> "GroupKey":
-        """The key for pods that name this group but may not join it. No object has this key."""
-        return GroupKey(self.namespace, self.name, GroupKind.STRANGERS)
+    def non_members(self) -> "GroupKey":
+        """The key for pods that name this group but may not join it: the group is a Job's, and they are not.
+
+        They are held under this key, so that they do not count for the quorum. No object has this key.
+        """
+        return GroupKey(self.namespace, self.name, GroupKind.NON_MEMBERS)
 
     def leaf(self, name: str) -> "GroupKey":
         """Return the key of the PodGroup with this name in the group's tree; "" is the group itself."""
@@ -336,7 +339,7 @@ _PREFIX_BY_KIND = {
     GroupKind.COMPOSITE: "composite",
     GroupKind.COUNTED: "kueue",
     **{GroupKind(row.kind): row.word for row in OWNER_KINDS.values()},
-    GroupKind.STRANGERS: "strangers",
+    GroupKind.NON_MEMBERS: "non-members",
 }
 _KIND_BY_PREFIX = {word: kind for kind, word in _PREFIX_BY_KIND.items()}
 

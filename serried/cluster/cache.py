@@ -702,7 +702,7 @@ class Store:
             self._rejoin_replicas(self.membership.index_group(old, group))
         moved = old is None or old.parent != group.parent
         self._rebuild_trees(self.forest.index_group(old, group), *([group.key] if moved else []))
-        self._resolve_strangers(old, group)
+        self._resolve_named(old, group)
         if self.earlier_slots.awaiting:
             self.earlier_slots.settle()
 
@@ -720,14 +720,17 @@ class Store:
             self._rejoin_replicas(self.membership.index_group(old, None))
             trees = self.forest.index_group(old, None)
             self._rebuild_trees(trees, *trees)
-            self._resolve_strangers(old, None)
+            self._resolve_named(old, None)
 
-    def _resolve_strangers(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """Resolve the pods that name a gang again if its controlling Job has changed: members may become strangers."""
+    def _resolve_named(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """Resolve again all pods that name a PodGroup, if the Job that controls it has changed from ``old`` to ``new``.
+
+        Only pods of that Job may join. So members may have to leave, and pods that were held may join now.
+        """
         if find_job_controller(old) == find_job_controller(new):
             return
         key = key_of_group(old, new)
-        for pod in [*self.members.of_group(self.forest.lift(key)), *self.members.of_group(key.strangers)]:
+        for pod in [*self.members.of_group(self.forest.lift(key)), *self.members.of_group(key.non_members)]:
             if self.membership.find_named(pod) == key:
                 self._join(pod)
 

@@ -522,11 +522,17 @@ class Membership:
         return self._resolve_at(job, WHOLE, "")
 
     def _admit(self, pod: Pod, key: GroupKey) -> GroupKey:
-        """Return the group that a pod or its Job's template names; its `GroupKey.strangers` if the pod may not join."""
-        return key.strangers if self._is_stranger(pod, key) else key
+        """Return the group ``key``, which a pod or its Job's template names, or the key for pods that may not join it.
 
-    def _is_stranger(self, pod: Pod, key: GroupKey) -> bool:
-        """Return whether a gang belongs to a Job and the pod does not: a label alone must not count for its quorum."""
+        See `GroupKey.non_members`.
+        """
+        return key.non_members if self._may_not_join(pod, key) else key
+
+    def _may_not_join(self, pod: Pod, key: GroupKey) -> bool:
+        """Return whether the gang belongs to a Job, but the pod does not.
+
+        Otherwise anybody could join another's gang, and count for its quorum, by a label.
+        """
         controller = find_job_controller(self._groups.get(key))
         return controller is not None and (pod.owner is None or pod.owner.uid != controller.uid)
 
@@ -544,9 +550,9 @@ class Membership:
         job = self._jobs.get(Key(pod.namespace, pod.owner.name))
         return job if job is not None and job.uid == pod.owner.uid else None
 
-    def name_controller(self, strangers: Iterable[Pod]) -> str:
-        """Return the name of the Job that controls the gang which these pods name; "" if none does."""
-        groups = (self._groups.get(key) for pod in strangers if (key := self.find_named(pod)) is not None)
+    def name_controller(self, non_members: Iterable[Pod]) -> str:
+        """Return the name of the Job that controls the gang which these pods name but may not join; "" if none does."""
+        groups = (self._groups.get(key) for pod in non_members if (key := self.find_named(pod)) is not None)
         return next((found.name for group in groups if (found := find_job_controller(group)) is not None), "")
 
     def _resolve_with_parent(self, pod: Pod, place: Place) -> GroupKey | None:

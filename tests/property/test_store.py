@@ -200,7 +200,7 @@ class Model:
     def group_of(self, pod: Pod) -> GroupKey | None:
         """The group by the rules of docs/contributing/workload-api.md."""
         if pod.group is not None:
-            return pod.group.strangers if self._is_stranger(pod, pod.group) else pod.group
+            return pod.group.non_members if self._may_not_join(pod, pod.group) else pod.group
         if pod.place is not None:
             owner_key = OwnerKey(pod.place.kind, Key(pod.namespace, pod.place.parent))
             parent = self.parents.get(owner_key)
@@ -218,7 +218,7 @@ class Model:
             self._group_of_job(job) if job is not None and job.uid == pod.owner.uid else provisional(OwnerKey(JOB, key))
         )
 
-    def _is_stranger(self, pod: Pod, key: GroupKey) -> bool:
+    def _may_not_join(self, pod: Pod, key: GroupKey) -> bool:
         group = self.groups.get(key)
         jobs = {owner.uid for owner in group.owners if owner.kind == "Job"} if group and group.policy.is_gang else set()
         return bool(jobs) and (pod.owner is None or pod.owner.uid not in jobs)

@@ -422,7 +422,7 @@ class GroupScheduler:
         if not any(pod.pending for pod in members):
             state.awaited = None  # no pod waits for the owner any more
             return None
-        if key.kind is GroupKind.STRANGERS:
+        if key.kind is GroupKind.NON_MEMBERS:
             return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))
         if not self._store.owners.is_awaited(key):
             state.awaited = None

@@ -14,7 +14,7 @@ from tests.support.builders import Builder, PodBuilder, PodGroupBuilder, job, po
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 from tests.unit.cluster.test_membership import tell
 
-STRANGERS = GANG.strangers
+NON_MEMBERS = GANG.non_members
 
 
 def job_gang(count: int = 2) -> PodGroupBuilder:
@@ -27,19 +27,19 @@ def workers(count: int, first: int = 0) -> list[PodBuilder]:
     return [each.of_job("train", first + place) for place, each in enumerate(members(count, first))]
 
 
-def stranger(name: str = "x") -> PodBuilder:
+def non_member(name: str = "x") -> PodBuilder:
     """A pod of nobody that names PodGroup g."""
     return pod(name).cpu(1).scheduler(SCHEDULER).in_group("g")
 
 
 PRETENDERS = [
-    pytest.param(stranger(), id="a pod that names it in its field"),
+    pytest.param(non_member(), id="a pod that names it in its field"),
     pytest.param(pod("x").cpu(1).scheduler(SCHEDULER).labelled_group("g"), id="a pod that names it in a label"),
-    pytest.param(stranger().of_job("other", 0), id="a pod of another Job"),
-    pytest.param(stranger().of_job("train", 0, "uid-of-before"), id="a pod of an earlier Job of the name"),
-    pytest.param(stranger().controlled_by("ReplicaSet", "train"), id="a pod of another kind of owner"),
+    pytest.param(non_member().of_job("other", 0), id="a pod of another Job"),
+    pytest.param(non_member().of_job("train", 0, "uid-of-before"), id="a pod of an earlier Job of the name"),
+    pytest.param(non_member().controlled_by("ReplicaSet", "train"), id="a pod of another kind of owner"),
     pytest.param(
-        stranger()
+        non_member()
         .label("batch.kubernetes.io/job-name", "train")
         .label("batch.kubernetes.io/controller-uid", "job-train"),
         id="a pod with the labels of the Job's pods",
@@ -64,31 +64,31 @@ async def test_the_quorum_is_not_made_up_by_a_bound_one_either(world: Harness, p
     assert world.cycle().reservation.slots.keys() == {"pod-m0", "pod-m1"}
 
 
-async def test_a_stranger_is_told_why_it_waits(world: Harness) -> None:
-    await world.add(*small_nodes(2), job("train").size(2), job_gang(), stranger()).go()
-    (told,) = [verdict for key, verdict in world.heard.verdicts if key == STRANGERS]
+async def test_a_non_member_is_told_why_it_waits(world: Harness) -> None:
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), non_member()).go()
+    (told,) = [verdict for key, verdict in world.heard.verdicts if key == NON_MEMBERS]
     assert render(told) == "NotItsPodGroup: the PodGroup belongs to Job train, and this pod does not"
 
 
-async def test_a_stranger_that_runs_in_another_rack_is_no_conflict(world: Harness) -> None:
+async def test_a_non_member_that_runs_in_another_rack_is_no_conflict(world: Harness) -> None:
     racks = [each.rack(f"r{place}") for place, each in enumerate(small_nodes(2))]
-    await world.add(*racks, job("train").size(2), job_gang().topology(), stranger().on("n1"), *workers(2)).go()
+    await world.add(*racks, job("train").size(2), job_gang().topology(), non_member().on("n1"), *workers(2)).go()
     assert world.reasons() == [Reason.PLANNED]
 
 
-async def test_a_stranger_that_is_preempted_takes_nobody_along(world: Harness) -> None:
+async def test_a_non_member_that_is_preempted_takes_nobody_along(world: Harness) -> None:
     group = job_gang().disruption(Disruption.ALL)
     bound = [each.on("n1") for each in workers(2)]
-    await world.add(*small_nodes(2), job("train").size(2), group, *bound, stranger().on("n2")).go()
-    await world.add(stranger().on("n2").disrupted().deleting()).go()
+    await world.add(*small_nodes(2), job("train").size(2), group, *bound, non_member().on("n2")).go()
+    await world.add(non_member().on("n2").disrupted().deleting()).go()
     assert world.heard.disruptions == []
 
 
-async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_stranger_too(world: Harness) -> None:
+async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_non_member_too(world: Harness) -> None:
     await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(2)).go()
-    assert isinstance(world.filter_unknown(stranger()), Hold)
+    assert isinstance(world.filter_unknown(non_member()), Hold)
     world.store.drop_group(GANG)
-    assert isinstance(world.filter_unknown(stranger()), Hold)
+    assert isinstance(world.filter_unknown(non_member()), Hold)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_stranger_too(worl
     ],
 )
 async def test_whoever_names_it_is_a_member_of(world: Harness, group: PodGroupBuilder) -> None:
-    await world.add(*small_nodes(2), group, *members(1), stranger()).go()
+    await world.add(*small_nodes(2), group, *members(1), non_member()).go()
     assert world.reasons() == [Reason.PLANNED]
 
 
 async def test_a_group_that_is_no_gang_keeps_nobody_out(world: Harness) -> None:
-    await world.add(*small_nodes(2), pod_group("g").controlled_by("Job", "train"), stranger()).go()
+    await world.add(*small_nodes(2), pod_group("g").controlled_by("Job", "train"), non_member()).go()
     assert isinstance(world.filter("x"), Pass)
 
 
-ORDERS: list[Sequence[Builder]] = [[job("train").size(2), job_gang(), *workers(1), stranger()]]
+ORDERS: list[Sequence[Builder]] = [[job("train").size(2), job_gang(), *workers(1), non_member()]]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
@@ -119,25 +119,25 @@ def test_in_whatever_order_they_are_seen(order: tuple[int, ...]) -> None:
     for place in order:
         tell(store, everything[place])
     assert [each.name for each in store.members.of_group(GANG)] == ["m0"]
-    assert [each.name for each in store.members.of_group(STRANGERS)] == ["x"]
+    assert [each.name for each in store.members.of_group(NON_MEMBERS)] == ["x"]
     store.drop_group(GANG)
     assert {each.name for each in store.members.of_group(GANG)} == {"m0", "x"}
 
 
-def test_a_member_below_a_tree_is_a_stranger_like_any_other() -> None:
+def test_a_member_below_a_tree_is_a_non_member_like_any_other() -> None:
     store = Store([SCHEDULER], rules=RULES)
-    for each in (job_gang().under("root"), stranger(), *workers(1)):
+    for each in (job_gang().under("root"), non_member(), *workers(1)):
         tell(store, each)
     tree = store.forest.lift(GANG)
     assert [each.name for each in store.members.of_group(tree)] == ["m0"]
     tell(store, gang(2).under("root"))
     assert {each.name for each in store.members.of_group(tree)} == {"m0", "x"}
-    assert store.members.of_group(STRANGERS) == []
+    assert store.members.of_group(NON_MEMBERS) == []
 
 
-def test_the_name_of_strangers_is_read_as_it_is_written() -> None:
-    assert decode_group_key("default", STRANGERS.encoded) == STRANGERS
-    assert GroupKey("default", "g") != STRANGERS
+def test_the_name_of_non_members_is_read_as_it_is_written() -> None:
+    assert decode_group_key("default", NON_MEMBERS.encoded) == NON_MEMBERS
+    assert GroupKey("default", "g") != NON_MEMBERS
 
 
 def elsewhere(builder: Builder, number: int) -> Builder:
@@ -158,12 +158,12 @@ async def test_a_gang_of_another_namespace_that_never_comes_about_keeps_nobody_w
     assert world.reasons() == [Reason.PLANNED]
 
 
-async def test_a_pod_of_another_job_whose_template_names_the_gang_is_a_stranger_without_the_field_too(
+async def test_a_pod_of_another_job_whose_template_names_the_gang_is_a_non_member_without_the_field_too(
     world: Harness,
 ) -> None:
     other = job("other").size(2).template_group("g")
     lost = pod("x").cpu(1).scheduler(SCHEDULER).of_job("other", 0)
     await world.add(*small_nodes(2), job("train").size(2), other, lost, job_gang(), *workers(1)).go()
-    assert world.store.members.group_of("pod-x") == STRANGERS
+    assert world.store.members.group_of("pod-x") == NON_MEMBERS
     assert world.reasons() == [Reason.QUORUM_MISSING]
     assert world.store.membership.name_controller([lost.value()]) == "train"
