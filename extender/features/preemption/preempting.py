@@ -1,23 +1,25 @@
 """The stage of a binding cycle in which victims are evicted: dry runs, conditions, evictions, and the wait for the end.
 
-`Preempting.run` is this stage. The record (Reservation) names the victims before anything is done to them. From there
-on, at each await:
+`Preempting.run` is this stage. The record (Reservation) names the victims before anything is done to them. At each
+await the process may die and the cluster may change. Then:
 
-- Before the first eviction, no pod was changed but for its condition. The cycle may be given up. A restart begins
-  again, even if it finds the conditions on all victims: it asks the budgets and checks the plan anew.
-- After the first eviction, a restart finds a victim that is being deleted or gone, and the conditions on all others. It
-  goes on with them. Each eviction has the pod's UID as precondition, so no pod is evicted twice, and no new pod of the
-  same name is evicted.
-- A member that is deleted after the first eviction leaves its slot to its replacement. No more victims are evicted
-  until the replacement exists and the record names it. A restart before that finds no quorum, and spares the other
-  victims.
-- For members beyond the quorum, all of them have to exist. If one gets no replacement in time, the victims that were
-  not evicted stay, and the other members get the room that there is.
-- If the gang is deleted, evictions stop. The victims that were evicted by then have ended in vain.
+- Before the first eviction, only the condition DisruptionTarget of victims has been written. The cycle can still be
+  given up. After a restart the stage begins again, even if all victims have the condition: it asks the
+  PodDisruptionBudgets and checks the plan again.
+- After the first eviction, a restart finds one victim that is being deleted or gone, and the condition on all others.
+  It continues to evict them. Each eviction has the pod's UID as precondition. So no pod is evicted twice, and no new
+  pod with the name of a victim is evicted.
+- If a member is deleted after the first eviction, its slot is kept for its replacement. No more victims are evicted
+  until the replacement exists and the record names it. A restart before that finds no quorum, and does not evict the
+  remaining victims.
+- A plan for members beyond the quorum needs all of these members. If one of them is deleted and not replaced in time,
+  the remaining victims are not evicted. The other members are bound as far as the free resources suffice.
+- If the gang is deleted, evictions stop. The pods evicted until then were evicted in vain.
 
-While evictions are written, Events of type Normal wait: each victim has one, and the gang needs its room first.
+While evictions are written, Events of type Normal are delayed. There is one for each victim, and the gang's own writes
+are more urgent.
 
-The slots are counted in addition to what the victims still use, so no other plan finds room there (`Ledger`).
+The ledger counts the slots in addition to the resources that the victims still use, so no other gang is planned there.
 """
 
 import asyncio
@@ -47,32 +49,41 @@ from serried.ops.log import name_group, name_pod
 
 log = logging.getLogger(__name__)
 
-_AFTERMATH_SECONDS = 2.0
-"""The time for which Events wait after the last eviction or end of a victim, as members are bound then; in seconds."""
+_EVENTS_WAIT_SECONDS = 2.0
+"""For how many seconds Events are still delayed after the last eviction, or after the last victim has ended.
 
-_LONGEST_SECONDS = 30.0
-"""The longest time for which Events wait."""
+The members of the gang are bound then, and these writes are more urgent.
+"""
 
-_BIND_SECONDS = 120.0
-"""The time for which bind calls stay open while victims end. They stay open at the barrier, too; at most 15 minutes."""
+_EVENTS_LONGEST_WAIT_SECONDS = 30.0
+"""The maximum delay of an Event because of evictions, in seconds."""
+
+_BIND_CALL_SECONDS = 120.0
+"""For how many seconds kube-scheduler's bind calls for members are left unanswered while victims end.
+
+Bind calls are held open, too, while the gang waits for its quorum. kube-scheduler's timeout is 15 minutes for both.
+"""
 
 _REPLACEMENT_SECONDS = 30.0
-"""The time in which a replacement of a deleted member is expected, after victims were evicted for the gang."""
+"""For how many seconds Serried waits for the replacement of a member that was deleted after the first eviction."""
 
 _RETRY_SECONDS = 5.0
-"""The pause before the eviction of a victim is tried again."""
+"""The pause before the eviction of a victim is tried again, in seconds."""
 
 _KEPT_OFF = Verdict(Reason.PLAN_OUTDATED, detail="other pods or volumes keep members off their nodes by now")
 _FULL = Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
 
 
 class Preempting:
-    """Evicts the victims of binding cycles; one instance for all cycles. ``clock`` gives loop seconds."""
+    """Evicts the victims of binding cycles; one instance serves all cycles.
+
+    ``units`` checks before the first eviction whether the victims are still the right ones.
+    """
 
     def __init__(self, parts: Parts, units: Units) -> None:
         context = parts.context
-        self.eviction_writes = WriteBurst(context.clock, _AFTERMATH_SECONDS, _LONGEST_SECONDS)
-        """On while evictions are written and while victims end: Events wait."""
+        self.eviction_writes = WriteBurst(context.clock, _EVENTS_WAIT_SECONDS, _EVENTS_LONGEST_WAIT_SECONDS)
+        """Is on while evictions are written and while victims end: Events are delayed as long."""
 
         self._client = parts.client
         self._store = context.store
@@ -90,9 +101,11 @@ class Preempting:
         self._timeout_seconds = context.options.preemption_timeout_seconds
 
     async def run(self, cycle: BindingCycle) -> Verdict | None:
-        """Evict the victims of a cycle, and wait until they have ended.
+        """Evict the victims of a cycle, and wait until their pods are gone.
 
-        Return None when none is left, or when the cycle is over; else why the cycle is given up.
+        Return None when all are gone, or when the cycle or the term has ended meanwhile. Return a verdict if the
+        preemption fails, so that the caller gives up the cycle. In any case the condition DisruptionTarget is removed
+        from victims that were not evicted.
         """
         reservation = cycle.reservation
         rehearsal = Rehearsal(self._client, self._store, self._method)
@@ -100,110 +113,123 @@ class Preempting:
         try:
             with self.eviction_writes:
                 refusal = await self._prepare(pending)
-            refusal = refusal or await self._end_all(pending)
+            refusal = refusal or await self._evict_all(pending)
         except Exception:
-            await self._unmark(pending.marked, pending.whole, pending.find_going())
+            await self._remove_conditions(pending.with_condition, pending.whole_groups, pending.list_accepted())
             raise
-        await self._unmark(pending.marked, pending.whole, pending.find_going())
+        await self._remove_conditions(pending.with_condition, pending.whole_groups, pending.list_accepted())
         if self._term.leads():
             outcome = "Withdrawn" if cycle.over else "Cleared"
             self._metrics.preemption_ended(outcome if refusal is None else refusal.reason.value)
         return refusal
 
-    async def let_off(self, reservation: Reservation) -> None:
-        """Spare the victims of an earlier term's reservation, and remove the conditions that the term has written."""
+    async def spare_victims(self, reservation: Reservation) -> None:
+        """Give up the preemption of an earlier term, whose reservation was dropped at recovery.
+
+        Its victims do not count as such any more, and the conditions DisruptionTarget that the earlier term wrote on
+        them are removed.
+        """
         self._store.pending_victims.remove(reservation.victims)
-        marked = self._list_marked(reservation.victims.values())
-        await self._unmark(marked, self._store.disruption_groups.list_whole({victim.uid for victim in marked}))
+        marked = self._list_with_condition(reservation.victims.values())
+        await self._remove_conditions(
+            marked, self._store.disruption_groups.list_whole({victim.uid for victim in marked})
+        )
 
-    async def let_off_forgotten(self) -> None:
-        """Remove the conditions of earlier terms' victims that no record names: the record was deleted with its gang.
+    async def remove_stale_conditions(self) -> None:
+        """Remove the conditions DisruptionTarget that earlier terms wrote on victims that no record names any more.
 
-        Call when all records are held, and before the first plan. A condition that could not be removed does no harm:
-        kube-controller-manager removes it after two minutes.
+        This happens when a gang is deleted, and its record with it, while no instance leads. Call at the start of a
+        term, after the victims of all records are known and before the first plan. A failure does no harm:
+        kube-controller-manager removes such a condition after two minutes.
         """
         pods = (pod for pod in self._store.pods.values() if pod.says_victim and pod.bound and not pod.deleting)
         left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.pending_victims]
-        await self._unmark(left, self._store.disruption_groups.list_whole({victim.uid for victim in left}))
+        await self._remove_conditions(left, self._store.disruption_groups.list_whole({victim.uid for victim in left}))
 
     async def _prepare(self, pending: "_PendingPreemption") -> Verdict | None:
-        """Do all steps before the first eviction. Return why nothing may be evicted; None to go on."""
+        """Do all steps before the first eviction: dry run, check of the plan, conditions and Events, nominations.
+
+        Return why no pod may be evicted; None if evictions may start. If an earlier term has evicted some victims
+        already, there is no dry run and no check.
+        """
         await pending.rehearsal.list_budgets()
-        begun = self._has_begun(pending)
+        begun = self._was_begun_earlier(pending)
         if not begun:
             if pending.cycle.taken_up:
-                self._note_marked(pending, self._list_marked(pending.victims))  # by the earlier term
-            refusal = await self._rehearse(pending) or self._revalidate(pending)
+                self._remember_conditions(pending, self._list_with_condition(pending.victims))  # by the earlier term
+            refusal = await self._dry_run(pending) or self._revalidate(pending)
             if refusal is not None or self._is_over(pending.cycle):
                 return refusal
-        self._note_marked(pending, pending.victims)
+        self._remember_conditions(pending, pending.victims)
         await self._announce(pending)
         refusal = None if begun else self._revalidate(pending)
         if refusal is None:
             pending.cycle.note_eviction_sent(self._store.list_foreign(pending.cycle.reservation.nodes))
-            # The first victim frees its room at once. Nominations keep other pods off it until the last one has ended.
+            # The first victim may free its resources long before the last one. Until then nominations keep other pods
+            # off its node.
             self._nominator.nominate_all(pending.cycle)
         return refusal
 
-    async def _end_all(self, pending: "_PendingPreemption") -> Verdict | None:
+    async def _evict_all(self, pending: "_PendingPreemption") -> Verdict | None:
         cycle = pending.cycle
         deadline = self._clock() + self._find_longest_grace(pending.victims) + self._timeout_seconds
         running = len(pending.victims)
         while not self._is_over(cycle):
             cycle.changed.clear()  # first, so that a victim that ends during the writes below is not missed
-            left = self._list_left(pending)
+            left = self._list_remaining(pending)
             if len(left) < running:
                 running = len(left)
                 self.eviction_writes.prolong()
-            if not left and not self._is_short(cycle):
+            if not left and not self._lacks_members(cycle):
                 return None
             late = bool(left) and self._clock() > deadline
-            refusal = None if self._awaits_replacements(cycle) else self._judge(cycle)
+            refusal = None if self._awaits_replacements(cycle) else self._check_members(cycle)
             if refusal is not None or late:
                 return refusal or _describe_rest(pending.victims, left)
-            if cycle.reached is not None and self._clock() > cycle.reached + _BIND_SECONDS:
+            if cycle.reached is not None and self._clock() > cycle.reached + _BIND_CALL_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
-            begun = bool(pending.again)
-            refusal = await self._go_on(pending, left)
+            begun = bool(pending.retry_at)
+            refusal = await self._evict_if_ready(pending, left)
             if refusal is not None:
                 return refusal
             if not begun and not self._is_over(cycle):
-                # kube-scheduler clears a nomination when it tries the member before a victim ends on the node.
+                # kube-scheduler clears a nomination if it tries the member before a victim on that node has ended.
                 self._nominator.nominate_all(cycle)
             await self._wait(cycle)
         return None
 
-    async def _go_on(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> Verdict | None:
-        """Evict the victims that are due, but only if all members exist and the record names their slots.
+    async def _evict_if_ready(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> Verdict | None:
+        """Evict those of the victims ``left`` that were not tried yet, or whose pause after a failure is over.
 
-        Return why no more victims may be evicted: the slots no longer fit. None to go on.
+        This needs all required members, and a record that names their slots. If only the record is missing, write it
+        instead. Return a verdict if the slots no longer fit, so that no more pods are evicted; else None.
         """
         if pending.is_ready():
             if due := self._list_due(pending, left):
-                if self._is_full(pending.cycle):
+                if self._lacks_fitting_slots(pending.cycle):
                     return _FULL
                 with self.eviction_writes:
-                    await self._end_due(pending, due)
+                    await self._evict_due(pending, due)
         elif not (pending.cycle.out_of_reach() or pending.is_recorded()):
-            await self._record(pending)
+            await self._record_replacements(pending)
         return None
 
     def _list_due(self, pending: "_PendingPreemption", left: Iterable[Victim]) -> list[Victim]:
         now = self._clock()
-        due = [victim for victim in left if now >= pending.again.get(victim.uid, 0.0)]
-        # Node by node, so that the member of the first free node can go to bind early.
+        due = [victim for victim in left if now >= pending.retry_at.get(victim.uid, 0.0)]
+        # Node by node, so that the first node is free early, and kube-scheduler can send its member to bind.
         return sorted(due, key=self._find_node)
 
-    async def _end_due(self, pending: "_PendingPreemption", due: Sequence[Victim]) -> None:
+    async def _evict_due(self, pending: "_PendingPreemption", due: Sequence[Victim]) -> None:
         now = self._clock()
-        ended = await do_each(due, lambda victim: self._end(pending, victim))
+        ended = await do_each(due, lambda victim: self._evict_one(pending, victim))
         for victim, end in zip(due, ended, strict=True):
-            pending.again[victim.uid] = now + _RETRY_SECONDS if end is _End.REFUSED else math.inf
-        # The API server has put a reason of its own into the condition (EvictionByEvictionAPI); by ours
-        # kube-scheduler knows that the pod ends for a nominated one
+            pending.retry_at[victim.uid] = now + _RETRY_SECONDS if end is _EvictionResult.REFUSED else math.inf
+        # The API server has put its own reason into the condition (EvictionByEvictionAPI). Serried writes its reason
+        # again, because by it kube-scheduler knows that the pod ends for a nominated one
         # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
         text = describe_end(pending.group)
-        evicted = [victim for victim, end in zip(due, ended, strict=True) if end is _End.EVICTED]
+        evicted = [victim for victim, end in zip(due, ended, strict=True) if end is _EvictionResult.EVICTED]
         await do_each(evicted, lambda victim: self._mark_ending(victim, text))
 
     # --- readings ----------------------------------------------------------------------------------------------
@@ -211,21 +237,21 @@ class Preempting:
     def _is_over(self, cycle: BindingCycle) -> bool:
         return cycle.over or not self._term.leads()
 
-    def _list_left(self, pending: "_PendingPreemption") -> list[Victim]:
-        """Return the victims that still have to go: those that run.
+    def _list_remaining(self, pending: "_PendingPreemption") -> list[Victim]:
+        """Return the victims that have to end before the members are bound: those that are still on their nodes.
 
-        If the gang needs no quorum any more and members of it were deleted without replacement in time, only victims
-        that are being evicted count: the others stay.
+        There is one exception, for a plan for members beyond the quorum: if one of them was deleted and has not been
+        replaced in time, victims that were not evicted yet are left out, because they will not be evicted.
         """
-        left = [victim for victim in pending.victims if self._runs(victim)]
+        left = [victim for victim in pending.victims if self._is_on_node(victim)]
         cycle = pending.cycle
         if cycle.reservation.need or not cycle.list_lost() or not self._replacement_overdue(cycle):
             return left
-        going = pending.find_going()
+        going = pending.list_accepted()
         return [victim for victim in left if victim.uid in going or self._find(victim) is None]
 
-    def _runs(self, victim: Victim) -> bool:
-        """Return whether a victim still uses its node, also while it is being deleted."""
+    def _is_on_node(self, victim: Victim) -> bool:
+        """Return whether a victim still uses resources of its node. True also while its pod is being deleted."""
         pod = self._store.pods.get(victim.uid)
         return pod is not None and pod.bound
 
@@ -234,84 +260,101 @@ class Preempting:
         return pod.node if pod is not None else ""
 
     def _find_longest_grace(self, victims: Iterable[Victim]) -> int:
-        """Return the longest grace period of the victims that still exist, in seconds."""
+        """Return the longest termination grace period of the victims that still exist, in seconds; 0 if none does."""
         pods = (self._store.pods.get(victim.uid) for victim in victims)
         return max((pod.grace for pod in pods if pod is not None), default=0)
 
     def _find(self, victim: Victim) -> Pod | None:
         return find_running(self._store.pods, victim)
 
-    def _has_begun(self, pending: "_PendingPreemption") -> bool:
-        """Return whether an earlier term has evicted some of the victims: one is gone, all others have the condition.
+    def _was_begun_earlier(self, pending: "_PendingPreemption") -> bool:
+        """Return whether an earlier term has already evicted some of the victims.
 
-        All victims get the condition before the first eviction. A condition alone shows nothing: it may be
-        kube-scheduler's, or that of a term that ended before the first eviction.
+        That is so if a victim is gone or being deleted, and all others have the condition DisruptionTarget: it is
+        written to all victims before the first eviction. The condition alone proves nothing. kube-scheduler may have
+        written it, or a term that ended before its first eviction.
         """
         left = [pod for victim in pending.victims if (pod := self._find(victim)) is not None]
         gone = len(left) < len(pending.victims)
         return pending.cycle.taken_up and gone and all(pod.disruption == PREEMPTED for pod in left)
 
-    def _list_marked(self, victims: Iterable[Victim]) -> list[Victim]:
-        """Return the victims that have the condition DisruptionTarget for a preemption."""
+    def _list_with_condition(self, victims: Iterable[Victim]) -> list[Victim]:
+        """Return the victims whose pods have the condition DisruptionTarget with reason PreemptionByScheduler."""
         pods = ((victim, self._store.pods.get(victim.uid)) for victim in victims)
         return [victim for victim, pod in pods if pod is not None and pod.disruption == PREEMPTED]
 
-    def _judge(self, cycle: BindingCycle) -> Verdict | None:
+    def _check_members(self, cycle: BindingCycle) -> Verdict | None:
         if cycle.over:
             return None
         if self._permit.find_group(cycle) is None:
             return Verdict(Reason.POD_GROUP_MISSING)
-        if self._is_short(cycle):
+        if self._lacks_members(cycle):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         return None
 
-    def _is_short(self, cycle: BindingCycle) -> bool:
-        """Return whether too few members are left for the quorum, and the tree needs their PodGroup."""
+    def _lacks_members(self, cycle: BindingCycle) -> bool:
+        """Return whether too few planned members are left to bind the gang.
+
+        In a tree of PodGroups, a PodGroup that is short of members is dropped from the plan if the tree has its quorum
+        without it. Then the answer is False.
+        """
         return cycle.out_of_reach() and not self._reassignments.drop_parts(cycle, cycle.reservation.slots)
 
     def _awaits_replacements(self, cycle: BindingCycle) -> bool:
-        """Return whether the quorum lacks members deleted after the first eviction, and replacements may still come."""
-        if not cycle.freed_slots or not self._is_short(cycle):
+        """Return whether to wait for replacements of members.
+
+        True if the quorum lacks members that were deleted after the first eviction, their replacements are not overdue,
+        and the PodGroup still exists.
+        """
+        if not cycle.freed_slots or not self._lacks_members(cycle):
             return False
         return not self._replacement_overdue(cycle) and self._permit.find_group(cycle) is not None
 
     def _replacement_overdue(self, cycle: BindingCycle) -> bool:
-        """Return whether the replacements of deleted members should have been created by now."""
+        """Return whether the replacements of the members that were deleted last should have been created by now."""
         return self._clock() > cycle.freed_at + _REPLACEMENT_SECONDS
 
     def _revalidate(self, pending: "_PendingPreemption") -> Verdict | None:
-        """Check the plan again before the first eviction. Return why nothing may be evicted; None if all is well.
+        """Check the plan again right before the first eviction. Return why no pod may be evicted; None if all is well.
 
-        The slots may no longer fit, a victim's group may have grown, or another scheduler may want the room. For
-        members beyond the quorum all slots have to fit, as each victim belongs to one of them, and no gang may break.
+        Evictions would be in vain if the slots no longer fit, if a group that is evicted as a whole has got new pods,
+        or if a pod of another scheduler waits that would take the freed resources. A plan for members beyond the quorum
+        is stricter: all its slots must fit, as it is not known which victim makes way for which member. And it must not
+        bring another gang below its quorum.
         """
         cycle = pending.cycle
-        refusal = self._judge(cycle)
+        refusal = self._check_members(cycle)
         if refusal is not None or cycle.over:
             return refusal
-        is_full = self._is_full(cycle)
-        if is_full or self._permit.breaks_rules(cycle):
-            return _FULL if is_full else _KEPT_OFF
+        lacks_slots = self._lacks_fitting_slots(cycle)
+        if lacks_slots or self._permit.breaks_rules(cycle):
+            return _FULL if lacks_slots else _KEPT_OFF
         if not cycle.reservation.need:
             if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
             if self._units.breaks(cycle.reservation.victims):
                 return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
-        if self._have_joined(pending.victims):
+        if self._has_new_members(pending.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
         contest = self._units.find_contest({self._find_node(victim) for victim in pending.victims})
         return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
-    def _is_full(self, cycle: BindingCycle) -> bool:
-        """Return whether too few slots will fit once all victims have ended; beyond the quorum, all have to fit."""
+    def _lacks_fitting_slots(self, cycle: BindingCycle) -> bool:
+        """Return whether too few slots would fit on their nodes once all victims have ended.
+
+        Slots for the quorum are enough. In a plan for members beyond the quorum, all slots have to fit.
+        """
         reservation = cycle.reservation
         fit = {uid for uid in reservation.slots if self._permit.find_misfit(cycle, uid) is None}
         if not reservation.need:
             return len(fit) < len(reservation.slots)
         return reservation.lacks(fit) and reservation.lacks(fit | cycle.bound)
 
-    def _have_joined(self, victims: Iterable[Victim]) -> bool:
-        """Return whether a disruption group of victims has new running members, which are not victims."""
+    def _has_new_members(self, victims: Iterable[Victim]) -> bool:
+        """Return whether a group that is evicted as a whole has running pods that are not among the victims.
+
+        They were created after the victims were chosen.
+        """
         uids = {victim.uid for victim in victims if victim.group}
         disruption_groups = {
             disruption_group
@@ -326,8 +369,12 @@ class Preempting:
 
     # --- steps -------------------------------------------------------------------------------------------------
 
-    async def _rehearse(self, pending: "_PendingPreemption") -> Verdict | None:
-        """Try the evictions by dry run. Return the verdict about the first refusal; None if there is none."""
+    async def _dry_run(self, pending: "_PendingPreemption") -> Verdict | None:
+        """Ask the API server by dry run whether all victims may be evicted.
+
+        Return a verdict about the first victim that it refuses to evict; None if there is none. Refused pods are
+        remembered, so that the next search for victims leaves them out.
+        """
         refused = await pending.rehearsal.find_refused(pending.victims)
         if not refused:
             return None
@@ -337,13 +384,19 @@ class Preempting:
         first = next(victim for victim in pending.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 
-    def _note_marked(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
-        """Remember the victims, and their groups, whose conditions have to be removed if they stay."""
-        pending.marked[:] = victims
-        pending.whole[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})
+    def _remember_conditions(self, pending: "_PendingPreemption", victims: Sequence[Victim]) -> None:
+        """Remember that these victims, and groups evicted as a whole, have the condition DisruptionTarget.
 
-    async def _record(self, pending: "_PendingPreemption") -> None:
-        """Write the slots of replacements into the record, so that a restart goes on with them."""
+        It is removed from those that are not evicted in the end.
+        """
+        pending.with_condition[:] = victims
+        pending.whole_groups[:] = self._store.disruption_groups.list_whole({victim.uid for victim in victims})
+
+    async def _record_replacements(self, pending: "_PendingPreemption") -> None:
+        """Write the record again after members were replaced, so that it names the slots of the replacements.
+
+        A restart then continues with the replacements. A failure is logged; evictions wait, and the caller retries.
+        """
         slots = frozenset(pending.cycle.reservation.slots)
         try:
             await self._records.write(pending.cycle.group, pending.cycle.reservation)
@@ -355,7 +408,10 @@ class Preempting:
         pending.cycle.changed.set()
 
     async def _announce(self, pending: "_PendingPreemption") -> None:
-        """Write the conditions of all victims and of groups evicted as a whole, and emit events about both sides."""
+        """Write the condition DisruptionTarget to all victims, and to groups that are evicted as a whole.
+
+        Emit an Event about the gang, and one about each victim.
+        """
         text, victims = describe_end(pending.group), pending.victims
         names = name_some(victims)
         self._timelines.note(pending.group, Milestone.PREEMPTING)
@@ -365,9 +421,9 @@ class Preempting:
         for victim in victims:
             if self._find(victim) is not None:
                 self._status.report_victim(victim, text)
-        for group in pending.whole:
+        for group in pending.whole_groups:
             self._timelines.note(group, Milestone.PREEMPTED)
-        await do_each(pending.whole, lambda group: self._status.mark_preempted(group, text))
+        await do_each(pending.whole_groups, lambda group: self._status.mark_preempted(group, text))
         await do_each(victims, lambda victim: self._mark_running(victim, text))
 
     async def _mark_running(self, victim: Victim, text: str) -> None:
@@ -375,23 +431,26 @@ class Preempting:
         if pod is not None and pod.disruption != PREEMPTED:
             await set_disruption_target(self._client, victim, text)
 
-    async def _end(self, pending: "_PendingPreemption", victim: Victim) -> "_End":
-        """Evict or delete one victim, and return what the API server answered; the watch may show it later."""
+    async def _evict_one(self, pending: "_PendingPreemption", victim: Victim) -> "_EvictionResult":
+        """Evict or delete one victim. Return what has become of it, by the API server's answer; never raise ApiError.
+
+        Nothing is sent, and the result is REFUSED, if a required member was deleted meanwhile.
+        """
         if not pending.is_ready():
-            return _End.REFUSED  # a member was deleted meanwhile
-        if victim.uid in pending.again:
+            return _EvictionResult.REFUSED  # a member was deleted meanwhile
+        if victim.uid in pending.retry_at:
             # The last try may have been refused because the condition could not be written.
             await self._mark_running(victim, describe_end(pending.group))
         pod = self._find(victim)
         if pod is None or self._is_over(pending.cycle):
-            return _End.GONE
+            return _EvictionResult.GONE
         try:
-            end = await self._end_pod(pending, pod)
+            end = await self._evict_or_delete(pending, pod)
         except NotFound:
-            return _End.GONE
+            return _EvictionResult.GONE
         except Conflict:
             # Either the UID differs, or a webhook answered so: the watch shows which.
-            return _End.GONE if self._find(victim) is None else _End.REFUSED
+            return _EvictionResult.GONE if self._find(victim) is None else _EvictionResult.REFUSED
         except BudgetRefusal:
             log.info("a PodDisruptionBudget refuses the eviction of a victim; trying again", extra=name_pod(victim))
         except ApiError as error:
@@ -399,12 +458,12 @@ class Preempting:
         else:
             self._metrics.evicted(self._classify(victim), pod.namespace)
             return end
-        return _End.REFUSED
+        return _EvictionResult.REFUSED
 
-    async def _end_pod(self, pending: "_PendingPreemption", pod: Pod) -> "_End":
+    async def _evict_or_delete(self, pending: "_PendingPreemption", pod: Pod) -> "_EvictionResult":
         if self._method is Method.DELETION:
             await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
-            return _End.DELETED
+            return _EvictionResult.DELETED
         if not pending.rehearsal.is_guarded(pod):
             try:
                 await self._client.delete(PODS, pod.namespace, pod.name, pod.uid)
@@ -415,12 +474,12 @@ class Preempting:
                 # yet. None of them matters for an eviction.
                 log.info("could not delete a victim, so it is evicted", extra=name_pod(pod) | {"err": str(error)})
             else:
-                return _End.DELETED
+                return _EvictionResult.DELETED
         await self._client.evict(pod.namespace, pod.name, pod.uid)
-        return _End.EVICTED
+        return _EvictionResult.EVICTED
 
     async def _mark_ending(self, victim: Victim, text: str) -> None:
-        if self._runs(victim) and self._term.leads():
+        if self._is_on_node(victim) and self._term.leads():
             await set_disruption_target(self._client, victim, text)
 
     def _classify(self, victim: Victim) -> str:
@@ -428,19 +487,20 @@ class Preempting:
             return "Group"
         return "Member" if self._store.members.group_of(victim.uid) is not None else "Plain"
 
-    async def _unmark(
-        self, victims: Iterable[Victim], whole: Iterable[GroupKey], going: AbstractSet[str] = frozenset()
+    async def _remove_conditions(
+        self, victims: Iterable[Victim], whole: Iterable[GroupKey], evicted: AbstractSet[str] = frozenset()
     ) -> None:
-        """Remove the conditions of victims that stay, and of the groups ``whole`` that stay.
+        """Remove the condition DisruptionTarget from those victims, and those of the groups ``whole``, that stay.
 
-        ``going`` are the UIDs of victims that were evicted, which the watch may not have shown yet.
+        ``evicted`` are the UIDs of victims whose eviction the API server has accepted: they do not stay, even if the
+        watch does not show it yet. Does nothing if this instance does not lead any more.
         """
         if not self._term.leads():
             return
-        running = [victim for victim in victims if victim.uid not in going]
+        running = [victim for victim in victims if victim.uid not in evicted]
         left = [victim for victim in running if (pod := self._find(victim)) and pod.disruption in ("", PREEMPTED)]
-        staying = set(self._store.disruption_groups.list_whole({victim.uid for victim in left} | going))
-        staying.difference_update(self._store.disruption_groups.list_whole(going))
+        staying = set(self._store.disruption_groups.list_whole({victim.uid for victim in left} | evicted))
+        staying.difference_update(self._store.disruption_groups.list_whole(evicted))
         await do_each((each for each in whole if each in staying), self._status.unmark_preempted)
         await do_each(left, lambda victim: remove_disruption_target(self._client, victim))
 
@@ -454,28 +514,32 @@ class Preempting:
 
 @dataclass(frozen=True, slots=True)
 class _PendingPreemption:
-    """The progress of the evictions for one gang; lives as long as its `Preempting.run`."""
+    """The progress of the evictions for one gang; lives as long as the call of `Preempting.run` for its cycle."""
 
     cycle: BindingCycle
     victims: Sequence[Victim]
     rehearsal: Rehearsal
 
     recorded: set[str]
-    """The UIDs of the members whose slots are in the record, or were."""
+    """The UIDs of the members whose slots have been written into the record, in this or an earlier write."""
 
-    marked: list[Victim] = field(default_factory=list)
-    """The victims that have, or will have, the condition DisruptionTarget."""
+    with_condition: list[Victim] = field(default_factory=list)
+    """The victims that have the condition DisruptionTarget, or are about to get it."""
 
-    whole: list[GroupKey] = field(default_factory=list)
-    """The groups that have the same condition, as they are evicted as a whole."""
+    whole_groups: list[GroupKey] = field(default_factory=list)
+    """The groups that are evicted as a whole: their own status has the condition DisruptionTarget, too."""
 
-    again: dict[str, float] = field(default_factory=dict)
-    """The loop time of the next eviction, by the UID of each victim tried; infinite if the API server accepted it."""
+    retry_at: dict[str, float] = field(default_factory=dict)
+    """The loop time of the next try, by the UID of each victim that was tried.
+
+    Infinite if the API server has accepted the eviction, or the victim is gone.
+    """
 
     def is_ready(self) -> bool:
-        """Return whether the quorum's members exist, and the record names all slots.
+        """Return whether victims may be evicted now: the record names all slots, and enough members exist.
 
-        Beyond the quorum all members have to exist, as it is not known which victim belongs to which member.
+        Enough are those for the quorum. A plan for members beyond the quorum needs all of them, as it is not known
+        which victim makes way for which member.
         """
         complete = self.cycle.reservation.need or not self.cycle.list_lost()
         return bool(complete) and not self.cycle.out_of_reach() and self.is_recorded()
@@ -484,9 +548,9 @@ class _PendingPreemption:
         """Return whether the record names all members that have slots."""
         return self.cycle.reservation.slots.keys() <= self.recorded
 
-    def find_going(self) -> frozenset[str]:
-        """Return the UIDs of the victims whose eviction or deletion the API server has accepted."""
-        return frozenset(uid for uid, again in self.again.items() if again == math.inf)
+    def list_accepted(self) -> frozenset[str]:
+        """Return the UIDs of the victims whose eviction the API server has accepted, or that are gone."""
+        return frozenset(uid for uid, at in self.retry_at.items() if at == math.inf)
 
     @property
     def group(self) -> GroupKey:
@@ -494,13 +558,17 @@ class _PendingPreemption:
         return self.cycle.reservation.group
 
 
-class _End(Enum):
+class _EvictionResult(Enum):
     """The result of one try to evict a victim."""
 
     GONE = "gone"
+    """The pod is gone or being deleted, or the cycle is over: nothing is left to do."""
+
     DELETED = "deleted"
     EVICTED = "evicted"
+
     REFUSED = "refused"
+    """The API server has rejected the request or not answered, or it was too early: try again."""
 
 
 def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:

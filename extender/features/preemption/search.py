@@ -194,8 +194,8 @@ class Preemptions(Feature):
     async def recovered(self, dropped: Sequence[Reservation]) -> None:
         """Remove the conditions of victims whose records were dropped at recovery, or are gone."""
         for record in dropped:
-            await self.stage.let_off(record)
-        await self.stage.let_off_forgotten()
+            await self.stage.spare_victims(record)
+        await self.stage.remove_stale_conditions()
 
     def ended(self, gang: GroupState, cycle: BindingCycle, refused: Collection[str], verdict: Verdict | None) -> None:
         """Take note of a cycle's end. If pods were evicted in vain, the gang waits before the next evictions."""
