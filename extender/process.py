@@ -308,7 +308,7 @@ class Extender:
     async def _hold(self, election: Election) -> None:
         """Take part in the extenders' own election. As elsewhere, `leadership` reads from the Lease who leads."""
         await self.feed.synced.wait()
-        await Candidacy(election, self.leadership, self._idleness.may_go_on, self._settle, self._clock).run()
+        await Candidacy(election, self.leadership, self._idleness.may_keep_leading, self._settle, self._clock).run()
 
     @property
     def _home(self) -> str:
@@ -344,7 +344,7 @@ class Extender:
             Pair(
                 self.settings.filter_listen,
                 self.settings.scheduler_livez,
-                self._idleness.may_go_on,
+                self._idleness.may_keep_leading,
                 self.settings.client_ca_file,
             ).routes(),
         ]

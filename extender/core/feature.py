@@ -12,7 +12,7 @@ point the core calls the features in the order of that list.
       │
     plan ─┬─ found ─ filter ── nodes kept for other gangs            pod of no gang ── filter_pod, keep_from_pod,
       │   │                                                                            preempt_pod, unreserve_pod
-      │   └─ none ── unschedulable, post_filter, go_on ──
+      │   └─ none ── unschedulable, post_filter, revisit ─
       │              victims are chosen: allow                       term ── recover, recovered, begin_term, end_term
       │
     cycle ────────── reserve, pre_bind ── victims end ── permit ── the quorum may be missing ── ended
@@ -203,7 +203,7 @@ class Feature:
         """Look for victims for a gang without room. Return the decision to preempt them, or the verdict to report."""
         return refusal
 
-    def go_on(
+    def revisit(
         self,
         gang: "GroupState",
         group: PodGroup,

@@ -4,9 +4,9 @@ At most one gang has nodes kept for it: those that are forecast to hold it first
 a limited time. A gang behind the head may use them only if it is known to end before the forecast. Pods of no gang are
 kept off only if a setting says so (`extender.features.plain_pods`).
 
-A rejected gang contends for the head (`unschedulable`, `go_on`) until it gets room or no longer waits (`left`). `hints`
-finds out which contender comes first. Plans avoid the head's nodes (`filter`, `closed_to`, `kept_from`). Other features
-ask for the head's room and forecast (`expect_room`, `list_promised`, `list_kept`, `keep_from_pod`).
+A rejected gang contends for the head (`unschedulable`, `revisit`) until it gets room or no longer waits (`left`).
+`hints` finds out which contender comes first. Plans avoid the head's nodes (`filter`, `closed_to`, `kept_from`). Other
+features ask for the head's room and forecast (`expect_room`, `list_promised`, `list_kept`, `keep_from_pod`).
 """
 
 import math
@@ -262,7 +262,7 @@ class Backfill(Feature):
         )
         return len(list(islice(before, _MAX_CANDIDATES))) == _MAX_CANDIDATES
 
-    def go_on(
+    def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
         """Return the verdict with the forecast of a gang that did not fit, if it was computed since; else ``said``."""

@@ -39,15 +39,15 @@ class Candidacy:
     Lease, and stays out of the election for a while, in which the other extender takes over. If there is no other, it
     acquires the Lease again.
 
-    ``may_go_on`` (`Idleness.may_go_on`) is called while the Lease is held, and at least once after that. ``settle``
-    waits until no request of this term is in flight.
+    ``may_keep_leading`` (`Idleness.may_keep_leading`) is called while the Lease is held, and at least once after that.
+    ``settle`` waits until no request of this term is in flight.
     """
 
     def __init__(
         self,
         election: Election,
         leadership: Leadership,
-        may_go_on: Callable[[], bool],
+        may_keep_leading: Callable[[], bool],
         settle: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         *,
@@ -55,7 +55,7 @@ class Candidacy:
     ) -> None:
         self._election = election
         self._leadership = leadership
-        self._may_go_on = may_go_on
+        self._may_keep_leading = may_keep_leading
         self._settle = settle
         self._clock = clock
         self._look_seconds = look_seconds
@@ -67,7 +67,7 @@ class Candidacy:
             try:
                 await self._keep()
             except LeaseLostError:
-                self._may_go_on()  # resets the idle time, which must not count in the next term
+                self._may_keep_leading()  # resets the idle time, which must not count in the next term
             else:
                 await self._step_back()
 
@@ -75,7 +75,7 @@ class Candidacy:
         """Renew the Lease until nothing has been planned for too long. Raises LeaseLostError."""
         keeping = asyncio.create_task(self._election.keep())
         try:
-            while self._may_go_on():
+            while self._may_keep_leading():
                 lost, _ = await asyncio.wait([keeping], timeout=self._look_seconds)
                 if lost:
                     await keeping
@@ -91,7 +91,7 @@ class Candidacy:
         await self._election.release()
         until = self._clock() + REST_SECONDS
         while self._clock() < until:
-            self._may_go_on()
+            self._may_keep_leading()
             await asyncio.sleep(self._look_seconds)
         self._leadership.resume()
 

@@ -44,11 +44,11 @@ _ASKED_SECONDS = 15.0
 class Idleness:
     """Finds out whether a leading extender has planned nothing for too long. If so, its kube-scheduler must not go on.
 
-    Each probe of kube-scheduler calls `may_go_on`. An extender that considers groups is not idle, even if all of them
-    wait. All times are in seconds of ``clock``. ``leads`` returns whether this instance sees its kube-scheduler hold
-    the Lease. ``refused`` returns when a call was last refused because it does not: kube-scheduler only calls while it
-    leads, so this instance has missed that. ``planned`` returns when groups were last considered, which only counts
-    while ``synced``: caches are full and their watches up to date.
+    Each probe of kube-scheduler calls `may_keep_leading`. An extender that considers groups is not idle, even if all of
+    them wait. All times are in seconds of ``clock``. ``leads`` returns whether this instance sees its kube-scheduler
+    hold the Lease. ``refused`` returns when a call was last refused because it does not: kube-scheduler only calls
+    while it leads, so this instance has missed that. ``planned`` returns when groups were last considered, which only
+    counts while ``synced``: caches are full and their watches up to date.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Idleness:
         self._turns = 0
         """The number of kube-scheduler's terms in a row that ended because the extender was idle."""
 
-    def may_go_on(self) -> bool:
+    def may_keep_leading(self) -> bool:
         """Return False if kube-scheduler leads and the extender has been idle for too long."""
         now = self._clock()
         if not self._leads() and now - self._refused() > _ASKED_SECONDS:

@@ -121,7 +121,7 @@ PIECE = 32
 
 
 WORK = 4
-"""The cost of one `Rule.go_on`, as a number of such updates."""
+"""The cost of one `Rule.run_deferred`, as a number of such updates."""
 
 
 @dataclass(eq=False, repr=False)
@@ -539,7 +539,7 @@ class Store:
 
     def _run_deferred(self, rule: Rule) -> int:
         """Run a portion of a rule's deferred work. Return its cost, as a number of updated nodes and pods."""
-        if not rule.go_on():
+        if not rule.run_deferred():
             return 0
         self._pending_rules[rule] = None
         return WORK

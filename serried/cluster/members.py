@@ -1,4 +1,4 @@
-"""The members of each group (`Members`), counted by their standing, and what has changed since (`Dirty`)."""
+"""The members of each group (`Members`), counted by their state, and what has changed since (`Dirty`)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -92,10 +92,10 @@ class Members:
         self._group_of: dict[str, GroupKey] = {}
         self._leaf_of: dict[str, GroupKey] = {}
         self._members: dict[GroupKey, dict[str, None]] = {}
-        self._standing_of: dict[str, tuple[MemberState, str]] = {}
-        """The standing with which each member was counted, and the name of its PodGroup in the tree."""
+        self._state_of: dict[str, tuple[MemberState, str]] = {}
+        """The state with which each member was counted, and the name of its PodGroup in the tree."""
 
-        self._by_standing: dict[tuple[GroupKey, MemberState], dict[str, None]] = {}
+        self._by_state: dict[tuple[GroupKey, MemberState], dict[str, None]] = {}
         self._counts: dict[GroupKey, Counter[tuple[MemberState, str]]] = {}
         self._disrupted: dict[GroupKey, dict[str, None]] = {}
         """The members with a condition DisruptionTarget, bound or not."""
@@ -127,7 +127,7 @@ class Members:
 
     def has_gated(self, group: GroupKey) -> bool:
         """Return whether a member has a scheduling gate other than Serried's. O(1), because filter calls it."""
-        return (group, MemberState.GATED) in self._by_standing
+        return (group, MemberState.GATED) in self._by_state
 
     def of_group(self, group: GroupKey) -> list[Pod]:
         """Return all pods of the group, including bound and finished ones, in the order of arrival."""
@@ -137,9 +137,9 @@ class Members:
         """Yield the pods that ``of_group`` returns, for a caller that may stop early."""
         return (self._pods[uid] for uid in self._members.get(group, ()))
 
-    def iterate_standing(self, group: GroupKey, standing: MemberState) -> Iterator[Pod]:
-        """Yield the members of a group with this standing, in the order in which they got it."""
-        return (self._pods[uid] for uid in self._by_standing.get((group, standing), ()))
+    def iterate_in_state(self, group: GroupKey, state: MemberState) -> Iterator[Pod]:
+        """Yield the members of a group with this state, in the order in which they got it."""
+        return (self._pods[uid] for uid in self._by_state.get((group, state), ()))
 
     def iterate_disrupted(self, group: GroupKey) -> Iterator[Pod]:
         """Yield the members of a group that have a condition DisruptionTarget."""
@@ -168,13 +168,13 @@ class Members:
         counts = self._counts.get(group, Counter())
         if without:
             members = self._members.get(group, {})
-            counts = counts - Counter(self._standing_of[uid] for uid in without if uid in members)
+            counts = counts - Counter(self._state_of[uid] for uid in without if uid in members)
         found = self._groups.get(group)
         tree = found.tree if found is not None else None
         names = [leaf.name for leaf in list_leaves(tree)] if isinstance(tree, Branch) else [""]
         lost = {name: Counter[MemberState]() for name in names}
-        for (standing, leaf), number in counts.items():
-            lost.setdefault(leaf if isinstance(tree, Branch) else "", Counter())[standing] += number
+        for (state, leaf), number in counts.items():
+            lost.setdefault(leaf if isinstance(tree, Branch) else "", Counter())[state] += number
         return {name: self._count_placed(group.leaf(name), each) for name, each in lost.items()}
 
     def _count_placed(self, leaf: GroupKey, counts: Mapping[MemberState, int]) -> int:
@@ -187,12 +187,12 @@ class Members:
         return tuple(chain.from_iterable(sorted(each, key=position) for each in below))
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
-        """Return the members of a group by their standing for a plan, as if the pods ``without`` did not exist."""
+        """Return the members of a group by their state for a plan, as if the pods ``without`` did not exist."""
         below: dict[str, dict[MemberState, Sequence[Pod]]] = {}
-        for standing in MemberState:
-            pods = [pod for pod in self.iterate_standing(group, standing) if pod.uid not in without]
+        for state in MemberState:
+            pods = [pod for pod in self.iterate_in_state(group, state) if pod.uid not in without]
             for name, each in self.by_leaf(group, pods).items():
-                below.setdefault(name, dict.fromkeys(MemberState, ()))[standing] = each
+                below.setdefault(name, dict.fromkeys(MemberState, ()))[state] = each
         leaves = {name: (found, *self._find_counts(group.leaf(name))) for name, found in below.items()}
         return sum_members({name: make_members(*each, self._parents) for name, each in leaves.items()})
 
@@ -219,11 +219,11 @@ class Members:
         """Update the counts for a member that has joined, has changed, or is in another PodGroup of its tree."""
         group = self._group_of[pod.uid]
         now = find_member_state(pod, self._schedulers), self.leaf_of(pod.uid)
-        before = self._standing_of.get(pod.uid)
+        before = self._state_of.get(pod.uid)
         if before != now:
             self._uncount(pod.uid, group)
-            self._standing_of[pod.uid] = now
-            self._by_standing.setdefault((group, now[0]), {})[pod.uid] = None
+            self._state_of[pod.uid] = now
+            self._by_state.setdefault((group, now[0]), {})[pod.uid] = None
             self._counts.setdefault(group, Counter())[now] += 1
         if pod.disruption:
             self._disrupted.setdefault(group, {})[pod.uid] = None
@@ -231,10 +231,10 @@ class Members:
             discard(self._disrupted, group, pod.uid)
 
     def _uncount(self, uid: str, group: GroupKey) -> None:
-        before = self._standing_of.pop(uid, None)
+        before = self._state_of.pop(uid, None)
         if before is None:
             return
-        discard(self._by_standing, (group, before[0]), uid)
+        discard(self._by_state, (group, before[0]), uid)
         counts = self._counts[group]
         counts[before] -= 1
         if not counts[before]:

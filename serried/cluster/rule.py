@@ -171,7 +171,7 @@ class Rule(ABC):
         """Return names of amounts by which a pod of this shape, when it comes or goes, affects other nodes, too."""
         return ()
 
-    def go_on(self) -> bool:
+    def run_deferred(self) -> bool:
         """Do a few milliseconds of the rule's deferred work. Return whether there was any."""
         return False
 

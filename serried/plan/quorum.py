@@ -157,7 +157,7 @@ def classify(
     members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None, min_count: int = 0
 ) -> GroupMembers:
     """Sort members by state. The other parameters are those of `make_members`."""
-    found: dict[MemberState, list[Pod]] = {standing: [] for standing in MemberState}
+    found: dict[MemberState, list[Pod]] = {state: [] for state in MemberState}
     for pod in members:
         found[find_member_state(pod, schedulers)].append(pod)
     return make_members(found, job, min_count)
@@ -225,7 +225,7 @@ def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
     return sum(missing[: tree.need]) if len(missing) >= tree.need else math.inf
 
 
-def count_standing(tree: Tree, placed: Mapping[str, int]) -> int:
+def count_complete(tree: Tree, placed: Mapping[str, int]) -> int:
     """Return how many members of a PodGroup's quorum are placed, or how many child groups of a tree are complete."""
     if isinstance(tree, Leaf):
         return min(tree.need, placed.get(tree.name, 0))

@@ -95,7 +95,7 @@ class MemberMachine(RuleBasedStateMachine):
     # --- what the scheduler does -------------------------------------------------------------------------------
 
     @rule(uid=UIDS)
-    def put_aside(self, uid: str) -> None:
+    def reject(self, uid: str) -> None:
         facts = self.facts[uid]
         facts.aside = facts.aside or facts.before_bind
         self.cycle.mark_unschedulable(uid)

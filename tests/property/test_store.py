@@ -488,7 +488,7 @@ class StoreMachine(RuleBasedStateMachine):
             }
             assert found.waiting == members.in_order(key, found.waiting)
             for standing in LISTED:
-                listed = {pod.uid for pod in members.iterate_standing(key, standing)}
+                listed = {pod.uid for pod in members.iterate_in_state(key, standing)}
                 assert listed == {pod.uid for pod in getattr(found, standing.value)}
             disrupted = {pod.uid for pod in members.of_group(key) if pod.disruption}
             assert {pod.uid for pod in members.iterate_disrupted(key)} == disrupted

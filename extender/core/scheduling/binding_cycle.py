@@ -114,8 +114,8 @@ class BindingCycle:
     refill_tried: tuple[object, ...] = ()
     """The state for which slots for late members were last planned; the plan is not repeated for the same state."""
 
-    standing: tuple[object, ...] = ()
-    """The state of the gang at the last check for replacements (`describe_standing`); () to check again."""
+    checked_state: tuple[object, ...] = ()
+    """The state of the gang at the last check for replacements (`describe_gang_state`); () to check again."""
 
     late_version: int = 0
     """A counter that grows with each change of ``late``."""
@@ -269,7 +269,7 @@ class BindingCycle:
         if member.before_bind and member.stage is not MemberStage.UNSCHEDULABLE:
             member.enter(MemberStage.UNSCHEDULABLE)
 
-    def put_aside(self, uid: str, said: str) -> None:
+    def mark_rejected_before(self, uid: str, said: str) -> None:
         """Note that a new member was rejected by kube-scheduler before, with the condition's message ``said``."""
         self.member(uid).said = said
         self.mark_unschedulable(uid)
@@ -397,12 +397,12 @@ class BindingCycle:
         taken, self._news = self._news, {}
         return taken
 
-    def note_planned(self, late: Iterable[Pod], standing: tuple[object, ...]) -> None:
+    def note_planned(self, late: Iterable[Pod], state: tuple[object, ...]) -> None:
         """Initialize a new cycle, whose plan has checked every member. ``late`` got no slot."""
         self._news = {}
         for pod in late:
             self.note_late(pod.uid, pod.shape)
-        self.settle(standing)
+        self.note_checked(state)
 
     def check_all_members(self) -> None:
         """Have all members checked at the next update."""
@@ -419,9 +419,9 @@ class BindingCycle:
         if self._late.pop(uid, None) is not None:
             self.late_version += 1
 
-    def settle(self, standing: tuple[object, ...]) -> None:
+    def note_checked(self, state: tuple[object, ...]) -> None:
         """Note the state of the gang for which replacements were checked; () to check again."""
-        self.standing = standing
+        self.checked_state = state
 
     # --- the verbs of the cycle --------------------------------------------------------------------------------
 
@@ -541,12 +541,12 @@ class BindingCycle:
         self.changed.set()
 
 
-def describe_standing(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
+def describe_gang_state(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
     """Return a value that differs when a failed repair of a gang is worth another try, dead members apart.
 
     O(PodGroups of the tree).
     """
     placed = members.count_placed(group.key)
     short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))
-    kinds = [each for each in MemberState if any(True for _ in members.iterate_standing(group.key, each))]
+    kinds = [each for each in MemberState if any(True for _ in members.iterate_in_state(group.key, each))]
     return bool(reservation.committed), count_missing(group.tree, placed) == 0, short, *kinds

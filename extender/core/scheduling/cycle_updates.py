@@ -98,9 +98,9 @@ class CycleUpdates:
         if news is None:
             mates = (pod.uid for pod in self._store.members.iterate(cycle.reservation.group))
             news = dict.fromkeys(chain(cycle.reservation.slots, mates))
-            cycle.settle(())
+            cycle.note_checked(())
         elif "" in news:
-            cycle.settle(())
+            cycle.note_checked(())
         return news
 
     def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:

@@ -60,8 +60,8 @@ def find_parts_to_drop(cycle: BindingCycle, short: frozenset[str], store: Store)
     if group is None or parts.keys() <= short:
         return None
     leaves = store.members.classify(group.key, without=cycle.bound).leaves
-    standing = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
-    kept = _list_complete(group.tree, standing | (parts.keys() - short))
+    whole = {leaf.name for leaf in list_leaves(group.tree) if leaves[leaf.name].need(leaf.need) == 0}
+    kept = _list_complete(group.tree, whole | (parts.keys() - short))
     if kept is None or not kept & parts.keys():
         return None
     return frozenset(parts.keys() - kept) or None
@@ -273,7 +273,7 @@ class Permit:
         return not keeps_rules(members, nodes, leaving, now)
 
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
-        return next(self._store.members.iterate_standing(cycle.reservation.group, MemberState.BOUND), None)
+        return next(self._store.members.iterate_in_state(cycle.reservation.group, MemberState.BOUND), None)
 
     def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
         """Return a refusal if changed node labels have left these slots outside of the gang's domain."""

@@ -174,11 +174,11 @@ class Queue:
         """Note that a gang has a binding cycle, so that freed room does not requeue it."""
         self.unschedulable.leave(group)
 
-    def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
+    def put_released(self, group: GroupKey, request: PlanRequest) -> None:
         """Put a gang that has just released its slots among the unschedulable ones. Their room does not requeue it."""
         self._woken |= self._take_freed()
         self.leave(group)
-        self.unschedulable.put_aside(group, request)
+        self.unschedulable.put_released(group, request)
 
     def leave(self, group: GroupKey) -> None:
         """Remove a gang that does not wait for room any more: its quorum is lost, placed, or gone."""

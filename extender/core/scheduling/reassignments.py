@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from extender.core.feature import NO_REPAIR, Feature, Repair
-from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
+from extender.core.scheduling.binding_cycle import BindingCycle, describe_gang_state
 from extender.core.scheduling.cycle_member import MemberStage
 from extender.core.scheduling.effects import Context, Nominate, Release
 from extender.core.scheduling.group import GroupState
@@ -62,7 +62,7 @@ class Reassignments:
         """Plan slots for late members and replacements in the cycle's domain, unless nothing has changed since then."""
         repair = self._find_repair(gang, cycle, group)
         room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
-        tried = (room, cycle.standing, cycle.late_version)
+        tried = (room, cycle.checked_state, cycle.late_version)
         if not cycle.late or tried == cycle.refill_tried:
             return
         late = self._list_late(cycle, group)
@@ -81,7 +81,7 @@ class Reassignments:
                     self._ledger.add(cycle.reservation, pod, answer.nodes[pod.uid], part)
                     cycle.drop_late(pod.uid)
                     if self._held.needs_activation(pod):
-                        cycle.put_aside(pod.uid, pod.said)
+                        cycle.mark_rejected_before(pod.uid, pod.said)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
     def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
@@ -99,7 +99,7 @@ class Reassignments:
             cycle.drop_late(pod.uid)
             filled.append(pod.uid)
             if self._held.needs_activation(pod):
-                cycle.put_aside(pod.uid, pod.said)
+                cycle.mark_rejected_before(pod.uid, pod.said)
         if filled:
             self._outbox.put(Nominate(cycle, tuple(filled)))
 
@@ -114,10 +114,10 @@ class Reassignments:
 
         Features are asked only if its members have changed or slots are kept for it.
         """
-        standing = describe_standing(cycle.reservation, group, self._store.members)
-        if standing == cycle.standing and not self._store.vacancies.has(group.key):
+        state = describe_gang_state(cycle.reservation, group, self._store.members)
+        if state == cycle.checked_state and not self._store.vacancies.has(group.key):
             return NO_REPAIR
-        cycle.settle(standing)
+        cycle.note_checked(state)
         repair = NO_REPAIR
         for feature in self._features[Feature.pre_enqueue]:
             repair |= feature.pre_enqueue(gang, group, self._store.members.classify(group.key))

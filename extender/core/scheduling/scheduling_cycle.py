@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from extender.core.feature import Decision, Feature, Refused, Repair
-from extender.core.scheduling.binding_cycle import BindingCycle, describe_standing
+from extender.core.scheduling.binding_cycle import BindingCycle, describe_gang_state
 from extender.core.scheduling.effects import Context, Release, StartCycle
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots, Planning
@@ -87,7 +87,7 @@ class CycleEndings:
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         gang.entry.attempts += 1
         if verdict.reason is Reason.DEADLINE_EXCEEDED:
-            self._put_aside(cycle)
+            self._queue_released(cycle)
             gang.entry.unattended = unattended
         pause = _find_backoff(verdict.reason, gang, size)
         if pause:
@@ -135,11 +135,11 @@ class CycleEndings:
             if gang.cycle is not None:
                 self.hand_over(gang.cycle)
 
-    def _put_aside(self, cycle: BindingCycle) -> None:
+    def _queue_released(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
         priority = self._store.priorities.find_own(cycle.reservation.group)
         ask = PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned, group_priority=priority)
-        self._queue.put_aside(cycle.reservation.group, ask)
+        self._queue.put_released(cycle.reservation.group, ask)
 
     def _close(self, cycle: BindingCycle, error: str) -> None:
         nominated = _list_nominated(cycle) | self._list_nominated_to_slots(cycle)
@@ -207,7 +207,7 @@ class SchedulingCycle:
         Return the verdict to report; None if the last one still holds.
         """
         if state.entry.backs_off(self._clock()) or not self._asks_anew(state, group, group_members, repair):
-            return self._go_on(state, group)
+            return self._revisit(state, group)
         request = self._build_request(state, group, group_members, repair)
         if isinstance(request, Verdict):
             self._queue.leave(group.key)
@@ -297,11 +297,11 @@ class SchedulingCycle:
         if group in self._groups.states:
             self._groups.states[group].memory.end_wait()
 
-    def _go_on(self, state: GroupState, group: PodGroup) -> Verdict | None:
+    def _revisit(self, state: GroupState, group: PodGroup) -> Verdict | None:
         """Ask features what they have found meanwhile for a waiting group. Return the verdict to report."""
         place, said = self._queue.describe(group.key, state), None
-        for feature in self._features[Feature.go_on]:
-            found = feature.go_on(state, group, place, said)
+        for feature in self._features[Feature.revisit]:
+            found = feature.revisit(state, group, place, said)
             if isinstance(found, Decision):
                 return self._preempt(state, group, found, said)
             said = found
@@ -372,11 +372,11 @@ class SchedulingCycle:
         """Initialize the members of a cycle, and note the members that wait without a slot."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
-                cycle.put_aside(uid, pod.said)
+                cycle.mark_rejected_before(uid, pod.said)
         members, reservation = self._store.members, cycle.reservation
-        waiting = members.iterate_standing(cycle.group.key, MemberState.WAITING)
+        waiting = members.iterate_in_state(cycle.group.key, MemberState.WAITING)
         late = (pod for pod in waiting if pod.uid not in pods and members.leaf_of(pod.uid) in reservation.parts)
-        cycle.note_planned(late, describe_standing(reservation, cycle.group, members))
+        cycle.note_planned(late, describe_gang_state(reservation, cycle.group, members))
 
     def _needs_no_nomination(self, group: PodGroup, plan: Plan) -> bool:
         """Return whether the members of a plan need no nomination, because of the policy or of the room left over.

@@ -184,7 +184,7 @@ class _Waiters:
     needs: dict[GroupKey, int] = field(default_factory=dict)
     """The slots that each group needs."""
 
-    put_aside: set[GroupKey] = field(default_factory=set)
+    released: set[GroupKey] = field(default_factory=set)
     """The groups that have released their room themselves: withdrawn nominations do not wake them."""
 
     untried: dict[GroupKey, None] = field(default_factory=dict)
@@ -230,10 +230,10 @@ class UnschedulableGroups:
         if len(waiters.needs) == 1:
             self._set_bound(hint, waiters, refusal)
 
-    def put_aside(self, group: GroupKey, request: PlanRequest) -> None:
+    def put_released(self, group: GroupKey, request: PlanRequest) -> None:
         """Add a group that has released its slots: their room and nominations do not wake it."""
         hint = self._choose_hint(group, _hint(request, counted=False))
-        self._enlist(group, hint, 1).put_aside.add(group)
+        self._enlist(group, hint, 1).released.add(group)
 
     def leave(self, group: GroupKey) -> None:
         """Remove a group. Ignored if it is not here."""
@@ -245,7 +245,7 @@ class UnschedulableGroups:
             del self._waiting[group.namespace]
         waiters = self._by_hint[hint]
         del waiters.needs[group]
-        waiters.put_aside.discard(group)
+        waiters.released.discard(group)
         waiters.untried.pop(group, None)
         if not waiters.needs:
             del self._by_hint[hint]
@@ -268,7 +268,7 @@ class UnschedulableGroups:
             elif not hint.concerns.isdisjoint(reached):
                 woken |= self._list_helped(hint, waiters, None)
             else:
-                woken |= self._list_helped(hint, waiters, withdrawn) - waiters.put_aside
+                woken |= self._list_helped(hint, waiters, withdrawn) - waiters.released
                 woken |= self._list_helped(hint, waiters, freed)
         for group in woken:
             self.leave(group)
@@ -313,7 +313,7 @@ class UnschedulableGroups:
         if _is_open(hint, freed):
             waiters.untried.update(dict.fromkeys(waiters.needs))
         elif _is_open(hint, withdrawn):
-            waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.put_aside))
+            waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.released))
         return set(islice(waiters.untried, _OF_NAMESPACE_AT_ONCE))
 
     def _list_helped(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:

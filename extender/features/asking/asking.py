@@ -262,7 +262,7 @@ class Asking(Feature):
         self._note_wanting(key, waiting, request, refusal, list_needed(request, _is_visible), is_planned=False)
         return self._tell(key, shortage)
 
-    def go_on(
+    def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
         """Return what is said of a gang that still waits, with what it asks."""

@@ -1,7 +1,7 @@
 """The search for victims of lower priority for a gang that does not fit (docs/preemption.md). Nothing here awaits.
 
 The core calls `Preemptions.post_filter` when a gang was rejected for want of room and has no wider level left to try,
-and `go_on` until the search has ended. A search is a planning task (`extender.core.scheduling.planning_tasks`). Its
+and `revisit` until the search has ended. A search is a planning task (`extender.core.scheduling.planning_tasks`). Its
 result is used only if all victims still run as they were found, and the plan holds without them. Then the gang gets a
 binding cycle like any other, whose first stage waits for the victims (`pre_bind`,
 `extender.features.preemption.preempting`). A waiting gang remembers its search (`Search`) and the last result
@@ -164,7 +164,7 @@ class Preemptions(Feature):
             search.asked = asked
         return found
 
-    def go_on(
+    def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
         """Return the result of a search that has ended, else the verdict with the result of the last search."""
@@ -172,7 +172,7 @@ class Preemptions(Feature):
         if said is not None and search is not None:
             search.refusal = said
             said = search.describe()
-        found = self._go_on(gang, group.key)
+        found = self._collect_result(gang, group.key)
         return said if found is None else found
 
     def hints(self) -> Work[Iterable[GroupKey]]:
@@ -278,9 +278,9 @@ class Preemptions(Feature):
             self._note_searched(group, search, 0.0)
             return refusal
         search.runs = True
-        return self._go_on(gang, group) or search.describe()
+        return self._collect_result(gang, group) or search.describe()
 
-    def _go_on(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
+    def _collect_result(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
         """Return the result of a search that has ended; None if none runs, or it has not ended yet."""
         search = gang.memory.find(Search)
         if search is None or not search.runs:
@@ -293,7 +293,7 @@ class Preemptions(Feature):
         if isinstance(found, Preemption) and found.victims and not self._holds(found, search.ask):
             search.restarts += 1
             if search.restarts <= _MAX_RESTARTS:
-                return self._go_on(gang, group)
+                return self._collect_result(gang, group)
             found = None
         search.runs = False
         gang.memory.of(Finding).found = found

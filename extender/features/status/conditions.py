@@ -22,7 +22,7 @@ from serried.cluster.members import Members
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound
 from serried.kube.wire import composites, pod_groups
-from serried.plan.quorum import GroupMembers, count_missing, count_standing
+from serried.plan.quorum import GroupMembers, count_complete, count_missing
 
 FIELD_MANAGER = "serried"
 
@@ -168,7 +168,7 @@ class Conditions:
         if not is_gang or self._level_of(item).group != FALLBACK.group:
             return None
         stands = count_missing(tree, placed) == 0
-        counts = f"{count_standing(tree, placed)}/{tree.need}"
+        counts = f"{count_complete(tree, placed)}/{tree.need}"
         return (str(stands), (Reason.SCHEDULED if stands else verdict.reason).value, counts)
 
     def _name_condition(self, item: PodGroup | Composite) -> str:

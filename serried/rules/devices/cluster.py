@@ -215,9 +215,9 @@ class DeviceClaims(Rule):
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
-    def go_on(self) -> bool:
+    def run_deferred(self) -> bool:
         """Match some devices with sorts. Return whether there was any work."""
-        return self.inventory.go_on()
+        return self.inventory.run_deferred()
 
     def take_nodes(self) -> Collection[str]:
         """Return some nodes whose amounts may have changed."""

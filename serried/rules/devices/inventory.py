@@ -171,8 +171,8 @@ class _Pool:
 class Inventory:
     """The devices of nodes, by the sorts in use; ``nodes`` is the Store's live map.
 
-    Pools are read and devices matched in small pieces of work (`go_on`). Until a piece is done, the previous state is
-    valid.
+    Pools are read and devices matched in small pieces of work (`run_deferred`). Until a piece is done, the previous
+    state is valid.
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -257,7 +257,7 @@ class Inventory:
             self.rematched.update(dict.fromkeys((*before, *self.find(name))))
             self.changed.add(name)
 
-    def go_on(self) -> bool:
+    def run_deferred(self) -> bool:
         """Do a piece of deferred work. Return whether there was any."""
         if next(self._work, self) is None:
             return True
@@ -280,7 +280,7 @@ class Inventory:
 
     def finish(self) -> None:
         """Do all deferred work now."""
-        while self.go_on():
+        while self.run_deferred():
             pass
 
     def nodes_of(self, key: PoolId) -> set[str]:

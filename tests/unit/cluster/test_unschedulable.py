@@ -167,7 +167,7 @@ def test_a_gang_of_several_shapes_wakes_for_any_slot_of_one_of_them(scene: Scene
 
 def test_a_gang_that_gave_its_room_up_hears_of_what_others_free_not_of_its_own_nominations(scene: Scene) -> None:
     scene.free("a1", 4)
-    scene.unschedulable.put_aside(G, scene.ask(2))
+    scene.unschedulable.put_released(G, scene.ask(2))
     scene.refuse(H, 5)
     assert scene.wake(withdrawn={"a1": None}) == {H}
     scene.refuse(H, 5)

@@ -36,7 +36,7 @@ class Extender:
         self.election = Election(scene.client, LEASE, name, clock=scene.clock, wall=scene.clock, timing=TIMING)
         self._scene = scene
         candidacy = Candidacy(
-            self.election, self.leadership, self._may_go_on, self._settle, scene.clock, look_seconds=0.001
+            self.election, self.leadership, self._may_keep_leading, self._settle, scene.clock, look_seconds=0.001
         )
         self.task = asyncio.create_task(candidacy.run())
 
@@ -50,7 +50,7 @@ class Extender:
     def holds(self) -> bool:
         return bool(self._scene.holder == self.election.identity)
 
-    def _may_go_on(self) -> bool:
+    def _may_keep_leading(self) -> bool:
         self.asked += 1
         self.heard.append(self.election.leads())
         return self.plans or not self.election.leads()

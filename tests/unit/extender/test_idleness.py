@@ -24,7 +24,7 @@ class Scene:
         )
 
     def probe(self) -> bool:
-        return self._idleness.may_go_on()
+        return self._idleness.may_keep_leading()
 
     def ends_after(self) -> float:
         """Return the seconds until the scheduler is to be ended; infinity for more than a day."""
