@@ -30,7 +30,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.kube.errors import ApiError
 
 
@@ -280,7 +280,7 @@ class ExtenderService:
 
     async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
         # Claimed before the write: a plan made before the watch shows the bound pod must not see the room as free.
-        self._store.occupancy.claim(pod.uid, ClaimKind.ASSUMED, request.node, pod.shape.requests)
+        self._store.occupancy.add_usage(pod.uid, UsageSource.ASSUMED, request.node, pod.shape.requests)
         stands = False
         try:
             sent = await self._binder.bind(request.pod, request.uid, request.node)
@@ -288,7 +288,7 @@ class ExtenderService:
         finally:
             # For a failed Binding or a pod that the watch does not show, no watch event would release this claim.
             if not stands or pod.uid not in self._store.pods:
-                self._store.occupancy.release(pod.uid, ClaimKind.ASSUMED)
+                self._store.occupancy.release(pod.uid, UsageSource.ASSUMED)
         return sent.error
 
     async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:

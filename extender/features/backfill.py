@@ -593,8 +593,8 @@ class Backfill(Feature):
         used = share.requests
         if beside_pods:
             occupancy = self._context.store.occupancy
-            claims = [claim for uid in share.leaving if (claim := occupancy.claim_of(uid)) and claim[0] == name]
-            staying = subtract(occupancy.used.get(name, {}), total(dict(requests) for _, requests in claims))
+            usages = [usage for uid in share.leaving if (usage := occupancy.usage_of(uid)) and usage[0] == name]
+            staying = subtract(occupancy.used.get(name, {}), total(dict(requests) for _, requests in usages))
             used = add(used, staying)
         both = {resource: amount for resource, amount in wanted.items() if resource in share.requests}
         return count_slots(node.allocatable, used, both) > 0

@@ -100,7 +100,7 @@ class Disruption(Feature):
     def _counts(self, pod: Pod) -> bool:
         if pod.uid in self._pending_victims:
             return False  # a victim of Serried: `preemption` has chosen the members that go with it
-        if self._pending_victims.was_let_off(pod.uid) and not pod.deleting:
+        if self._pending_victims.was_spared(pod.uid) and not pod.deleting:
             return False  # a victim that is no longer evicted
         if pod.disruption == PREEMPTED:
             return self._is_preempted(pod)
@@ -266,7 +266,7 @@ class _Endings:
         staying = self._list_running(uids)
         if memory is not None and staying:
             memory.leaving.difference_update(pod.uid for pod in staying)
-            let_off = self._store.pending_victims.was_let_off  # the condition of such a victim is being removed
+            let_off = self._store.pending_victims.was_spared  # the condition of such a victim is being removed
             memory.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
             self._groups.mark_dirty(key)
 

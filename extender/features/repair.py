@@ -40,7 +40,7 @@ from serried.api.pod import Phase, Pod
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Stage, Verdict, render
 from serried.cluster.cache import Store
-from serried.cluster.usage import Vacancy, find_taken, match_replacements
+from serried.cluster.usage import Vacancy, find_replaced, match_replacements
 from serried.ops.steps import Work
 from serried.plan.quorum import GroupMembers, count_missing, is_whole
 from serried.plan.request import PlanRequest
@@ -225,7 +225,7 @@ class Repairs(Feature):
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
         vacancies = self._store.vacancies.of_group(key)
-        taken = find_taken(vacancies, placed) | _find_seated(vacancies, placed)
+        taken = find_replaced(vacancies, placed) | _find_seated(vacancies, placed)
         vacancies.sort(key=lambda vacancy: (bool(vacancy.replacement), id(vacancy) not in taken))
         for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
             self._store.vacancies.close(vacancy)
@@ -391,7 +391,7 @@ class Repairs(Feature):
 
     def _close_taken(self, key: GroupKey, placed: Sequence[Pod]) -> None:
         vacancies = self._store.vacancies.of_group(key)
-        taken = find_taken(vacancies, placed)
+        taken = find_replaced(vacancies, placed)
         for vacancy in vacancies:
             if id(vacancy) in taken:
                 self._store.vacancies.close(vacancy)

@@ -44,7 +44,7 @@ from serried.api.selectors import Labels
 from serried.api.verdict import Verdict
 from serried.api.volume import Pool
 from serried.cluster.cache import EndedMembers, Store, is_rival
-from serried.cluster.usage import ClaimKind, Vacancy
+from serried.cluster.usage import UsageSource, Vacancy
 from serried.kube.client import ApiClient
 from serried.ops.metrics import ExtenderMetrics
 from serried.ops.steps import Work, finish
@@ -79,7 +79,7 @@ def restore(capture: Capture) -> Core:
         _reopen(store, vacant)
     for reserved in capture.reservations:
         _reserve(core, reserved)
-    _claim_rest(store, capture)
+    _count_rest(store, capture)
     for memory in capture.memories:
         _recall(core, memory, capture.pools)
     if capture.kept is not None:
@@ -158,7 +158,7 @@ def _name_pools(shape: Shape) -> Shape:
 def _reopen(store: Store, vacant: VacantSlot) -> None:
     pod = vacant.pod
     if not vacant.refusal:
-        store.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+        store.occupancy.add_usage(pod.uid, UsageSource.BOUND, pod.node, pod.shape.requests)
     store.vacancies.open(vacant.group, pod, vacant.refusal, vacant.leaf)
     found = next(each for each in store.vacancies.of_group(vacant.group) if each.pod.uid == pod.uid)
     _complete(store, found, vacant)
@@ -185,16 +185,16 @@ def _reserve(core: Core, reserved: Reserved) -> None:
     core.ledger.reserve(reservation, pods)
 
 
-def _claim_rest(store: Store, capture: Capture) -> None:
+def _count_rest(store: Store, capture: Capture) -> None:
     """Claim what else was used on each node: by pods whose bind call came before the watch showed them bound."""
     for uid in capture.on_their_way:
         pod = store.pods.get(uid)
         if pod is not None and store.occupancy.node_of(uid) is None:
-            store.occupancy.claim(uid, ClaimKind.ASSUMED, pod.nominated, pod.shape.requests)
+            store.occupancy.add_usage(uid, UsageSource.ASSUMED, pod.nominated, pod.shape.requests)
     for name in sorted(capture.used.keys() | store.occupancy.used.keys()):
         rest = _subtract(capture.used.get(name, {}), store.occupancy.used.get(name, {}))
         if rest:
-            store.occupancy.claim(f"others:{name}", ClaimKind.ASSUMED, name, rest)
+            store.occupancy.add_usage(f"others:{name}", UsageSource.ASSUMED, name, rest)
 
 
 def _subtract(used: Resources, known: Resources) -> tuple[tuple[str, int], ...]:

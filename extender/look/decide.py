@@ -444,9 +444,9 @@ class Hypothesis:
 
     def _close_slots(self, ground: _Ground, key: GroupKey) -> None:
         for vacancy in self._store.vacancies.of_group(key):
-            claim = self._store.occupancy.claim_of(vacancy.claimant)
-            if claim is not None and vacancy.replacement not in self._gone:
-                ground.subtract(claim[0], dict(claim[1]))
+            usage = self._store.occupancy.usage_of(vacancy.holder)
+            if usage is not None and vacancy.replacement not in self._gone:
+                ground.subtract(usage[0], dict(usage[1]))
 
     def _release_plan(self, ground: _Ground, key: GroupKey) -> None:
         """Release the slots that an existing group has already."""

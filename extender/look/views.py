@@ -485,7 +485,7 @@ def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
         member=vacancy.pod.name,
         index=vacancy.pod.index,
         node=vacancy.pod.node,
-        claimed=core.store.occupancy.node_of(vacancy.claimant) is not None,
+        claimed=core.store.occupancy.node_of(vacancy.holder) is not None,
         refusal=vacancy.refusal,
         replacement=replacement.name if replacement is not None else "",
         seconds=round(now - (now if vacancy.since is None else vacancy.since), 1),

@@ -43,7 +43,7 @@ from serried.cluster.membership import (
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
 from serried.cluster.rule import Ground, KindState, News, R, Rule, RuleType, make_rules
 from serried.cluster.run_times import Endings
-from serried.cluster.usage import ClaimKind, Nominations, Occupancy, PendingVictims, Snapshots, Vacancies
+from serried.cluster.usage import Nominations, Occupancy, PendingVictims, Snapshots, UsageSource, Vacancies
 from serried.plan.capacity import Capacity
 from serried.plan.eviction import STAYING_OWNERS
 
@@ -238,7 +238,7 @@ class Store:
         )
         self.members = Members(self.pods, self.groups, self.parents, self.membership, self.schedulers)
         self.disruption_groups = DisruptionGroups(self.pods, self.groups, self.members)
-        self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_room_anywhere)
+        self.exclusives = Exclusives(self.groups, self.members, self.occupancy.note_freed_anywhere)
         self.priorities = GroupPriorities(self.groups, self.members, self.priority_classes, self.level)
         self.pending_victims = PendingVictims(self.dirty, self.pods)
         self.earlier_slots = EarlierSlots(
@@ -318,12 +318,12 @@ class Store:
         self.nodes[node.name] = node
         self.capacity.note_node(old, node)
         self.domain_use.changed.add(node.name)
-        self.occupancy.note_room(node.name)
+        self.occupancy.note_freed(node.name)
         for rule in self.all_rules:
             rule.note_node(old, node)
 
     def drop_node(self, name: str) -> None:
-        """Remove a node. Its pods keep their claims until they are removed themselves."""
+        """Remove a node. Its pods count as using it until they are removed themselves."""
         old = self.nodes.pop(name, None)
         self.protections.pop(name, None)
         self._unruled_nodes.pop(name, None)
@@ -377,7 +377,7 @@ class Store:
         self.pods[pod.uid] = pod
         if old is not None and old.bound and pod.phase is Phase.FAILED:
             self._vacate(replace(old, disruption=pod.disruption, disrupted=pod.disrupted), pod.refusal)
-        self._claim(pod)
+        self._count_usage(pod)
         self._count_running(old, pod)
         if pod.bound:
             self.vacancies.fill(pod.uid, pod.node)
@@ -569,14 +569,15 @@ class Store:
             self._join(pod)
         self.occupancy.note_reached(news.reached)
         if news.members:
-            self.occupancy.note_room_anywhere()
+            self.occupancy.note_freed_anywhere()
             for uid in news.members:
                 if (group := self.members.group_of(uid)) is not None:
                     self.dirty.add(group, uid)
         return len(news.pods) + len(news.recounted) + len(news.members)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
-        # Called before the claims are removed, so that no plan sees the slot as free. Repairs may close the vacancy.
+        # Called before the pod is removed from the occupancy, so that no plan sees the slot as free. Repairs may close
+        # the vacancy.
         if self.ended is EndedMembers.FREE_SLOTS or pod.uid in self.pending_victims:
             return  # the resources of a victim belong to the preemptor's gang
         key = self.members.group_of(pod.uid)
@@ -610,13 +611,13 @@ class Store:
         stays = pod.owner is not None and pod.owner.kind in STAYING_OWNERS
         return not stays and pod.priority <= HIGHEST_GROUP_PRIORITY
 
-    def _claim(self, pod: Pod) -> None:
+    def _count_usage(self, pod: Pod) -> None:
         if pod.bound:
-            self.occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+            self.occupancy.add_usage(pod.uid, UsageSource.BOUND, pod.node, pod.shape.requests)
         elif pod.node:
             self.occupancy.forget(pod.uid)
         else:
-            self.occupancy.release(pod.uid, ClaimKind.BOUND)
+            self.occupancy.release(pod.uid, UsageSource.BOUND)
         self.occupancy.resize(pod.uid, pod.shape.requests)
 
     def _join(self, pod: Pod) -> None:

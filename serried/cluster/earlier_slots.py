@@ -14,7 +14,7 @@ from serried.api.pod import Pod
 from serried.api.resources import count_slots
 from serried.cluster.members import Members
 from serried.cluster.membership import Membership, Owners, owner_of_provisional
-from serried.cluster.usage import ClaimKind, Vacancies, Vacancy
+from serried.cluster.usage import UsageSource, Vacancies, Vacancy
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class EarlierSlots:
 
     def _open(self, vacancy: Vacancy) -> None:
         pod, occupancy = vacancy.pod, self.vacancies.occupancy
-        occupancy.claim(pod.uid, ClaimKind.BOUND, pod.node, pod.shape.requests)
+        occupancy.add_usage(pod.uid, UsageSource.BOUND, pod.node, pod.shape.requests)
         self.vacancies.open(vacancy.group, pod, vacancy.refusal, vacancy.leaf, since=vacancy.since)
         occupancy.forget(pod.uid)
 

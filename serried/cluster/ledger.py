@@ -1,7 +1,7 @@
 """The reservation ledger: the slots that are kept for members from their plan until they are bound.
 
 Plans and filter calls read the ledger in memory. The Reservation objects are written after it, for a restart. Every
-slot is a RESERVED claim in the Occupancy, so its resources are in use from the moment of the plan.
+slot counts as used in the Occupancy (source RESERVED), so other plans see its resources as used at once.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from serried.api.names import GroupKey, IllegalTransition
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Slot
-from serried.cluster.usage import ClaimKind, Occupancy, PendingVictims
+from serried.cluster.usage import Occupancy, PendingVictims, UsageSource
 
 _NO_PODS: Collection[str] = ()
 
@@ -77,7 +77,7 @@ class Ledger:
         for uid, slot in reservation.slots.items():
             self._own(uid, reservation)
             self._index_slot(uid, slot.node)
-            self._occupancy.claim(uid, ClaimKind.RESERVED, slot.node, pods[uid].shape.requests)
+            self._occupancy.add_usage(uid, UsageSource.RESERVED, slot.node, pods[uid].shape.requests)
         self._pending_victims.add(reservation.victims, reservation.group)
 
     def forget_victims(self, reservation: Reservation) -> None:
@@ -116,7 +116,7 @@ class Ledger:
             for uid, slot in reservation.slots.items():
                 del self._by_uid[uid]
                 self._unindex_slot(uid, slot.node)
-                self._occupancy.release(uid, ClaimKind.RESERVED)
+                self._occupancy.release(uid, UsageSource.RESERVED)
         return reservation
 
     # --- one member --------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Ledger:
         self._own(pod.uid, reservation)
         reservation.put(Slot(pod.uid, pod.name, node, part))
         self._index_slot(pod.uid, node)
-        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+        self._occupancy.add_usage(pod.uid, UsageSource.RESERVED, node, pod.shape.requests)
 
     def move(self, pod: Pod, node: str) -> None:
         """Move a member's slot to another node. Raises KeyError if the member has no slot."""
@@ -135,7 +135,7 @@ class Ledger:
         self._unindex_slot(pod.uid, reservation.slots[pod.uid].node)
         reservation.move(pod.uid, node)
         self._index_slot(pod.uid, node)
-        self._occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+        self._occupancy.add_usage(pod.uid, UsageSource.RESERVED, node, pod.shape.requests)
 
     def drop(self, uid: str) -> None:
         """Release one slot; the rest of the reservation stays. No effect if the pod has none."""
@@ -143,7 +143,7 @@ class Ledger:
         if reservation is not None:
             self._unindex_slot(uid, reservation.slots[uid].node)
             reservation.drop(uid)
-            self._occupancy.release(uid, ClaimKind.RESERVED)
+            self._occupancy.release(uid, UsageSource.RESERVED)
 
     def _own(self, uid: str, reservation: Reservation) -> None:
         # A pod has one slot: a member that has changed its group loses its slot in the old one.

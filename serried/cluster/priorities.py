@@ -65,13 +65,13 @@ class Exclusives:
 
     It is an index, because a user may create thousands of exclusive PodGroups that never run. A gang is added with its
     first bound member. `iterate` removes gangs whose members have all ended, so that the end of a pod costs nothing.
-    ``note_room`` is called when a gang stops being exclusive, so that its domain is available to others.
+    ``notify`` is called when a gang stops being exclusive, because other gangs may use its domain then.
     """
 
-    def __init__(self, groups: Mapping[GroupKey, PodGroup], members: Members, note_room: Callable[[], None]) -> None:
+    def __init__(self, groups: Mapping[GroupKey, PodGroup], members: Members, notify: Callable[[], None]) -> None:
         self._groups = groups
         self._members = members
-        self._note_room = note_room
+        self._notify = notify
         self._by_key: dict[str, dict[GroupKey, None]] = {}
 
     def iterate(self, key: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
@@ -98,7 +98,7 @@ class Exclusives:
         if before is not None and old is not None:
             self._leave(before, old.key)
             if old.key in self._members:
-                self._note_room()
+                self._notify()
         if after is not None and new is not None and any(pod.bound for pod in self._members.iterate(new.key)):
             self._by_key.setdefault(after, {})[new.key] = None
 

@@ -164,12 +164,12 @@ class PodEnds:
     def _list_vacant(self, group: GroupKey, key: str | None) -> list[Ending]:
         endings = []
         for vacancy in self.vacancies:
-            node = self.occupancy.node_of(vacancy.claimant)
+            node = self.occupancy.node_of(vacancy.holder)
             own = vacancy.group == group
             if node and (own or not vacancy.replacement):
                 at = self.clock() if own else self._expect(vacancy.pod)
                 held = not own and self._holds(vacancy.group, key)
-                endings.append(Ending(node, vacancy.pod.shape.requests, at, 0, held, vacancy.claimant))
+                endings.append(Ending(node, vacancy.pod.shape.requests, at, 0, held, vacancy.holder))
         return endings
 
     def _holds(self, group: GroupKey | None, key: str | None) -> bool:

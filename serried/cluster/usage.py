@@ -1,8 +1,8 @@
 """The usage of nodes (`Occupancy`), with each pod counted exactly once, and snapshots of it for plans (`Snapshots`).
 
 There are several sources for the node of a pod: the ledger reserves a slot, the bind call is seen (assumed), the watch
-shows the pod bound. They overlap, in any order. Each source makes a claim of its own kind, and only the strongest claim
-of a pod counts:
+shows the pod bound. They overlap, in any order. Each source is recorded, but a pod's requests count only once, on the
+node that the highest of its sources names (`UsageSource`):
 
     VACANT < RESERVED < ASSUMED < BOUND
 
@@ -29,11 +29,11 @@ _MAX_FREED_NODES = 256
 """The maximum number of freed nodes that are remembered one by one; more count as all nodes."""
 
 
-class ClaimKind(IntEnum):
-    """The source of a claim that a pod uses a node. The highest kind counts."""
+class UsageSource(IntEnum):
+    """The source from which Serried knows that a pod uses a node. If a pod has several, the highest one counts."""
 
     VACANT = 0
-    """The slot of a member that has ended (`Vacancy`), in the name of the vacancy or of the replacement pod."""
+    """The slot of a member that has ended, kept under the UID of its replacement or of its `Vacancy`."""
 
     RESERVED = 1
     """The ledger has a slot for the pod."""
@@ -45,23 +45,32 @@ class ClaimKind(IntEnum):
     """The watch shows the pod on the node."""
 
 
-Claim = tuple[str, tuple[tuple[str, int], ...]]
-"""Node name and the pod's requests."""
+PodUsage = tuple[str, tuple[tuple[str, int], ...]]
+"""The name of the node that a pod uses, and the amounts that it uses there: (resource, amount) pairs."""
 
 
 Freed = Mapping[str, Resources | None]
-"""Nodes with freed resources, each with the usage before; None if the node itself has changed."""
+"""The nodes on which resources were freed, each with the used resources before the first of these changes.
+
+The value is None if the node itself was added or changed.
+"""
 
 
 class FreedNodes:
-    """Collects the nodes on which resources were freed since the last ``take``."""
+    """Collects the nodes on which resources were freed since the last `take`, so that waiting gangs are planned again.
+
+    It also collects the rules about other pods by which pods may fit elsewhere since then (`take_reached`).
+    """
 
     def __init__(self) -> None:
         self._before: dict[str, Resources | None] | None = {}
         self._reached: set[str] = set()
 
     def add(self, node: str, before: Resources | None = None) -> None:
-        """Add a node on which resources were freed. ``before`` is the usage until then; it is copied."""
+        """Add a node on which resources were freed.
+
+        ``before`` are the used resources until then, which are copied; None if the node itself was added or changed.
+        """
         if self._before is None:
             return
         if before is None:
@@ -72,7 +81,11 @@ class FreedNodes:
             self._before = None
 
     def add_reached(self, names: Iterable[str]) -> None:
-        """Add names (`serried.api.interpod.list_concerns`): any node may be suitable now for pods they concern."""
+        """Add names of amounts that stand for rules about other pods (`serried.api.interpod.find_reached`).
+
+        For a waiting pod that such a rule concerns (`serried.api.interpod.list_concerns`), any node may be feasible
+        now.
+        """
         self._reached.update(names)
 
     def take_reached(self) -> Collection[str]:
@@ -85,127 +98,143 @@ class FreedNodes:
         self._before = None
 
     def take(self) -> Freed | None:
-        """Return the collected nodes, and clear them. Return None if any node may have freed resources."""
+        """Return the collected nodes, and clear them. Return None if resources may have been freed on any node."""
         freed = self._before
         self._before = {}
         return freed
 
 
 class Occupancy:
-    """The claims by pod UID, and their sum by node. ``note_used`` is called with each node whose sum has changed."""
+    """The resources that pods use, by pod UID, and their sum by node. Each pod counts once (see the module).
+
+    ``note_used`` is called with the name of each node whose sum has changed.
+    """
 
     def __init__(self, note_used: Callable[[str], None] = lambda _: None) -> None:
         self.freed = 0
-        """A counter of how often resources became free on any node."""
+        """The number of times that resources became free on any node. It only grows."""
 
         self.freed_nodes = FreedNodes()
         """The nodes on which resources became free. They wake the gangs that may fit there now."""
 
         self._note_used = note_used
         self._used: dict[str, Resources] = {}
-        self._claims: dict[str, dict[ClaimKind, Claim]] = {}
+        self._usages: dict[str, dict[UsageSource, PodUsage]] = {}
 
     @property
     def used(self) -> Mapping[str, Resources]:
-        """The used amounts by node name; a node without entry is empty. A live view, no copy."""
+        """The used amounts of each resource by node name, a live view. On a node without entry nothing is used."""
         return self._used
 
-    def claim(self, uid: str, kind: ClaimKind, node: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Add a pod's claim of one kind, or replace it."""
-        claims = self._claims.setdefault(uid, {})
-        before = _strongest(claims)
-        claims[kind] = (node, requests)
-        self._replace_claim(before, _strongest(claims))
+    def add_usage(self, uid: str, source: UsageSource, node: str, requests: tuple[tuple[str, int], ...]) -> None:
+        """Record by one source that a pod uses a node with these requests.
+
+        This replaces the source's earlier record.
+        """
+        usages = self._usages.setdefault(uid, {})
+        before = _find_counted(usages)
+        usages[source] = (node, requests)
+        self._replace_usage(before, _find_counted(usages))
 
     def resize(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Change the requests of a pod's RESERVED and ASSUMED claims, because the pod was resized.
+        """Change the requests of a pod that was resized, in what the sources RESERVED and ASSUMED have recorded.
 
-        A VACANT claim keeps the size of the member that ended.
+        Source VACANT keeps the requests of the member that ended; BOUND is changed by `add_usage`.
         """
-        claims = self._claims.get(uid, {})
-        before = _strongest(claims)
-        for kind in claims.keys() - {ClaimKind.VACANT, ClaimKind.BOUND}:
-            claims[kind] = (claims[kind][0], requests)
-        self._replace_claim(before, _strongest(claims))
+        usages = self._usages.get(uid, {})
+        before = _find_counted(usages)
+        for source in usages.keys() - {UsageSource.VACANT, UsageSource.BOUND}:
+            usages[source] = (usages[source][0], requests)
+        self._replace_usage(before, _find_counted(usages))
 
     def recount(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Change the pseudo resources of a pod that now counts for other rules. Nothing is recorded as freed."""
-        claims = self._claims.get(uid, {})
-        before = _strongest(claims)
-        for kind in claims.keys() - {ClaimKind.VACANT}:
-            claims[kind] = (claims[kind][0], requests)
-        self._rename_claim(before, _strongest(claims))
+        """Change the requests of a pod whose pseudo resources have changed, because other rules count it now.
 
-    def release(self, uid: str, kind: ClaimKind) -> None:
-        """Remove a pod's claim of one kind. No effect if there is none."""
-        claims = self._claims.get(uid)
-        if claims is None or kind not in claims:
-            return
-        before = _strongest(claims)
-        del claims[kind]
-        self._replace_claim(before, _strongest(claims))
-        if not claims:
-            del self._claims[uid]
-
-    def hand_over(self, uid: str, kind: ClaimKind, claimant: str) -> None:
-        """Turn the claim of one kind of the pod ``uid`` into a VACANT claim of ``claimant``. Remove its other claims.
-
-        No effect if there is no such claim. If the claim only changes its owner, nothing is recorded as freed.
+        Real resources are the same, so nothing is recorded as freed.
         """
-        claims = self._claims.get(uid, {})
-        if kind not in claims:
+        usages = self._usages.get(uid, {})
+        before = _find_counted(usages)
+        for source in usages.keys() - {UsageSource.VACANT}:
+            usages[source] = (usages[source][0], requests)
+        self._move_usage(before, _find_counted(usages))
+
+    def release(self, uid: str, source: UsageSource) -> None:
+        """Remove what one source has recorded for a pod, for example its reserved slot.
+
+        No effect if there is nothing.
+        """
+        usages = self._usages.get(uid)
+        if usages is None or source not in usages:
             return
-        del self._claims[uid]
-        before = _strongest(claims)
-        node, requests = kept = claims[kind]
-        received = self._claims.setdefault(claimant, {})
-        already = _strongest(received)
-        received[ClaimKind.VACANT] = (node, count_absent(requests)) if kind is ClaimKind.BOUND else kept
+        before = _find_counted(usages)
+        del usages[source]
+        self._replace_usage(before, _find_counted(usages))
+        if not usages:
+            del self._usages[uid]
+
+    def hand_over(self, uid: str, source: UsageSource, holder: str) -> None:
+        """Pass the slot of the pod ``uid`` on to the UID ``holder``, where it is recorded by source VACANT.
+
+        The slot is the node and requests that ``source`` has recorded for the pod; no effect if there are none. All
+        other records of the pod are removed. If only the UID changes, nothing is recorded as freed.
+        """
+        usages = self._usages.get(uid, {})
+        if source not in usages:
+            return
+        del self._usages[uid]
+        before = _find_counted(usages)
+        node, requests = kept = usages[source]
+        received = self._usages.setdefault(holder, {})
+        already = _find_counted(received)
+        received[UsageSource.VACANT] = (node, count_absent(requests)) if source is UsageSource.BOUND else kept
         if already is None and before == kept:
-            self._rename_claim(before, received[ClaimKind.VACANT])
+            self._move_usage(before, received[UsageSource.VACANT])
             return
-        self._replace_claim(already, _strongest(received))
-        self._replace_claim(before, None)
+        self._replace_usage(already, _find_counted(received))
+        self._replace_usage(before, None)
 
     def forget(self, uid: str) -> None:
-        """Remove all claims of a pod, which was deleted or has ended."""
-        claims = self._claims.pop(uid, None)
-        if claims:
-            self._replace_claim(_strongest(claims), None)
+        """Remove all records of a pod, which was deleted or has ended."""
+        usages = self._usages.pop(uid, None)
+        if usages:
+            self._replace_usage(_find_counted(usages), None)
 
     def node_of(self, uid: str) -> str | None:
-        """Return the node of the pod's strongest claim; None without a claim."""
-        claim = self.claim_of(uid)
-        return claim[0] if claim else None
+        """Return the name of the node that a pod uses, by its highest source; None if no source names one."""
+        usage = self.usage_of(uid)
+        return usage[0] if usage else None
 
-    def claim_of(self, uid: str) -> Claim | None:
-        """Return the pod's strongest claim; None without a claim."""
-        return _strongest(self._claims.get(uid, {}))
+    def usage_of(self, uid: str) -> PodUsage | None:
+        """Return the node that a pod uses and its requests there, by its highest source; None if there is none."""
+        return _find_counted(self._usages.get(uid, {}))
 
-    def note_room(self, node: str) -> None:
-        """Record that a node may have more free resources, because it was added or changed."""
+    def note_freed(self, node: str) -> None:
+        """Record that a node may have more free resources, because it was added or changed, so that gangs are woken."""
         self.freed += 1
         self.freed_nodes.add(node)
 
     def note_reached(self, names: Iterable[str]) -> None:
-        """Record that a pod came or left that also decides about other nodes; ``names`` are those of `find_reached`."""
+        """Record that a pod started or ended by which waiting pods may fit on other nodes, by rules about other pods.
+
+        ``names`` are the amounts that stand for these rules (`serried.api.interpod.find_reached`).
+        """
         reached = frozenset(names)
         if reached:
             self.freed += 1
             self.freed_nodes.add_reached(reached)
 
-    def note_room_anywhere(self) -> None:
-        """Record that an obstacle other than usage has gone, so that any node may be suitable now."""
+    def note_freed_anywhere(self) -> None:
+        """Record that any node may be feasible now for waiting pods, although no resources were freed."""
         self.freed += 1
         self.freed_nodes.add_all()
 
-    def _rename_claim(self, before: Claim | None, after: Claim | None) -> None:
-        """Replace a claim by one for the same resources. Nothing is recorded as freed."""
+    def _move_usage(self, before: PodUsage | None, after: PodUsage | None) -> None:
+        """Subtract ``before`` from the sums and add ``after``, without recording resources as freed."""
         if before is not None and after is not None and before != after:
             self._count(before, -1)
             self._count(after, +1)
 
-    def _replace_claim(self, before: Claim | None, after: Claim | None) -> None:
+    def _replace_usage(self, before: PodUsage | None, after: PodUsage | None) -> None:
         if before == after:
             return
         if before:
@@ -219,8 +248,8 @@ class Occupancy:
         if after:
             self._count(after, +1)
 
-    def _count(self, claim: Claim, sign: int) -> None:
-        node, requests = claim
+    def _count(self, usage: PodUsage, sign: int) -> None:
+        node, requests = usage
         used = dict(self._used.get(node, {}))  # a copy, because snapshots share the old one
         for name, amount in requests:
             left = used.get(name, 0) + sign * amount
@@ -235,21 +264,25 @@ class Occupancy:
         self._note_used(node)
 
 
-def _strongest(claims: Mapping[ClaimKind, Claim]) -> Claim | None:
-    return claims[max(claims)] if claims else None
+def _find_counted(usages: Mapping[UsageSource, PodUsage]) -> PodUsage | None:
+    return usages[max(usages)] if usages else None
 
 
 class Nominations:
-    """The nominated pods. Their requests count as used for plans with the same or a lower priority (`Snapshots`)."""
+    """The pending pods that have a nominated node.
+
+    Their requests count as used there in plans for pods of the same or a lower priority (`Snapshots`).
+    """
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.withdrawn = 0
-        """A counter of nominations that ended although the pod did not go to the node."""
+        """The number of nominations that ended without the pod using its nominated node. It only grows."""
 
         self.withdrawn_nodes = FreedNodes()
-        """The nodes of these nominations, whose resources others may use now. As ``Occupancy.freed_nodes``.
+        """The nodes of the nominations in ``withdrawn``, whose resources other pods may use now.
 
-        They are separate, because they must not wake the gang that has withdrawn its own nominations.
+        They are separate from ``Occupancy.freed_nodes``, because they must not wake the gang that has withdrawn its own
+        nominations.
         """
 
         self._occupancy = occupancy
@@ -264,7 +297,11 @@ class Nominations:
         return iter(self._pods.values())
 
     def of_others(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
-        """Return nominated pods of at least this priority that have no claim yet, except those with UIDs ``own``."""
+        """Return the nominated pods that a plan with this priority has to spare resources for.
+
+        They have at least this priority, are not among the planned pods (UIDs ``own``), and are not in the Occupancy
+        yet.
+        """
         uids = frozenset(own)
         return [
             pod
@@ -273,9 +310,10 @@ class Nominations:
         ]
 
     def follow(self, uid: str, pod: Pod | None) -> None:
-        """Count the resources of a pod on its nominated node; None: it is nominated no more.
+        """Update the nomination of the pod ``uid``. ``pod`` is None if it is not nominated any more.
 
-        The caller has updated the resources of the pod (`Occupancy`) before.
+        Call it after the Occupancy was updated for the pod: a nomination counts as withdrawn only if the pod does not
+        use the node.
         """
         before = self._pods.pop(uid, None)
         if pod is not None:
@@ -289,7 +327,7 @@ class Nominations:
 
 @dataclass(slots=True, eq=False)
 class Vacancy:
-    """The slot of a gang's member that ended without success, kept for a replacement. `Vacancies` owns it."""
+    """The slot of a gang's bound member that ended without success, kept for a replacement. `Vacancies` owns it."""
 
     group: GroupKey
 
@@ -297,36 +335,36 @@ class Vacancy:
     """The member in its last state before it ended."""
 
     leaf: str = ""
-    """The name of the member's PodGroup in the group's tree."""
+    """The name of the member's PodGroup in the tree of ``group``; "" if the group is no tree."""
 
     refusal: str = ""
     """The reason with which the kubelet rejected the member; its node is not kept then. "" for any other end."""
 
     since: float | None = None
-    """The time at which the vacancy was first considered, in loop seconds; None before that."""
+    """The time from which it is counted how long the slot is kept, in loop seconds; None until it is first reviewed."""
 
     replacement: str = ""
     """The UID of the replacement pod; "" while there is none."""
 
     @property
-    def claimant(self) -> str:
-        """The UID under which the slot is claimed: the replacement's, else a made-up one with a colon."""
+    def holder(self) -> str:
+        """The UID under which the Occupancy counts the slot: the replacement's, else a made-up one with a colon."""
         return self.replacement or f"vacancy:{self.pod.uid}"
 
 
 class Vacancies:
-    """All vacancies, by group, the oldest first."""
+    """The vacancies of all groups. It also keeps their slots counted as used in the Occupancy."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.filled: list[tuple[Vacancy, str]] = []
-        """The vacancies whose replacement was bound, with its node. The reader has to clear the list."""
+        """The vacancies whose replacement was bound, each with the replacement's node. The reader clears the list."""
 
         self.occupancy = occupancy
         self._by_group: dict[GroupKey, dict[str, Vacancy]] = {}
         self._by_replacement: dict[str, Vacancy] = {}
 
         self._free: dict[str, Counter[str]] = {}
-        """The number of kept slots without a replacement yet, by namespace and node."""
+        """The number of vacancies without a replacement whose slot is kept, by namespace and node."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
@@ -350,45 +388,55 @@ class Vacancies:
         return list(self._by_group.get(group, {}).values())
 
     def find(self, uid: str) -> Vacancy | None:
-        """Return the vacancy of a member that ended; None if it left none."""
+        """Return the vacancy of the ended member with this UID; None if there is none."""
         return next((those[uid] for those in self._by_group.values() if uid in those), None)
 
     def of_replacement(self, uid: str) -> Vacancy | None:
-        """Return the vacancy for which this pod is the replacement; None if it is none."""
+        """Return the vacancy to which this pod (a UID) is assigned as replacement; None if it is no replacement."""
         return self._by_replacement.get(uid)
 
     def count_nodes(self, namespace: str) -> int:
-        """Return the number of nodes with kept slots of a namespace that have no replacement yet."""
+        """Return the number of nodes with slots kept for members of this namespace without a replacement yet."""
         return len(self._free.get(namespace, ()))
 
     def open(self, group: GroupKey, pod: Pod, refusal: str = "", leaf: str = "", *, since: float | None = None) -> None:
         """Open a vacancy for a bound member that has ended.
 
-        The member's BOUND claim becomes the vacancy's, except if the kubelet has rejected the member (``refusal``).
+        The slot stays counted as used, now for the vacancy. If the kubelet has rejected the member (``refusal`` is its
+        reason), the slot is free instead. ``leaf`` is the member's PodGroup in a tree, ``since`` is `Vacancy.since`.
         """
         vacancy = Vacancy(group, pod, leaf, refusal, since)
         self._by_group.setdefault(group, {})[pod.uid] = vacancy
         if not refusal:
-            self.occupancy.hand_over(pod.uid, ClaimKind.BOUND, vacancy.claimant)
+            self.occupancy.hand_over(pod.uid, UsageSource.BOUND, vacancy.holder)
         self._note_free(vacancy)
 
     def assign(self, vacancy: Vacancy, replacement: str) -> None:
-        """Assign a waiting member to a vacancy without replacement. The member still has to be planned and bound."""
-        self.occupancy.hand_over(vacancy.claimant, ClaimKind.VACANT, replacement)
+        """Assign a waiting member, by UID, as replacement to a vacancy that has none.
+
+        It is neither planned nor bound yet.
+        """
+        self.occupancy.hand_over(vacancy.holder, UsageSource.VACANT, replacement)
         self._note_taken(vacancy)
         vacancy.replacement = replacement
         self._by_replacement[replacement] = vacancy
 
     def forget_replacement(self, uid: str) -> None:
-        """Remove a replacement that was deleted; its vacancy waits for another one. No effect if it was none."""
+        """Remove a replacement that was deleted; its vacancy waits for another one.
+
+        No effect if it is no replacement.
+        """
         vacancy = self._by_replacement.pop(uid, None)
         if vacancy is not None:
             vacancy.replacement = ""
-            self.occupancy.hand_over(uid, ClaimKind.VACANT, vacancy.claimant)
+            self.occupancy.hand_over(uid, UsageSource.VACANT, vacancy.holder)
             self._note_free(vacancy)
 
     def fill(self, uid: str, node: str) -> None:
-        """Close the vacancy of a replacement that was bound to ``node``. No effect if the pod is no replacement."""
+        """Close the vacancy of the replacement ``uid``, which was bound to ``node``, and add it to ``filled``.
+
+        No effect if the pod is no replacement.
+        """
         vacancy = self._by_replacement.get(uid)
         if vacancy is not None:
             self.close(vacancy)
@@ -401,12 +449,12 @@ class Vacancies:
         self._by_group.setdefault(group, {})[vacancy.pod.uid] = vacancy
 
     def close(self, vacancy: Vacancy) -> None:
-        """Close a vacancy and release its slot. A slot that a plan reserved for its replacement is kept."""
+        """Close a vacancy and free its slot. If a plan has reserved a node for its replacement, that is not changed."""
         self._remove(vacancy)
         self._by_replacement.pop(vacancy.replacement, None)
         if not vacancy.replacement:
             self._note_taken(vacancy)
-        self.occupancy.release(vacancy.claimant, ClaimKind.VACANT)
+        self.occupancy.release(vacancy.holder, UsageSource.VACANT)
 
     def _remove(self, vacancy: Vacancy) -> None:
         those = self._by_group[vacancy.group]
@@ -432,10 +480,11 @@ class Vacancies:
 
 
 def match_replacements(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> list[tuple[Vacancy, Pod]]:
-    """Pair vacancies with waiting pods: by name, else by index and owner, else by shape and owner.
+    """Return pairs of a vacancy and the waiting pod that may replace its member.
 
-    A pod with an index only gets a vacancy with that index. Each vacancy and each pod is in one pair at most; earlier
-    ones come first.
+    A pod replaces a member of the same name, else one of the same owner and index (completion index or the like). A pod
+    without index replaces one of the same owner and shape. Each vacancy and each pod is in at most one pair. If several
+    match, the first of the given order is taken.
     """
     pairs: list[tuple[Vacancy, Pod]] = []
     open_slots = list(vacancies)
@@ -450,8 +499,11 @@ def match_replacements(vacancies: Iterable[Vacancy], waiting: Iterable[Pod]) -> 
     return pairs
 
 
-def find_taken(vacancies: Iterable[Vacancy], placed: Iterable[Pod]) -> set[int]:
-    """Return the ``id`` of each vacancy whose member was replaced already: a placed pod has its name or index."""
+def find_replaced(vacancies: Iterable[Vacancy], placed: Iterable[Pod]) -> set[int]:
+    """Return the Python ``id`` of each vacancy whose member was already replaced.
+
+    That is so if one of the ``placed`` members has the name of the ended member, or its owner and index.
+    """
     members = list(placed)
     marks = {(identify, identify(pod)) for pod in members for identify in (_name_key, _index_key)}
     return {
@@ -511,14 +563,14 @@ class Snapshots:
     def take(self, priority: int, members: Iterable[Pod], leaving: Iterable[Vacancy] = ()) -> Snapshot:
         """Return a snapshot of the cluster for a plan of ``members``, which have this priority.
 
-        Nominations of other pods count as used if their priority is equal or higher. Vacancies count as used, except
-        those in ``leaving``, which the members would give up.
+        Resources of other nominated pods count as used if their priority is equal or higher. The slots of vacancies
+        count as used, except those in ``leaving``: these are kept for the members themselves, and would be given up.
         """
         used: dict[str, Resources] = {}
         for vacancy in leaving:
-            claim = self._occupancy.claim_of(vacancy.claimant)
-            if claim is not None:
-                used[claim[0]] = subtract(used.get(claim[0]) or self._occupancy.used[claim[0]], dict(claim[1]))
+            usage = self._occupancy.usage_of(vacancy.holder)
+            if usage is not None:
+                used[usage[0]] = subtract(used.get(usage[0]) or self._occupancy.used[usage[0]], dict(usage[1]))
         for pod in self._nominations.of_others(priority, (member.uid for member in members)):
             base = used.get(pod.nominated) or self._occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))
@@ -527,12 +579,15 @@ class Snapshots:
         return Snapshot(self._nodes, Overlay(used, self._occupancy.used), used.keys(), rules=self.rules)
 
     def count_freed(self) -> tuple[int, int]:
-        """Return the counters of freed resources and of withdrawn nominations, to be compared with a later call."""
+        """Return how often resources were freed, and how often nominations were withdrawn, since the process started.
+
+        A difference to a later call shows that a plan that failed in between may succeed now.
+        """
         return self._occupancy.freed, self._nominations.withdrawn
 
 
 class PendingVictims:
-    """The victims of all reservations, and the preemptor's gang of each.
+    """The victims of all reservations, and for each the gang for which it is evicted.
 
     A gang is marked dirty when its last victim has ended, and not at every change of a victim: a thousand victims
     change thousands of times, and each review of the gang takes O(members).
@@ -553,7 +608,7 @@ class PendingVictims:
         """The gangs with a victim that has changed since the last `take_changed`."""
 
         self._spared: set[str] = set()
-        """The UIDs of existing pods that were victims and are none any more."""
+        """The UIDs of existing pods that were victims, but need not be evicted any more."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
@@ -585,7 +640,7 @@ class PendingVictims:
         self._spared.difference_update(fresh)
 
     def remove(self, uids: Iterable[str]) -> None:
-        """Remove victims, because they have ended or are spared. Ignores pods that are no victims."""
+        """Remove victims that have ended or need not be evicted any more. Other pods are ignored."""
         for uid in uids:
             group = self._by_uid.pop(uid, None)
             if group is not None and group in self._left:
@@ -593,12 +648,18 @@ class PendingVictims:
             if uid in self._pods:
                 self._spared.add(uid)
 
-    def was_let_off(self, uid: str) -> bool:
-        """Return whether an existing pod was a victim. Its condition DisruptionTarget may not be removed yet."""
+    def was_spared(self, uid: str) -> bool:
+        """Return whether an existing pod was a victim, but need not be evicted any more.
+
+        The condition DisruptionTarget that Serried wrote may still be in its status.
+        """
         return uid in self._spared
 
     def note(self, uid: str) -> None:
-        """Record that a pod has changed or was deleted."""
+        """Update the victims still running, after the Store has changed or removed the pod ``uid``.
+
+        With its last victim ended, the preemptor's gang is marked dirty.
+        """
         if uid not in self._pods:
             self._spared.discard(uid)
         group = self._by_uid.get(uid)
@@ -623,7 +684,7 @@ class PendingVictims:
         return len(self._left.get(group, ()))
 
     def take_changed(self) -> set[GroupKey]:
-        """Return the gangs with a victim that has changed since the last call."""
+        """Return the gangs of which a victim has changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 

@@ -1,4 +1,4 @@
-"""Ledger and Store together against a model: no slot and no claim is ever lost, or counted twice.
+"""Ledger and Store together against a model: no slot and no usage is ever lost, or counted twice.
 
 Bind echoes, deletions and new lists come in any order with plans, moves, bind calls and failures of ours between them.
 The model knows of every pod where it runs, where its bind call was seen and where it has a slot; everything that Store
@@ -21,7 +21,7 @@ from serried.api.pod import Phase, Pod, Shape
 from serried.api.reservation import Reservation, ReservationPhase, Slot
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.rules.all import RULES
 
 SCHEDULER = "serried"
@@ -34,7 +34,10 @@ PRIORITIES = (0, 5)
 
 @dataclass
 class Truth:
-    """One pod: its object in the API server, and the extender's claims. ``told`` is the pod as the watch showed it."""
+    """One pod: its object in the API server, and the extender's records of it.
+
+    ``told`` is the pod as the watch showed it.
+    """
 
     pod: Pod
     told: Pod | None = None
@@ -250,14 +253,14 @@ class ClaimsMachine(RuleBasedStateMachine):
         truth = self._draw(data)
         if truth is not None and self._is_waiting(truth):
             truth.assumed = node
-            self.store.occupancy.claim(truth.pod.uid, ClaimKind.ASSUMED, node, truth.pod.shape.requests)
+            self.store.occupancy.add_usage(truth.pod.uid, UsageSource.ASSUMED, node, truth.pod.shape.requests)
 
     @rule(data=st.data())
     def fail_to_bind(self, data: st.DataObject) -> None:
         truth = self._draw(data)
         if truth is not None:
             truth.assumed = ""
-            self.store.occupancy.release(truth.pod.uid, ClaimKind.ASSUMED)
+            self.store.occupancy.release(truth.pod.uid, UsageSource.ASSUMED)
 
     def _draw(self, data: st.DataObject) -> Truth | None:
         return self.pods[data.draw(st.sampled_from(sorted(self.pods)))] if self.pods else None
@@ -348,7 +351,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         for truth in list(self.pods.values()):
             self._bury(truth)
         occupancy = vars(self.store.occupancy)
-        assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
+        assert (occupancy["_used"], occupancy["_usages"]) == ({}, {})
         others = {"_occupancy": None, "_pending_victims": None}
         assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}, "_by_node": {}}
 

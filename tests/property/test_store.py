@@ -24,7 +24,7 @@ from serried.api.reservation import Reservation, Slot
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
 from serried.cluster.membership import provisional
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.plan.quorum import GroupMembers, MemberState, find_member_state
 from serried.rules.all import RULES
 from tests.support.memory import read_memory
@@ -422,14 +422,14 @@ class StoreMachine(RuleBasedStateMachine):
         pod = self._draw_pod(data)
         if pod.pending:
             self.model.assumed[pod.uid] = node
-            self.store.occupancy.claim(pod.uid, ClaimKind.ASSUMED, node, pod.shape.requests)
+            self.store.occupancy.add_usage(pod.uid, UsageSource.ASSUMED, node, pod.shape.requests)
 
     @precondition(lambda self: self.model.assumed)
     @rule(data=st.data())
     def fail_to_bind(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.model.assumed)))
         del self.model.assumed[uid]
-        self.store.occupancy.release(uid, ClaimKind.ASSUMED)
+        self.store.occupancy.release(uid, UsageSource.ASSUMED)
 
     @rule(name=st.sampled_from(["g", "h"]), data=st.data())
     def reserve(self, name: str, data: st.DataObject) -> None:

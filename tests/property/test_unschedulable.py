@@ -8,7 +8,7 @@ from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
 from serried.api.verdict import Verdict
 from serried.cluster.cache import Store
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
 from serried.rules.all import RULES
@@ -41,7 +41,7 @@ class UnschedulableMachine(RuleBasedStateMachine):
 
     @rule(uid=UIDS, name=NAMES, shape=shapes())
     def use(self, uid: str, name: str, shape: Shape) -> None:
-        self.store.occupancy.claim(uid, ClaimKind.BOUND, name, shape.requests)
+        self.store.occupancy.add_usage(uid, UsageSource.BOUND, name, shape.requests)
 
     @rule(uid=UIDS)
     def free(self, uid: str) -> None:

@@ -1,4 +1,4 @@
-"""The slots of dead members against a model: each is claimed exactly while it should be, and never twice."""
+"""The slots of dead members against a model: each counts as used exactly while it should be, and never twice."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from serried.api.group import PodGroup, Policy
 from serried.api.names import GroupKey
 from serried.api.pod import ControllerRef, Phase, Pod, Shape
 from serried.cluster.cache import EndedMembers, Store
-from serried.cluster.usage import ClaimKind, Vacancy, match_replacements
+from serried.cluster.usage import UsageSource, Vacancy, match_replacements
 from serried.rules.all import RULES
 
 SCHEDULER = "serried"
@@ -120,7 +120,7 @@ class VacancyMachine(RuleBasedStateMachine):
         for kept in self.kept.values():
             if kept.replacement == uid:
                 kept.replacement = ""
-                if kept.node:  # the claim goes back to the kept slot, and takes the reservation with it
+                if kept.node:  # the usage goes back to the kept slot, and takes the reservation with it
                     self.slots.pop(uid, None)
 
     # --- what the extender does --------------------------------------------------------------------------------
@@ -131,12 +131,12 @@ class VacancyMachine(RuleBasedStateMachine):
         replacements = {kept.replacement for kept in self.kept.values()}
         free = [vacancy for vacancy in self.store.vacancies.of_group(GROUP) if not vacancy.replacement]
         for vacancy, pod in match_replacements(free, [pod for pod in waiting if pod.uid not in replacements]):
-            self._check_claimant(vacancy, pod)
+            self._check_holder(vacancy, pod)
             assert not self.kept[vacancy.pod.uid].replacement
             self.kept[vacancy.pod.uid].replacement = pod.uid
             self.store.vacancies.assign(vacancy, pod.uid)
 
-    def _check_claimant(self, vacancy: Vacancy, pod: Pod) -> None:
+    def _check_holder(self, vacancy: Vacancy, pod: Pod) -> None:
         if pod.name != vacancy.pod.name:
             assert pod.index == vacancy.pod.index
             assert pod.index is not None or pod.shape == vacancy.pod.shape
@@ -146,14 +146,14 @@ class VacancyMachine(RuleBasedStateMachine):
     def reserve(self, data: st.DataObject, node: str) -> None:
         pod = self._draw(data, pending=True)
         self.slots[pod.uid] = node
-        self.store.occupancy.claim(pod.uid, ClaimKind.RESERVED, node, pod.shape.requests)
+        self.store.occupancy.add_usage(pod.uid, UsageSource.RESERVED, node, pod.shape.requests)
 
     @precondition(lambda self: self.slots)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.slots)))
         del self.slots[uid]
-        self.store.occupancy.release(uid, ClaimKind.RESERVED)
+        self.store.occupancy.release(uid, UsageSource.RESERVED)
 
     @precondition(lambda self: self.kept)
     @rule(data=st.data())

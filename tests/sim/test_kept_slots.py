@@ -49,7 +49,7 @@ class House:
     def kept(self) -> list[tuple[str, str | None]]:
         """The members whose slots are kept, each with the node on which its room is."""
         store = self.extender.store
-        return [(each.pod.name, store.occupancy.node_of(each.claimant)) for each in store.vacancies]
+        return [(each.pod.name, store.occupancy.node_of(each.holder)) for each in store.vacancies]
 
     def slot(self, name: str) -> str:
         """The node that a member is to have, "" for none."""

@@ -383,8 +383,8 @@ class Harness:
     def nothing_reserved(self) -> bool:
         """True if ledger, occupancy and records have no trace of a binding cycle."""
         bound = {pod.uid for pod in self.store.pods.values() if pod.bound}
-        claims = read_memory(self.store.occupancy)["claims"]
-        return not len(self.ledger) and not self.api.records and claims.keys() == bound
+        usages = read_memory(self.store.occupancy)["usages"]
+        return not len(self.ledger) and not self.api.records and usages.keys() == bound
 
     async def close(self) -> None:
         """Cancel every task."""

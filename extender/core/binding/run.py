@@ -36,7 +36,7 @@ from extender.core.scheduling.permit import Obstacle, Permit, Refusal
 from serried.api.names import LABELLED, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.kube.errors import ApiError
 from serried.kube.retry import Attempts, Backoff
 from serried.ops.log import name_group
@@ -551,11 +551,11 @@ class CycleRunner:
         # Without a commit the cycle may end and release the slot while the Binding is being sent.
         store, stands = self._context.store, False
         if (pod := store.pods.get(uid)) is not None:
-            store.occupancy.claim(uid, ClaimKind.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
+            store.occupancy.add_usage(uid, UsageSource.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
         try:
             sent = await self.send(cycle, uid)
             stands = sent.outcome is BindOutcome.BOUND
         finally:
             if not stands or uid not in store.pods:
-                store.occupancy.release(uid, ClaimKind.ASSUMED)
+                store.occupancy.release(uid, UsageSource.ASSUMED)
         return sent

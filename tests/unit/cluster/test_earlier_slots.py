@@ -96,7 +96,7 @@ def bury(store: Store) -> list[Vacancy]:
 
 def describe(store: Store) -> list[tuple[GroupKey, str, float | None]]:
     """Each slot: for which group it is kept, on which node there is room for it, and since when."""
-    return [(each.group, store.occupancy.node_of(each.claimant) or "", each.since) for each in store.vacancies]
+    return [(each.group, store.occupancy.node_of(each.holder) or "", each.since) for each in store.vacancies]
 
 
 Make = Callable[..., PodBuilder]

@@ -193,7 +193,7 @@ def test_a_slot_that_is_kept_for_a_dead_member_ends_once_also_when_another_one_h
     store.drop_pod("pod-a")
     store.put_pod(pod("c").in_group("g").value())
     (vacancy,) = store.vacancies
-    assert list_endings(store) == sorted([vacancy.claimant, "pod-b"])
+    assert list_endings(store) == sorted([vacancy.holder, "pod-b"])
     store.vacancies.assign(vacancy, "pod-c")
     assert list_endings(store) == ["pod-b", "pod-c"]
 

@@ -7,7 +7,7 @@ from serried.api.pod import Pod
 from serried.api.reservation import Reservation, ReservationPhase, Slot
 from serried.cluster.ledger import Ledger
 from serried.cluster.members import Dirty
-from serried.cluster.usage import ClaimKind, Occupancy, PendingVictims
+from serried.cluster.usage import Occupancy, PendingVictims, UsageSource
 from tests.support.builders import pod
 
 GANG, OTHER = GroupKey("default", "gang"), GroupKey("default", "other")
@@ -90,7 +90,7 @@ def test_a_member_is_added_to_a_reservation_that_exists(ledger: Ledger, occupanc
 
 def test_a_bound_member_stays_counted_when_its_slot_goes(ledger: Ledger, occupancy: Occupancy) -> None:
     hold(ledger, reserve(GANG, p="n1"))
-    occupancy.claim("p", ClaimKind.BOUND, "n1", member("p").shape.requests)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", member("p").shape.requests)
     ledger.unreserve(GANG)
     assert used_cpus(occupancy) == {"n1": 1}
 

@@ -3,26 +3,26 @@ from itertools import permutations
 
 import pytest
 
-from serried.cluster.usage import ClaimKind, Occupancy
+from serried.cluster.usage import Occupancy, UsageSource
 
 ONE_CPU = (("cpu", 1000), ("pods", 1))
 TWO_CPUS = (("cpu", 2000), ("pods", 1))
-ORDERS = list(permutations(ClaimKind))
+ORDERS = list(permutations(UsageSource))
 
 
 @pytest.mark.parametrize("kinds", ORDERS, ids=lambda kinds: " then ".join(kind.name for kind in kinds))
-def test_a_pod_counts_once_in_whatever_order_its_claims_come(kinds: tuple[ClaimKind, ...]) -> None:
+def test_a_pod_counts_once_in_whatever_order_its_sources_come(kinds: tuple[UsageSource, ...]) -> None:
     occupancy = Occupancy()
     for kind in kinds:
-        occupancy.claim("p", kind, "n1", ONE_CPU)
+        occupancy.add_usage("p", kind, "n1", ONE_CPU)
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
 
 @pytest.mark.parametrize("kinds", ORDERS, ids=lambda kinds: " then ".join(kind.name for kind in kinds))
-def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(kinds: tuple[ClaimKind, ...]) -> None:
+def test_a_pod_counts_until_its_last_source_is_released_in_whatever_order(kinds: tuple[UsageSource, ...]) -> None:
     occupancy = Occupancy()
-    for kind in ClaimKind:
-        occupancy.claim("p", kind, "n1", ONE_CPU)
+    for kind in UsageSource:
+        occupancy.add_usage("p", kind, "n1", ONE_CPU)
     for kind in kinds:
         assert occupancy.node_of("p") == "n1"
         occupancy.release("p", kind)
@@ -30,31 +30,31 @@ def test_a_pod_counts_until_its_last_claim_is_released_in_whatever_order(kinds: 
     assert occupancy.used == {}
 
 
-def test_the_strongest_claim_says_where_a_pod_is() -> None:
+def test_the_highest_source_says_where_a_pod_is() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.BOUND, "n3", ONE_CPU)
-    occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
-    occupancy.claim("p", ClaimKind.ASSUMED, "n2", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.BOUND, "n3", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.RESERVED, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.ASSUMED, "n2", ONE_CPU)
     assert set(occupancy.used) == {"n3"}
-    occupancy.release("p", ClaimKind.BOUND)
+    occupancy.release("p", UsageSource.BOUND)
     assert set(occupancy.used) == {"n2"}
-    occupancy.release("p", ClaimKind.ASSUMED)
+    occupancy.release("p", UsageSource.ASSUMED)
     assert set(occupancy.used) == {"n1"}
 
 
 def test_pods_on_one_node_add_up_and_leave_one_by_one() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
-    occupancy.claim("q", ClaimKind.RESERVED, "n1", TWO_CPUS)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
+    occupancy.add_usage("q", UsageSource.RESERVED, "n1", TWO_CPUS)
     assert occupancy.used["n1"] == {"cpu": 3000, "pods": 2}
     occupancy.forget("p")
     assert occupancy.used["n1"] == {"cpu": 2000, "pods": 1}
 
 
-@pytest.mark.parametrize("kind", [ClaimKind.RESERVED, ClaimKind.ASSUMED], ids=["its slot", "its bind call"])
-def test_what_is_kept_for_a_pod_follows_when_it_is_resized(kind: ClaimKind) -> None:
+@pytest.mark.parametrize("kind", [UsageSource.RESERVED, UsageSource.ASSUMED], ids=["its slot", "its bind call"])
+def test_what_is_kept_for_a_pod_follows_when_it_is_resized(kind: UsageSource) -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", kind, "n1", ONE_CPU)
+    occupancy.add_usage("p", kind, "n1", ONE_CPU)
     occupancy.resize("p", TWO_CPUS)
     assert occupancy.used == {"n1": {"cpu": 2000, "pods": 1}}
     before = occupancy.freed
@@ -67,7 +67,7 @@ def test_what_is_kept_for_a_pod_follows_when_it_is_resized(kind: ClaimKind) -> N
 
 def test_a_slot_that_a_dead_member_left_stays_as_large_as_that_was() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.VACANT, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.VACANT, "n1", ONE_CPU)
     occupancy.resize("p", TWO_CPUS)
     assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
@@ -78,36 +78,36 @@ def test_nobody_is_resized_who_counts_nowhere() -> None:
     assert occupancy.used == {}
 
 
-def test_a_claim_that_is_laid_again_with_other_requests_replaces_the_first() -> None:
+def test_a_usage_that_is_added_again_with_other_requests_replaces_the_first() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
-    occupancy.claim("p", ClaimKind.BOUND, "n1", TWO_CPUS)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", TWO_CPUS)
     assert occupancy.used["n1"]["cpu"] == 2000
 
 
-def test_forgetting_drops_every_claim_and_leaves_nothing_behind() -> None:
+def test_forgetting_drops_every_source_and_leaves_nothing_behind() -> None:
     occupancy = Occupancy()
-    for kind in ClaimKind:
-        occupancy.claim("p", kind, "n1", ONE_CPU)
+    for kind in UsageSource:
+        occupancy.add_usage("p", kind, "n1", ONE_CPU)
     occupancy.forget("p")
     assert occupancy.used == {}
-    for kind in ClaimKind:
+    for kind in UsageSource:
         occupancy.release("p", kind)
     assert occupancy.freed == 1
 
 
-def test_releasing_what_was_never_claimed_changes_nothing() -> None:
+def test_releasing_what_was_never_used_changes_nothing() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
-    occupancy.release("p", ClaimKind.RESERVED)
-    occupancy.release("stranger", ClaimKind.BOUND)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
+    occupancy.release("p", UsageSource.RESERVED)
+    occupancy.release("stranger", UsageSource.BOUND)
     occupancy.forget("stranger")
     assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
     assert occupancy.freed == 0
 
 
 def bind(occupancy: Occupancy) -> None:
-    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
 
 
 def leave(occupancy: Occupancy) -> None:
@@ -115,11 +115,11 @@ def leave(occupancy: Occupancy) -> None:
 
 
 def give_up(occupancy: Occupancy) -> None:
-    occupancy.release("p", ClaimKind.RESERVED)
+    occupancy.release("p", UsageSource.RESERVED)
 
 
 def land_elsewhere(occupancy: Occupancy) -> None:
-    occupancy.claim("p", ClaimKind.BOUND, "n2", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.BOUND, "n2", ONE_CPU)
 
 
 @pytest.mark.parametrize(
@@ -133,48 +133,48 @@ def land_elsewhere(occupancy: Occupancy) -> None:
 )
 def test_freed_counts_when_room_appears_and_only_then(happen: Callable[[Occupancy], None], frees: int) -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.RESERVED, "n1", ONE_CPU)
     happen(occupancy)
     assert occupancy.freed == frees
 
 
-def test_the_last_weaker_claims_go_without_freeing_anything() -> None:
+def test_the_last_lower_sources_go_without_freeing_anything() -> None:
     occupancy = Occupancy()
-    occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
-    occupancy.claim("p", ClaimKind.ASSUMED, "n1", ONE_CPU)
-    occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
-    occupancy.release("p", ClaimKind.RESERVED)
-    occupancy.release("p", ClaimKind.ASSUMED)
+    occupancy.add_usage("p", UsageSource.RESERVED, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.ASSUMED, "n1", ONE_CPU)
+    occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
+    occupancy.release("p", UsageSource.RESERVED)
+    occupancy.release("p", UsageSource.ASSUMED)
     assert occupancy.freed == 0
 
 
 class TestHandingOver:
-    def test_the_claim_goes_on_under_the_replacements_name_and_no_room_is_ever_free(self) -> None:
+    def test_the_usage_goes_on_under_the_replacements_uid_and_nothing_is_ever_free(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
-        occupancy.hand_over("p", ClaimKind.BOUND, "q")
+        occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
+        occupancy.hand_over("p", UsageSource.BOUND, "q")
         assert (occupancy.node_of("p"), occupancy.node_of("q")) == (None, "n1")
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
         assert occupancy.freed == 0
 
-    def test_what_else_was_claimed_goes(self) -> None:
+    def test_what_else_was_recorded_goes(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", ClaimKind.VACANT, "n1", ONE_CPU)
-        occupancy.claim("p", ClaimKind.RESERVED, "n2", TWO_CPUS)
-        occupancy.hand_over("p", ClaimKind.VACANT, "q")
+        occupancy.add_usage("p", UsageSource.VACANT, "n1", ONE_CPU)
+        occupancy.add_usage("p", UsageSource.RESERVED, "n2", TWO_CPUS)
+        occupancy.hand_over("p", UsageSource.VACANT, "q")
         assert occupancy.used == {"n1": {"cpu": 1000, "pods": 1}}
 
     def test_a_replacement_that_counts_elsewhere_goes_on_counting_there(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", ClaimKind.BOUND, "n1", ONE_CPU)
-        occupancy.claim("q", ClaimKind.RESERVED, "n2", ONE_CPU)
-        occupancy.hand_over("p", ClaimKind.BOUND, "q")
+        occupancy.add_usage("p", UsageSource.BOUND, "n1", ONE_CPU)
+        occupancy.add_usage("q", UsageSource.RESERVED, "n2", ONE_CPU)
+        occupancy.hand_over("p", UsageSource.BOUND, "q")
         assert set(occupancy.used) == {"n2"}
-        occupancy.release("q", ClaimKind.RESERVED)
+        occupancy.release("q", UsageSource.RESERVED)
         assert set(occupancy.used) == {"n1"}
 
-    def test_nothing_is_handed_over_where_there_is_no_claim(self) -> None:
+    def test_nothing_is_handed_over_where_nothing_is_used(self) -> None:
         occupancy = Occupancy()
-        occupancy.claim("p", ClaimKind.RESERVED, "n1", ONE_CPU)
-        occupancy.hand_over("p", ClaimKind.BOUND, "q")
+        occupancy.add_usage("p", UsageSource.RESERVED, "n1", ONE_CPU)
+        occupancy.hand_over("p", UsageSource.BOUND, "q")
         assert (occupancy.node_of("p"), occupancy.node_of("q")) == ("n1", None)

@@ -6,7 +6,7 @@ from serried.api.names import JOB, GroupKey, Key
 from serried.api.node import PROTECTS
 from serried.api.parent import OwnerKey
 from serried.cluster.cache import Store
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod, pod_group
 from tests.unit.cluster.test_membership import WAITING, gang_job, gang_workload, group_of, member, stored
@@ -86,7 +86,7 @@ class TestRoom:
 
     def test_an_assumed_pod_is_counted_once_through_its_echo(self) -> None:
         store = stored(pod("p").cpu(2))
-        store.occupancy.claim("pod-p", ClaimKind.ASSUMED, "n1", pod("p").cpu(2).value().shape.requests)
+        store.occupancy.add_usage("pod-p", UsageSource.ASSUMED, "n1", pod("p").cpu(2).value().shape.requests)
         store.put_pod(pod("p").cpu(2).on("n1").value())
         assert store.occupancy.used["n1"]["cpu"] == 2000
         store.drop_pod("pod-p")
@@ -112,7 +112,7 @@ class TestRoom:
         mine = pod("mine").cpu(1).nominated("n1")
         reserved = pod("reserved").cpu(2).nominated("n1")
         store = stored(mine, reserved)
-        store.occupancy.claim("pod-reserved", ClaimKind.RESERVED, "n1", reserved.value().shape.requests)
+        store.occupancy.add_usage("pod-reserved", UsageSource.RESERVED, "n1", reserved.value().shape.requests)
         assert store.snapshots.take(0, [mine.value()]).used["n1"]["cpu"] == 2000
 
     def test_a_snapshot_shows_the_nodes_that_no_nomination_touches_as_they_are(self) -> None:

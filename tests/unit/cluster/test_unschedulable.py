@@ -9,7 +9,7 @@ from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.cluster.usage import ClaimKind, Freed
+from serried.cluster.usage import Freed, UsageSource
 from serried.plan.fit import slots
 from serried.plan.gang import plan_gang
 from serried.plan.request import PlanRequest
@@ -27,7 +27,7 @@ class Scene:
         self.store = Store([], rules=RULES)
         for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
             self.store.put_node(node(name).cpu(4).rack(rack).value())
-            self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000), ("pods", 1)))
+            self.store.occupancy.add_usage(f"filler-{name}", UsageSource.BOUND, name, (("cpu", 4000), ("pods", 1)))
         self.unschedulable = UnschedulableGroups(self.store.nodes, self.store.occupancy.used)
         self.store.occupancy.freed_nodes.take()
 
@@ -44,7 +44,9 @@ class Scene:
 
     def free(self, name: str, cpus: int) -> set[GroupKey]:
         """Free CPUs of a node. Return the groups that this wakes."""
-        self.store.occupancy.claim(f"filler-{name}", ClaimKind.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1)))
+        self.store.occupancy.add_usage(
+            f"filler-{name}", UsageSource.BOUND, name, (("cpu", 4000 - 1000 * cpus), ("pods", 1))
+        )
         return self.wake()
 
     def wake(self, withdrawn: Freed | None = MappingProxyType({})) -> set[GroupKey]:
@@ -140,7 +142,7 @@ def test_a_node_that_the_members_may_not_use_wakes_nobody(scene: Scene) -> None:
 
 def test_a_resource_that_the_members_do_not_lack_wakes_nobody(scene: Scene) -> None:
     scene.refuse(G, 1)
-    scene.store.occupancy.claim("x", ClaimKind.BOUND, "a1", (("memory", 1),))
+    scene.store.occupancy.add_usage("x", UsageSource.BOUND, "a1", (("memory", 1),))
     scene.store.occupancy.forget("x")
     assert scene.wake() == set()
 
@@ -177,7 +179,7 @@ def test_a_gang_that_gave_its_room_up_hears_of_what_others_free_not_of_its_own_n
 def test_too_much_news_wakes_everybody(scene: Scene) -> None:
     scene.refuse(G, 100)
     for number in range(300):
-        scene.store.occupancy.note_room(f"n{number}")
+        scene.store.occupancy.note_freed(f"n{number}")
     assert scene.wake() == {G}
 
 

@@ -566,7 +566,7 @@ class TestBindOfPlainPods:
         assert world.store.occupancy.used["n1"]["cpu"] == 1000
 
     @pytest.mark.parametrize("status", [0, 403, 404, 429, 500])
-    async def test_a_failure_is_told_and_takes_the_claim_back(self, world: Harness, status: int) -> None:
+    async def test_a_failure_is_told_and_takes_the_usage_back(self, world: Harness, status: int) -> None:
         world.add(pod("p").cpu(1))
         world.api.fail("bind", error(status))
         call = world.bind("p", "n1")
@@ -574,7 +574,7 @@ class TestBindOfPlainPods:
         assert call.error
         assert world.store.occupancy.node_of("pod-p") is None
 
-    async def test_an_unexpected_exception_takes_the_claim_back_too(self, world: Harness) -> None:
+    async def test_an_unexpected_exception_takes_the_usage_back_too(self, world: Harness) -> None:
         world.add(pod("p").cpu(1))
         world.api.fail("bind", RuntimeError("bug"))
         call = world.bind("p", "n1")

@@ -11,7 +11,7 @@ from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.cluster.usage import ClaimKind
+from serried.cluster.usage import UsageSource
 from serried.kube.retry import Backoff
 from serried.rules.all import RULES
 from tests.support.builders import PodBuilder, node, pod, pod_group
@@ -370,22 +370,22 @@ class TestTheSlots:
 
     def test_another_pod_took_the_room(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
-        store.occupancy.claim("plain", ClaimKind.ASSUMED, "n1", pod("plain").cpu(1).value().shape.requests)
+        store.occupancy.add_usage("plain", UsageSource.ASSUMED, "n1", pod("plain").cpu(1).value().shape.requests)
         assert misfit(store, reservation) == "node n1 is full"
 
     def test_another_pod_that_asks_for_something_else_is_no_misfit(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         requests = (("example.com/gpu", 1000),)
-        store.occupancy.claim("plain", ClaimKind.BOUND, "n1", requests)
+        store.occupancy.add_usage("plain", UsageSource.BOUND, "n1", requests)
         assert misfit(store, reservation) is None
 
     def test_another_pod_took_the_port(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         listening = members(1)[0].host_port(80)
         store.put_pod(listening.value())
-        store.occupancy.claim("pod-m0", ClaimKind.RESERVED, "n1", listening.value().shape.requests)
+        store.occupancy.add_usage("pod-m0", UsageSource.RESERVED, "n1", listening.value().shape.requests)
         assert misfit(store, reservation) is None
-        store.occupancy.claim("plain", ClaimKind.BOUND, "n1", pod("plain").host_port(80).value().shape.requests)
+        store.occupancy.add_usage("plain", UsageSource.BOUND, "n1", pod("plain").host_port(80).value().shape.requests)
         assert misfit(store, reservation) == "node n1 is full"
 
     def test_the_node_is_gone(self, planned: tuple[Store, Reservation]) -> None:
