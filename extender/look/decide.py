@@ -393,12 +393,12 @@ class Hypothesis:
         request = request.closing(self._core.queue.closed_to(waiting, request))
         search = Search(request, waiting, refusal, math.inf)
         preemptions = self._core.preemptions
-        if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_objection(search):
+        if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_reason_not_to_search(search):
             return None
         if not self._store.priorities.may_preempt_with(newcomer.group, newcomer.members):
             return None
         ground = self._survey(newcomer.group, request)
-        make = preemptions.prepare(search, self._gone.keys())
+        make = preemptions.make_search_function(search, self._gone.keys())
         found: Preemption | NoVictims
         found = make(
             self._show(ground),

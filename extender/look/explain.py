@@ -107,7 +107,7 @@ class Inquiries:
             self._waiting -= 1
 
     async def _try_out(self, state: GroupState) -> "DryRunView":
-        search = self._core.preemptions.try_out(state)
+        search = self._core.preemptions.find_search(state)
         if isinstance(search, str):
             return DryRunView(message=search, found=None)
         core = self._core
@@ -116,13 +116,15 @@ class Inquiries:
             limit = Limit(self._stopwatch, _MAX_SEARCH_SECONDS, _MAX_SEARCH_SECONDS / 2)
             found: Preemption | NoVictims | None = None
             with suppress(TooLong):
-                found = core.preemptions.prepare(search)(show(core.store, search.ask, limit), core.store.capacity)
+                found = core.preemptions.make_search_function(search)(
+                    show(core.store, search.request, limit), core.store.capacity
+                )
             return found
 
         found: Preemption | NoVictims | None = None
         with suppress(NoAnswerError):
             found = (await answer_in_child(seek, _MAX_SEARCH_SECONDS, core.fork)).found
-        return DryRunView(message=core.preemptions.explain(state, found), found=view_preemption(found))
+        return DryRunView(message=core.preemptions.explain_dry_run(state, found), found=view_preemption(found))
 
     async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], None]) -> Finding | None:
         if self._waiting >= _MAX_WAITING:
@@ -161,8 +163,8 @@ class _Inquiry:
         self.advice: list[Advice] = []
         self._core = core
         self._group = group
-        self._ask = search.ask
-        self._asked = search.asked or search.ask
+        self._ask = search.request
+        self._asked = search.rejected_request or search.request
         self._limit = limit
 
     def explain(self) -> None:

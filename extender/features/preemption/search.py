@@ -1,14 +1,14 @@
 """The search for victims of lower priority for a gang that does not fit (docs/preemption.md). Nothing here awaits.
 
-The core calls `Preemptions.post_filter` when a gang was rejected for want of room and has no wider level left to try,
-and `revisit` until the search has ended. A search is a planning task (`extender.core.scheduling.planning_tasks`). Its
-result is used only if all victims still run as they were found, and the plan holds without them. Then the gang gets a
-binding cycle like any other, whose first stage waits for the victims (`pre_bind`,
-`extender.features.preemption.preempting`). A waiting gang remembers its search (`Search`) and the last result
-(`Finding`).
+The core calls `Preemptions.post_filter` when the planner has rejected a gang, and `revisit` until the search has ended.
+A search is a planning task (`extender.core.scheduling.planning_tasks`). Its result is used only if all victims still
+run on the same nodes, and the plan still fits without them. Then the gang gets a binding cycle like any other. In the
+first stage of this cycle the victims are evicted (`pre_bind`, `extender.features.preemption.preempting`). A waiting
+gang remembers its search (`Search`) and the last result (`Finding`).
 
-After a search in vain, freed room leads to another search, even if the freed room is less than a member needs: with
-victims of lower priority on the same node it may be enough. A few gangs are woken at a time, in turn.
+After a search without result, the search is repeated when resources are freed, even if they are fewer than a member
+needs: together with the resources of a victim on the same node they may suffice. A few gangs are searched for at a
+time, in turn.
 """
 
 import math
@@ -40,65 +40,82 @@ from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
 from serried.plan.revalidate import revalidate
 
 _MIN_PAUSE_SECONDS = 1.0
-"""The shortest time between two searches for a gang because of freed room."""
+"""The shortest time between two searches for one gang that follow from freed resources, in seconds."""
 
-_AGAIN_SECONDS = 60.0
-"""The time after which a search is repeated though nothing was freed: a group that was being bound may run now."""
+_REPEAT_SECONDS = 60.0
+"""After how many seconds a search is repeated even if no resources were freed.
 
-_MAX_LOOKED_AT = 100
-"""The number of gangs that are checked per tick, twice a second."""
+Pods of a gang that was just being bound were no victims then. They may be by now.
+"""
 
-_MAX_WOKEN = 4
-"""The number of gangs that are woken per tick."""
+_MAX_CHECKED = 100
+"""The maximum number of gangs that are checked per tick (twice a second) whether their search is to be repeated."""
 
-_REST_SECONDS = 5.0
-"""The shortest pause after a search in vain."""
+_MAX_REQUEUED = 4
+"""The maximum number of gangs whose search is repeated per tick (twice a second)."""
+
+_PAUSE_AFTER_VAIN_SECONDS = 5.0
+"""The shortest pause after a search that found no victims, in seconds."""
 
 _MAX_RESTARTS = 3
-"""The number of times that a search is repeated because the cluster has changed during it."""
+"""How many times a search is repeated at once because the cluster has changed during it and its result is outdated."""
 
 
 @dataclass(slots=True)
 class Search(Memory):
-    """The search for victims for one rejected gang; lives while the gang waits."""
+    """The search for victims for one gang that the planner has rejected; lives while the gang waits for resources."""
 
     for_wait = True
 
-    ask: PlanRequest
+    request: PlanRequest
+    """The members to find victims for, and the nodes that are excluded."""
+
     waiting: Waiting
+
     refusal: Verdict
+    """The reason why the planner has rejected the gang."""
 
-    opens_at: float
-    """The loop time from which the gang may try a wider level; infinite if none is left."""
+    wider_level_at: float
+    """The loop time from which the gang may be planned at a wider topology level; infinite if none is left.
 
-    runs: bool = False
+    Nothing is searched before: pods are evicted only for the widest level.
+    """
+
+    running: bool = False
     """True while victims are being searched."""
 
-    again_at: float | None = None
-    """The loop time from which freed room leads to another search after one in vain; None before the first search."""
+    repeat_from: float | None = None
+    """The loop time from which freed resources lead to another search.
+
+    None until the first search has ended, or was found to be pointless.
+    """
 
     restarts: int = 0
+    """How many times the search was repeated because its result was outdated when it ended."""
 
-    freed: tuple[int, ...] = ()
-    """The count of releases of each kind of room when the gang was rejected."""
+    freed_counts: tuple[int, ...] = ()
+    """The Store's counters of freed resources and withdrawn nominations when the gang was rejected.
 
-    taken: int = 0
-    """The number of nodes on which pods of other schedulers took the room freed for this gang: no victims there."""
+    If they differ later, something was freed since.
+    """
 
-    finding: str = ""
-    """The result of the last search, a phrase; "" before it, or if the user could do nothing about it."""
+    taken_nodes: int = 0
+    """The number of nodes left out because pods of other schedulers took what earlier evictions had freed there."""
 
-    asked: PlanRequest | None = None
-    """The request that the planner rejected, to which the numbers of the refusal belong; None if it is ``ask``.
+    result_text: str = ""
+    """The result of the last search, a phrase; "" before the first one, or if the gang's user could do nothing."""
 
-    ``ask`` closes more nodes: those on which earlier evictions were in vain.
+    rejected_request: PlanRequest | None = None
+    """The request that the planner rejected, to which the numbers in ``refusal`` belong; None if it is ``request``.
+
+    ``request`` excludes more nodes: those kept for other gangs, and those on which earlier evictions were in vain.
     """
 
     def describe(self) -> Verdict:
-        """Return the refusal, with the result of the search in its detail."""
+        """Return ``refusal`` with the result of the last search, and the nodes left out, added to its detail."""
         others = "pods of another scheduler took the room that was freed for it, so no more pods are evicted there"
-        taken = f"on {self.taken} nodes {others}" if self.taken else ""
-        return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.finding, taken))))
+        taken = f"on {self.taken_nodes} nodes {others}" if self.taken_nodes else ""
+        return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.result_text, taken))))
 
 
 @dataclass(slots=True)
@@ -106,19 +123,20 @@ class Finding(Memory):
     """The result of the last search for a gang; lives until a binding cycle of the gang has succeeded."""
 
     found: Preemption | NoVictims | None = None
+    """The victims with the plan, or why there are none; None if the search found none within its time."""
 
 
 def find_preemption(gang: GroupState) -> Preemption | NoVictims | None:
-    """Return the result of the last search for victims for a gang; None if there was none, or it found none in time."""
+    """Return the result of the last search for victims for a gang.
+
+    None if no search has ended since the gang was bound last, or if the last one found no victims within its time.
+    """
     memory = gang.memory.find(Finding)
     return memory.found if memory is not None else None
 
 
 class Preemptions(Feature):
-    """The feature of preemption. ``clock`` gives loop seconds, ``wall`` seconds since 1970.
-
-    ``running_priorities`` counts the running pods by the priority in their spec.
-    """
+    """The feature that evicts pods of lower priority for gangs that do not fit: it searches victims and evicts them."""
 
     memories = (Search, Finding)
 
@@ -145,29 +163,37 @@ class Preemptions(Feature):
         self._spare_seconds = context.options.preemption_spare_seconds
 
         self._searched: dict[GroupKey, None] = {}
-        """The gangs whose last search found no victims, in the order of their next searches."""
+        """The gangs whose last search found no victims, in the order in which they are checked for another search."""
 
     # --- a gang that does not fit ------------------------------------------------------------------------------
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Return the victims for a gang that was just rejected, with its plan; else the verdict to report."""
+        """Start a search for victims for a gang that the planner has just rejected.
+
+        Return the victims with the plan if the search has ended at once and Serried may evict; else the verdict to
+        report.
+        """
         gang, waiting, request, now = refused.gang, refused.waiting, refused.request, self._clock()
-        asked, request = request, request.closing(self._queue.closed_to(waiting, request))
+        rejected, request = request, request.closing(self._queue.closed_to(waiting, request))
         if refusal.reason is Reason.BEHIND_HEAD:
-            asked = request  # the gang was rejected because of these closed nodes only
+            rejected = request  # the gang was rejected because of these closed nodes only
         refusals, taken = gang.refusals, frozenset[str]()
         if refusals.spared or refusals.occupied:
             request = request.closing(refusals.find_spared(request.members, now, self._store))
             taken = refusals.find_occupied(now, self._store)
-        found = self.consider(gang, waiting, request.closing(taken), refusal, refused.opens_in, len(taken))
+        found = self.start_search(gang, waiting, request.closing(taken), refusal, refused.opens_in, len(taken))
         if (search := gang.memory.find(Search)) is not None:
-            search.asked = asked
+            search.rejected_request = rejected
         return found
 
     def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Return the result of a search that has ended, else the verdict with the result of the last search."""
+        """Continue the search for victims of a gang that still waits.
+
+        Return victims and plan when the search has found them, else the verdict to report. ``said`` is the planner's
+        last verdict about the gang; the result of the last search is added to its detail. None if there is neither.
+        """
         search = gang.memory.find(Search)
         if said is not None and search is not None:
             search.refusal = said
@@ -176,8 +202,11 @@ class Preemptions(Feature):
         return said if found is None else found
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Return the gangs to be planned again because there may be victims for them by now."""
-        due = self.take_due(self._groups.states)
+        """Return the gangs whose search has to be repeated, because there may be victims for them by now.
+
+        The core plans these gangs again, and calls `post_filter` if they still do not fit.
+        """
+        due = self.pop_due(self._groups.states)
         for group in due:
             state = self._groups.states[group]
             state.entry.ask_again()
@@ -188,35 +217,44 @@ class Preemptions(Feature):
     # --- its binding cycle -------------------------------------------------------------------------------------
 
     async def pre_bind(self, cycle: BindingCycle) -> Verdict | None:
-        """Evict the victims of a cycle, and wait for their end. Return why the cycle is given up; None if not."""
+        """Evict the victims of a cycle, and wait for their end. Return why the cycle is to be given up; None if not."""
         return await self.stage.run(cycle)
 
     async def recovered(self, dropped: Sequence[Reservation]) -> None:
-        """Remove the conditions of victims whose records were dropped at recovery, or are gone."""
+        """Remove the condition DisruptionTarget from victims of earlier terms that are not evicted any more.
+
+        These are the victims of ``dropped``, i.e. of records that could not be continued, and victims that no record
+        names.
+        """
         for record in dropped:
             await self.stage.spare_victims(record)
         await self.stage.remove_stale_conditions()
 
     def ended(self, gang: GroupState, cycle: BindingCycle, refused: Collection[str], verdict: Verdict | None) -> None:
-        """Take note of a cycle's end. If pods were evicted in vain, the gang waits before the next evictions."""
+        """Start a pause before the next evictions for a gang whose cycle has ended, if pods were evicted in vain.
+
+        In vain: ``verdict`` is set, so the cycle was given up; or the cycle was for members beyond the quorum, and not
+        all of them were bound. ``refused`` are the UIDs of members that kube-scheduler rejected.
+        """
         bound = cycle.bound and cycle.bound >= cycle.reservation.slots.keys()
         if verdict is None:
             gang.memory.pop(Finding, None)
         if not cycle.eviction_sent:
             return
         if verdict is not None:
-            self._pause(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else ())
+            self._pause_evictions(gang, cycle, refused if verdict.reason is Reason.DEADLINE_EXCEEDED else ())
         elif not bound and not cycle.reservation.need:
-            self._pause(gang, cycle, refused)
+            self._pause_evictions(gang, cycle, refused)
         else:
             # Members that join a running gang in free room show nothing about evictions in vain.
             gang.refusals.forget_evictions()
 
-    def _pause(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
-        """Delay the next evictions for a gang, longer after each eviction in vain.
+    def _pause_evictions(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
+        """Delay the next evictions for a gang; the pause doubles with each preemption in vain.
 
-        ``refused`` are the UIDs of members that kube-scheduler rejected on their nodes without a call of filter, as one
-        of its own plugins knows more about the node. Later searches spare the pods on these nodes.
+        ``refused`` are the UIDs of members that kube-scheduler rejected on their planned nodes although the victims
+        were gone, without a call of filter: one of its own plugins knows more about the node. Later searches evict no
+        pods on these nodes, nor on nodes where pods of other schedulers took the freed resources.
         """
         now, refusals = self._clock(), gang.refusals
         for uid in refused:
@@ -225,14 +263,15 @@ class Preemptions(Feature):
                 refusals.refuse(pod.shape, slot.node, self._store)
                 refusals.spare(pod.shape, slot.node, now, self._store)
         refusals.pause_evictions(now)
-        for node, uids in self._find_taken(cycle).items():
+        for node, uids in self._find_intruders(cycle).items():
             refusals.note_occupied(node, uids, self._store)
 
-    def _find_taken(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
-        """Return pods of other schedulers that took room freed for a cycle's slots: their UIDs by node.
+    def _find_intruders(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
+        """Return the pods of other schedulers that use the resources freed for a cycle: their UIDs by node.
 
-        The slots are those that were planned at the first eviction (``cleared``), as the cycle has released them by
-        now. Pods that ran there already at that time (``foreign``) do not count.
+        Only nodes count on which a member of the cycle no longer fits, although the victims there are gone. The slots
+        are those planned at the first eviction (``cycle.cleared``), as the cycle has released its slots by now. Pods
+        that ran there before the first eviction (``cycle.foreign``) do not count.
         """
         pods = self._store.pods
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
@@ -254,120 +293,152 @@ class Preemptions(Feature):
 
     # --- searching ---------------------------------------------------------------------------------------------
 
-    def consider(
+    def start_search(
         self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float, taken: int
     ) -> Decision | Verdict:
-        """Begin a search for a gang that was just rejected. Return plan and victims, else the verdict to report.
+        """Begin a search for a gang that the planner has just rejected.
 
-        ``opens_in`` is the time until the gang may try a wider level, in seconds: nothing is evicted for a preferred
-        level. ``taken`` is the number of nodes that ``ask`` closes because pods were evicted there in vain.
+        Return victims and plan if the search has ended at once, else the verdict to report. No search begins in a pause
+        after earlier evictions or searches, nor if it would be pointless (`find_reason_not_to_search`). ``refusal`` is
+        the planner's verdict. ``opens_in`` is the time in seconds until the gang may be planned at a wider topology
+        level; infinite if none is left. ``taken`` is the number of nodes that ``ask`` excludes because pods of other
+        schedulers took what evictions had freed there.
         """
         group = waiting.group
         now = self._clock()
         freed, last = self._snapshots.count_freed(), gang.memory.find(Search)
-        search = gang.memory[Search] = Search(ask, waiting, refusal, now + opens_in, freed=freed, taken=taken)
+        search = gang.memory[Search] = Search(
+            ask, waiting, refusal, now + opens_in, freed_counts=freed, taken_nodes=taken
+        )
         if self._mode is PreemptionMode.OFF:
             return refusal
         if now < gang.refusals.no_search_before:
-            # If its last search was in vain, what has been freed since still wakes it sooner.
+            # If its last search found no victims, resources freed since then still lead to a search before that time.
             gang.entry.retry_by(gang.refusals.no_search_before)
             if last is not None:
-                search.finding, search.freed, search.again_at = last.finding, last.freed, last.again_at
+                search.result_text, search.freed_counts, search.repeat_from = (
+                    last.result_text,
+                    last.freed_counts,
+                    last.repeat_from,
+                )
             return search.describe()
-        if self.find_objection(search):
-            self._note_searched(group, search, 0.0)
+        if self.find_reason_not_to_search(search):
+            self._queue_next_search(group, search, 0.0)
             return refusal
-        search.runs = True
+        search.running = True
         return self._collect_result(gang, group) or search.describe()
 
     def _collect_result(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
-        """Return the result of a search that has ended; None if none runs, or it has not ended yet."""
+        """Let the running search of a gang work on. Return what follows from its result once it has ended.
+
+        None if no search runs or it has not ended yet. If victims were found, but the cluster has changed since, the
+        search is repeated.
+        """
         search = gang.memory.find(Search)
-        if search is None or not search.runs:
+        if search is None or not search.running:
             return None
         try:
-            found = self._seek(search)
+            found = self._run_search(search)
         except Unfinished:
             return None
         backoff = self._planning_tasks.settle(group)
-        if isinstance(found, Preemption) and found.victims and not self._holds(found, search.ask):
+        if isinstance(found, Preemption) and found.victims and not self._is_still_valid(found, search.request):
             search.restarts += 1
             if search.restarts <= _MAX_RESTARTS:
                 return self._collect_result(gang, group)
             found = None
-        search.runs = False
+        search.running = False
         gang.memory.of(Finding).found = found
         return self._decide(gang, search, found, backoff.pause)
 
     def _decide(
-        self, gang: GroupState, search: Search, found: Preemption | NoVictims | None, rest: float
+        self, gang: GroupState, search: Search, found: Preemption | NoVictims | None, pause: float
     ) -> Decision | Verdict:
-        """Return plan and victims, or the verdict to report; ``rest`` is the pause for the work of the search."""
+        """Return victims and plan if Serried acts on the result ``found`` of a search, else the verdict to report.
+
+        Serried does not act if preemption is only to give advice, or if resources are forecast to be free before the
+        victims would have ended. ``pause`` is the least time until the next search, in seconds: long after a search
+        that took long.
+        """
         group = search.waiting.group
-        sooner = self._find_sooner_room(group, found)
+        sooner = self._forecast_before_victims_end(group, found)
         acts = sooner is None and self._mode is not PreemptionMode.ADVICE
         if acts and isinstance(found, Preemption) and found.victims:
-            return Decision(search.ask, found.plan, found.victims)
-        self._rest(gang, found, rest)
-        self._note_searched(group, search, rest)
+            return Decision(search.request, found.plan, found.victims)
+        self._pause_searches(gang, found, pause)
+        self._queue_next_search(group, search, pause)
         if sooner is not None:
-            gang.entry.retry_by(sooner + _REST_SECONDS)
+            gang.entry.retry_by(sooner + _PAUSE_AFTER_VAIN_SECONDS)
             return search.refusal  # its text contains the forecast
-        search.finding = _explain(found)
+        search.result_text = _explain(found)
         return search.describe()
 
-    def _note_searched(self, group: GroupKey, search: Search, rest: float) -> None:
-        """Put a gang into the queue for its next search, after a pause of ``rest`` seconds at least."""
-        search.again_at = self._clock() + max(_MIN_PAUSE_SECONDS, rest)
+    def _queue_next_search(self, group: GroupKey, search: Search, pause: float) -> None:
+        """Append a gang to the queue for its next search, which begins after ``pause`` seconds at the earliest."""
+        search.repeat_from = self._clock() + max(_MIN_PAUSE_SECONDS, pause)
         self._searched.pop(group, None)
         self._searched[group] = None
 
-    def take_due(self, states: Mapping[GroupKey, GroupState]) -> list[GroupKey]:
-        """Return the gangs whose search is due again. Called about twice a second."""
+    def pop_due(self, states: Mapping[GroupKey, GroupState]) -> list[GroupKey]:
+        """Remove from the queue, and return, the gangs whose search is due again. Called about twice a second.
+
+        A search is due if something was freed since the gang was rejected, or a minute has passed. ``states`` has all
+        gangs; a gang that waits no longer is dropped from the queue. At most four gangs are returned.
+        """
         due: list[GroupKey] = []
-        for group in list(islice(self._searched, _MAX_LOOKED_AT)):
-            if len(due) == _MAX_WOKEN:
+        for group in list(islice(self._searched, _MAX_CHECKED)):
+            if len(due) == _MAX_REQUEUED:
                 break
             del self._searched[group]
             search = states[group].memory.find(Search) if group in states else None
-            if search is None or search.again_at is None:
+            if search is None or search.repeat_from is None:
                 continue  # it no longer waits for room, or its search runs
-            if self._is_due(search, search.again_at) and not self.find_objection(search):
+            if self._is_due(search, search.repeat_from) and not self.find_reason_not_to_search(search):
                 due.append(group)
             else:
                 self._searched[group] = None  # behind all others
         return due
 
-    def _is_due(self, search: Search, again_at: float) -> bool:
+    def _is_due(self, search: Search, repeat_from: float) -> bool:
         now = self._clock()
-        return now >= again_at and (search.freed != self._snapshots.count_freed() or now >= again_at + _AGAIN_SECONDS)
+        return now >= repeat_from and (
+            search.freed_counts != self._snapshots.count_freed() or now >= repeat_from + _REPEAT_SECONDS
+        )
 
-    def find_objection(self, search: Search) -> str:
-        """Return why there are no victims for a gang, whatever runs, as a sentence; "" if there may be."""
+    def find_reason_not_to_search(self, search: Search) -> str:
+        """Return why a search for victims would be pointless for a gang, a sentence; "" if there may be victims.
+
+        For instance the gang does not wait for resources, its preemptionPolicy is Never, or no pod of lower priority
+        runs.
+        """
         if Mark.ROOM not in search.refusal.reason.marks:
             return "it does not wait for room that others could leave"
-        if search.ask.own_slots:
+        if search.request.own_slots:
             return "it waits for the slots that are kept for it"
         if search.waiting.rejected:
             return (
                 "no pod is evicted for it: kube-scheduler rejects a member for a reason that free room does not change"
             )
-        if search.opens_at < math.inf:
+        if search.wider_level_at < math.inf:
             return "no pod is evicted for a preferred level: a wider level will be tried first"
         if not self._priorities.may_preempt(search.waiting.group):
             return "preemptionPolicy Never: its PriorityClass, the group or a member says so"
-        return "" if self._is_anyone_lower(search.waiting.priority) else "nothing that runs has a lower priority"
+        return "" if self._has_lower_priority(search.waiting.priority) else "nothing that runs has a lower priority"
 
-    def _is_anyone_lower(self, priority: int) -> bool:
-        """Return whether a pod or group of lower priority may run; if not, no search over all pods is needed."""
+    def _has_lower_priority(self, priority: int) -> bool:
+        """Return whether a pod or group with a priority below ``priority`` may be running.
+
+        False spares a search over all pods.
+        """
         if any(each < priority for each in self._running_priorities):
             return True
         return any(each < priority for each in self._priorities.list_levels())
 
-    def _find_sooner_room(self, group: GroupKey, found: Preemption | NoVictims | None) -> float | None:
-        """Return the loop time for which room is forecast, if that is sooner than the victims' grace periods end.
+    def _forecast_before_victims_end(self, group: GroupKey, found: Preemption | NoVictims | None) -> float | None:
+        """Return the loop time at which a gang is forecast to fit without evictions, if the victims would end later.
 
-        None if it is later, or there are no victims, or there is no reliable forecast.
+        None if the longest grace period of the victims ends before that time, if there are no victims that run, or if
+        there is no reliable forecast.
         """
         if not isinstance(found, Preemption):
             return None
@@ -380,20 +451,27 @@ class Preemptions(Feature):
         grace = max((pod.grace for unit in ending for pod in unit.pods), default=-1)
         return at if now <= at <= now + grace else None
 
-    def _seek(self, search: Search) -> Preemption | NoVictims | None:
-        """Return the result of a search. Raises Unfinished while it runs."""
+    def _run_search(self, search: Search) -> Preemption | NoVictims | None:
+        """Start or continue the planning task of a search, and return its result; None if it took too long.
+
+        Raise Unfinished while the task runs.
+        """
         group = search.waiting.group
-        leaving = self._list_leaving(search)
-        answer = self._planning_tasks.seek_victims(group, search.ask, leaving, self.prepare(search))
+        leaving = self._list_kept_slots(search)
+        answer = self._planning_tasks.seek_victims(group, search.request, leaving, self.make_search_function(search))
         found: Preemption | NoVictims | None = answer.found
         self._metrics.searched(_name_outcome(found), answer.seconds or 0.0)
         return found
 
-    def _list_leaving(self, search: Search) -> Sequence[Vacancy]:
-        return self._kept_slots.list_kept(search.ask.members)
+    def _list_kept_slots(self, search: Search) -> Sequence[Vacancy]:
+        return self._kept_slots.list_kept(search.request.members)
 
-    def prepare(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Make:
-        """Return the function that searches victims on a snapshot; ``gone`` are UIDs of pods to be left out."""
+    def make_search_function(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Make:
+        """Return a function that searches the victims for ``search`` on a snapshot of the cluster.
+
+        The function first leaves out pods that have just started, and takes them only if there are no other victims.
+        ``gone`` are the UIDs of pods that count as deleted.
+        """
         spared = self._find_spared_priority(search.waiting.priority)
         latest = self._wall() - self._spare_seconds
 
@@ -401,7 +479,7 @@ class Preemptions(Feature):
             running = self._units.list_running(search.waiting.group, gone, snapshot.limit)
             if self._method is Method.EVICTION:
                 running = keep_budgets(running)
-            if not search.ask.need:
+            if not search.request.need:
                 running = keep_gangs(running)
             gentle = spare_young(running, spared, latest) if self._spare_seconds else running
             found = self._solve(snapshot, search, gentle, capacity)
@@ -416,7 +494,7 @@ class Preemptions(Feature):
     ) -> Preemption | NoVictims:
         return plan_victims(
             snapshot,
-            search.ask,
+            search.request,
             search.waiting.priority,
             running.units,
             running.allowances,
@@ -424,28 +502,34 @@ class Preemptions(Feature):
         )
 
     def _find_spared_priority(self, priority: int) -> int:
-        """Return the next lower priority in the cluster: young pods of this priority only are spared."""
+        """Return the highest priority in the cluster below ``priority``; ``priority`` itself if there is none.
+
+        Pods of this priority that have just started are no victims if others suffice.
+        """
         levels = {*self._priorities.list_levels(), *self._running_priorities}
         return max((each for each in levels if each < priority), default=priority)
 
     # --- dry runs by /debug ------------------------------------------------------------------------------------
 
-    def try_out(self, gang: GroupState) -> Search | str:
-        """Return the search for a gang as it would be now, in any mode and also in a pause; else why there is none."""
+    def find_search(self, gang: GroupState) -> Search | str:
+        """Return the search of a waiting gang, for a dry run; else why there are no victims for it, a sentence.
+
+        Neither the mode of preemption nor a pause after an earlier search matters.
+        """
         search = gang.memory.find(Search)
         if search is None:
             return "it does not wait for room"
-        return self.find_objection(search) or search
+        return self.find_reason_not_to_search(search) or search
 
-    def explain(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
-        """Return a sentence: the result of such a search, and whether Serried would act on it.
+    def explain_dry_run(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
+        """Return a sentence about the result ``found`` of a dry run: the victims, and whether Serried would evict them.
 
-        ``found`` is None if there was no result in time.
+        ``found`` is None if the dry run took too long.
         """
-        return _join(_describe_finding(found), self._find_reserve(gang, found))
+        return _join(_describe_finding(found), self._explain_no_eviction(gang, found))
 
-    def _find_reserve(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
-        """Return why victims that were found would not be evicted, a phrase; "" if they would."""
+    def _explain_no_eviction(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
+        """Return why Serried would not evict the victims ``found`` now, a phrase; "" if it would, or there are none."""
         search = gang.memory.find(Search)
         if search is None or not isinstance(found, Preemption) or not found.victims:
             return ""
@@ -455,7 +539,7 @@ class Preemptions(Feature):
                 if self._mode is PreemptionMode.OFF
                 else "but no pod is evicted: preemption only gives advice"
             )
-        if self._find_sooner_room(search.waiting.group, found) is not None:
+        if self._forecast_before_victims_end(search.waiting.group, found) is not None:
             return "but no pod is evicted: room is forecast sooner than they would have ended"
         pause = gang.refusals.no_search_before - self._clock()
         return (
@@ -464,7 +548,7 @@ class Preemptions(Feature):
 
     # --- what was found ----------------------------------------------------------------------------------------
 
-    def _holds(self, found: Preemption, ask: PlanRequest) -> bool:
+    def _is_still_valid(self, found: Preemption, ask: PlanRequest) -> bool:
         if not all(self._units.is_current(unit) for unit in found.victims) or self._breaks_more(found):
             return False
         now = self._snapshots.take(ask.priority, ask.members, self._kept_slots.list_kept(ask.members))
@@ -482,14 +566,17 @@ class Preemptions(Feature):
         return revalidate(found.plan, ask, now.nodes, without)
 
     def _breaks_more(self, found: Preemption) -> bool:
-        """Return whether more gangs would break than when the victims were found, as spare members have ended."""
+        """Return whether the evictions would bring more gangs below their quorum than when the victims were found.
+
+        Members of these gangs may have ended meanwhile.
+        """
         allowances = Allowances(self._units.list_spares(found.victims))
         now = measure_cost(found.victims, allowances, 0).damages
         return any(each.broken > was.broken for each, was in zip(now, found.cost.damages, strict=True))
 
-    def _rest(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:
+    def _pause_searches(self, gang: GroupState, found: Preemption | NoVictims | None, pause: float) -> None:
         now = self._clock()
-        gang.refusals.no_search_before = now + max(_REST_SECONDS, pause)
+        gang.refusals.no_search_before = now + max(_PAUSE_AFTER_VAIN_SECONDS, pause)
         if isinstance(found, Preemption) and not found.victims:
             gang.refusals.no_search_before = now
             gang.entry.retry_by(now)  # it fits by now
@@ -507,7 +594,10 @@ def _name_outcome(found: Preemption | NoVictims | None) -> str:
 
 
 def _describe_finding(found: Preemption | NoVictims | None) -> str:
-    """Return the text of `_explain`, or a text about results that a user can do nothing about."""
+    """Return a sentence about the result of a search, as `_explain` does.
+
+    This includes results about which the user of the gang can do nothing: for those `_explain` returns "".
+    """
     if isinstance(found, Preemption) and not found.victims:
         return "it fits without any evictions by now"
     if isinstance(found, NoVictims) and found.blocker is Blocker.PRIORITY:
@@ -531,7 +621,10 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 
 
 def describe_victims(units: Collection[Unit]) -> str:
-    """Return a phrase with the number of the units' pods, and some of their names."""
+    """Return a phrase with the number of the victims' pods, and some of their names.
+
+    A unit has the pods that are evicted together.
+    """
     pods = [pod for unit in units for pod in unit.pods]
     return f"{len(pods)} pods of lower priority ({name_some(pods)})"
 

@@ -186,8 +186,8 @@ async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it
     ticks = count()
     await full(world).add(*urgent(2)).go()
     world.group_scheduler.take_dirty()
-    monkeypatch.setattr(world.core.preemptions, "try_out", lambda _: Mock(ask=PlanRequest((), 0)))
-    monkeypatch.setattr(world.core.preemptions, "prepare", lambda _: make)
+    monkeypatch.setattr(world.core.preemptions, "find_search", lambda _: Mock(request=PlanRequest((), 0)))
+    monkeypatch.setattr(world.core.preemptions, "make_search_function", lambda _: make)
     told = await Inquiries(world.core, lambda: next(ticks) * 0.001).try_out(GANG)
     assert told.found is None
     assert told.message == "no victims were found in time"

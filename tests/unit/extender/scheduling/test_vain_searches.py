@@ -122,7 +122,7 @@ class Ground:
             ask = PlanRequest((pod(name).cpu(4).value(),), 1)
             state = self.states.setdefault(key, GroupState(0.0))
             waiting = Waiting(key, priority, 0.0)
-            self.world.core.preemptions.consider(state, waiting, ask, Verdict(Reason.NO_CAPACITY), math.inf, 0)
+            self.world.core.preemptions.start_search(state, waiting, ask, Verdict(Reason.NO_CAPACITY), math.inf, 0)
 
     def free(self, seconds: float = 1.0) -> None:
         """Room for one is freed, and a pod of priority 0 is left."""
@@ -131,7 +131,7 @@ class Ground:
         self.world.clock.advance(seconds)
 
     def take(self) -> list[str]:
-        return [group.name for group in self.world.core.preemptions.take_due(self.states)]
+        return [group.name for group in self.world.core.preemptions.pop_due(self.states)]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ async def test_what_took_long_rests_as_long_as_its_work_costs(ground: Ground) ->
     ground.refuse("a")
     search = ground.states[GroupKey("default", "a")].memory.find(Search)
     assert search is not None
-    search.again_at = ground.world.clock() + 10.0
+    search.repeat_from = ground.world.clock() + 10.0
     ground.free(9.0)
     assert ground.take() == []
     ground.world.clock.advance(1.0)
