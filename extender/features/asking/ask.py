@@ -1,10 +1,14 @@
-"""The state that `Asking` keeps of a gang: it wants nodes, is the next to ask, or has asked for some."""
+"""The state that `extender.features.asking.asking.Asking` keeps of each gang for which it may request nodes.
+
+A gang without enough free resources is first an `UnplacedGang`. If it is the first one in the queue order that a
+NodePool could help, it becomes a `Candidate` as well, and then has an `Ask`: nodes are requested for it.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from extender.features.asking.showing import RequestRef
+from extender.features.asking.member_patches import RequestRef
 from extender.features.asking.targets import NoTarget, Target
 from serried.api.pod import Pod, Shape
 from serried.api.verdict import Verdict
@@ -12,97 +16,112 @@ from serried.plan.request import PlanRequest, Waiting
 
 
 @dataclass(slots=True)
-class Wanting:
-    """A gang that was refused for want of room. It lives until the gang waits for no room any more."""
+class UnplacedGang:
+    """A gang that the planner rejected for lack of free resources. Deleted when the gang no longer waits for them."""
 
     waiting: Waiting
-    """The gang as the queue sees it."""
+    """What decides about the gang's place in the queue: priority and waiting time, for instance."""
 
     request: PlanRequest
     refusal: Verdict
 
     needed: Sequence[Pod]
-    """The members that the gang lacks, those first that an autoscaler sees already."""
+    """The waiting members for which nodes would be requested, as many as the quorum lacks.
 
-    since: float
-    """The time of its first refusal, in loop seconds."""
+    Members without a scheduling gate come first, as autoscalers act on them already.
+    """
 
-    refused: float
-    """The time of its last refusal, in loop seconds."""
+    first_rejected: float
+    """The time at which the planner first rejected the gang, in loop seconds."""
+
+    last_rejected: float
+    """The time at which the planner last rejected the gang, in loop seconds."""
 
     is_planned: bool = True
-    """False for a gang that is not planned, as no node that exists can take one of its members."""
+    """False if no existing node has all resources of a member (say, the first GPU), so that no plan was tried."""
 
-    why_not: str = ""
-    """The reason why no nodes are asked for it now, a phrase; "" if it may ask."""
+    why_not_asked: str = ""
+    """The reason why no nodes are requested for the gang now, a phrase; "" if they may be."""
 
-    barred: tuple[NoTarget, int] | None = None
-    """The reason why new nodes cannot help it, with the number of the autoscalers' offers then; None if they may."""
+    ruled_out: tuple[NoTarget, int] | None = None
+    """The reason why new nodes cannot help the gang; None if they may.
+
+    The number is the ``Asking._offers_version`` for which that was found: the reason is void once it has changed.
+    """
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A gang that is the first in line, until it asks or is found to be that no more."""
+    """A gang that is about to request nodes: the first in the queue order for its NodePools.
+
+    It waits until the NodePools have been read again and the planner has rejected it again.
+    """
 
     target: Target
 
-    since: float
-    """The time at which it was chosen, in loop seconds."""
+    chosen_at: float
+    """The time at which the gang became a candidate, in loop seconds."""
 
-    read: float = math.inf
+    pools_read_at: float = math.inf
     """The time at which the NodePools had been read again, in loop seconds; infinite before that."""
 
 
 @dataclass(slots=True)
 class Ask:
-    """One request of a gang for nodes. It lives until the gang is placed or gone."""
+    """The request for nodes of one gang. It lives until the gang is placed or deleted."""
 
     uid: str
-    """The UID of the PodGroup: one that is made anew under the same name has asked for nothing."""
+    """The UID of the PodGroup. A PodGroup created again under the same name has requested nothing."""
 
     at: float
-    """The time of the request, in seconds since 1970."""
+    """The time at which the nodes were requested, in seconds since 1970."""
 
     target: Target
 
     request: RequestRef | None = None
-    """The ProvisioningRequest by which it asks; None if its members ask by being visible."""
+    """The ProvisioningRequest for the nodes. None if the gates of the members were removed instead."""
 
-    nodes: frozenset[str] | None = None
-    """The nodes that there were when it was asked; None for an ask of an earlier term."""
+    nodes_before: frozenset[str] | None = None
+    """The names of all nodes when the request was made. None if an earlier term made it."""
 
     waiting: Waiting | None = None
-    """The gang as the queue sees it; None for an ask of an earlier term until the gang is refused again."""
+    """What decides about the gang's place in the queue.
+
+    None if an earlier term made the request and the planner has not rejected the gang in this term yet.
+    """
 
     shapes: frozenset[Shape] = frozenset()
-    """The shapes of its members when it was refused last."""
+    """What the members demand of a node (resources, selectors and so on), as of the gang's last rejection."""
 
-    requested: bool = False
-    """True once this term knows that the ProvisioningRequest exists."""
+    request_exists: bool = False
+    """True once this instance knows that the ProvisioningRequest exists in the cluster."""
 
-    deleted: bool = False
-    """True once the ProvisioningRequest was deleted. One of an earlier term may exist before this term knows it."""
+    request_deleted: bool = False
+    """True once the ProvisioningRequest is to be deleted. If it is being created just now, it is deleted afterwards."""
 
     timed_out: bool = False
-    """True once its time is over, or it was refused: other gangs may ask, and no node is kept for this one."""
+    """True once ``--ask-for`` has passed, or Cluster Autoscaler has rejected the ProvisioningRequest.
 
-    said: str = ""
-    """The last statement of the autoscaler; "" for none."""
+    Other gangs may request nodes then, and new nodes are no longer kept for this gang.
+    """
 
-    trouble: str = ""
-    """The reason why it could not be written, a phrase; "" if it was."""
+    answer: str = ""
+    """The autoscaler's last message about the request; "" for none. Users read it in the gang's verdict."""
+
+    error: str = ""
+    """The error of the last write to members or ProvisioningRequest, a phrase; "" if it succeeded."""
 
     writing: bool = False
-    """True while it is being written."""
+    """True while members or ProvisioningRequest are being written."""
 
-    listens_at: float = 0.0
-    """The time at which the autoscaler's statements are read again, in loop seconds."""
+    next_read: float = 0.0
+    """The time at which the autoscaler's messages are read again, in loop seconds."""
 
-    retries_at: float = 0.0
-    """The time at which it is written again after a failure, in loop seconds."""
+    next_try: float = 0.0
+    """The time at which a failed write is tried again, in loop seconds."""
 
-    arrived: frozenset[str] = field(default_factory=frozenset)
-    """The nodes that came for it, as of ``counted``."""
+    new_nodes: frozenset[str] = field(default_factory=frozenset)
+    """The names of the nodes that were added since the request and that a member fits on."""
 
-    counted: float = -math.inf
-    """The time at which ``arrived`` was computed, in loop seconds."""
+    new_nodes_at: float = -math.inf
+    """The time at which ``new_nodes`` was computed, in loop seconds."""

@@ -1,7 +1,8 @@
-"""The choice of the domain in which a gang that lacks room asks for nodes: `choose_target`, pure.
+"""Chooses the domain in which a gang without free resources requests nodes: `choose_target`, a pure function.
 
-New nodes have a topology key if it is the zone or the region, if a NodePool names it, or if a setting says so. A gang
-that needs another key is not asked for: nodes would come, and none of them could hold it.
+A gang with a required topology key needs nodes that have a label with this key. New nodes get it if the key is the zone
+or the region, if a NodePool sets it, or if the user has named it in a setting. For other keys no nodes are requested:
+they would be added, and no member could use them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,64 +20,64 @@ from serried.api.verdict import Verdict
 from serried.plan.fit import tolerates
 from serried.plan.request import PlanRequest
 
-PLACES = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
-"""The topology keys that every cloud's nodes have."""
+PLACE_KEYS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
+"""The topology keys that nodes have in every cloud."""
 
 ANY_POOL = "*"
-"""Stands for all node groups of an autoscaler that does not say which it has."""
+"""The value in ``Target.pools`` for "any node group", as Cluster Autoscaler does not publish its node groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The domain in which nodes are asked for, and the NodePools that may add them."""
+    """The domain in which nodes are requested, and the NodePools that may add them."""
 
     key: str = ""
-    """The topology key that the members get as a node selector; "" for a gang without one."""
+    """The topology key, which members get in their node selectors; "" for a gang without a required one."""
 
     domain: str = ""
 
     pools: frozenset[str] = frozenset((ANY_POOL,))
-    """The names of the NodePools that may add the nodes."""
+    """The names of the NodePools that may add the nodes; `ANY_POOL` if unknown."""
 
     have: int = 0
-    """The number of members that have room there already."""
+    """The number of members that fit on the domain's existing nodes."""
 
     def __str__(self) -> str:
         return self.domain or "the cluster"
 
-    def meets(self, other: "Target | frozenset[str]") -> bool:
-        """Return whether two gangs may get nodes of the same NodePool."""
+    def shares_pool_with(self, other: "Target | frozenset[str]") -> bool:
+        """Return whether one NodePool may add nodes for both targets. ``other`` is a target, or names of NodePools."""
         pools = other.pools if isinstance(other, Target) else other
         return ANY_POOL in self.pools or ANY_POOL in pools or not self.pools.isdisjoint(pools)
 
 
-class _Open(NamedTuple):
-    """A NodePool, and what it may still add, by resource that it limits."""
+class _PoolCapacity(NamedTuple):
+    """A NodePool, and how much its limits still allow."""
 
     pool: NodePool
-    left: Resources
+    remaining: Resources
 
 
 class Supply:
-    """The nodes that may be added, as of one instant. Existing nodes are read once for any number of gangs."""
+    """The nodes that autoscalers could add, as of the creation of this object. It serves for any number of gangs."""
 
     def __init__(self, seen: Seen, nodes: Mapping[str, Node]) -> None:
-        """``nodes`` are all nodes by name."""
+        """Take what was found of the autoscalers, and all existing nodes by name."""
         self._nodes = nodes
-        self.pools = _count_left(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
-        """The NodePools; None if all that is known is that there is an autoscaler."""
+        self.pools = _count_remaining(seen.pools, nodes) if seen.karpenter and not seen.unknown else None
+        """The NodePools; None if they could not be read or Cluster Autoscaler is the only autoscaler."""
 
         self.has_others = seen.cluster_autoscaler
-        """True if Cluster Autoscaler, whose node groups are not known, is there."""
+        """True if there is a Cluster Autoscaler, of which no node groups are known."""
 
         self._domains: dict[str, frozenset[str]] = {}
 
-    def names(self, key: str) -> bool:
-        """Return whether a NodePool says that its nodes have a label with this key."""
+    def sets_label(self, key: str) -> bool:
+        """Return whether a NodePool itself sets a label with this key on its nodes."""
         return any(each.pool.names(key) for each in self.pools or ())
 
     def list_domains(self, key: str) -> frozenset[str]:
-        """Return the domains of a key that new nodes may have: those of existing nodes, and of NodePools."""
+        """Return the values of the topology key that new nodes may have: those of existing nodes and of NodePools."""
         found = self._domains.get(key)
         if found is None:
             found = frozenset(node.labels[key] for node in self._nodes.values() if key in node.labels)
@@ -86,25 +87,28 @@ class Supply:
         return found
 
 
-def _count_left(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_Open]:
-    """Return what each NodePool may still add: its nodes are seen here before Karpenter has counted them."""
+def _count_remaining(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> list[_PoolCapacity]:
+    """Return the NodePools, each with what its limits still allow.
+
+    Nodes that exist count against the limits at once, as Karpenter counts them some seconds later.
+    """
     provided: dict[str, dict[str, int]] = {}
     for node in nodes.values():
         pool = node.labels.get(NODE_POOL_LABEL)
         if pool is not None:
             provided[pool] = add(provided.get(pool, {}), {**node.allocatable, "nodes": 1})
-    return [_Open(pool, pool.count_left(provided.get(pool.name, {}))) for pool in pools]
+    return [_PoolCapacity(pool, pool.count_left(provided.get(pool.name, {}))) for pool in pools]
 
 
 @dataclass(frozen=True, slots=True)
 class NoTarget:
-    """The reason why no nodes are asked for a gang."""
+    """The reason why no nodes are requested for a gang: no new nodes could help it."""
 
     why: str
-    """A phrase."""
+    """A phrase for users."""
 
     lasts: bool = True
-    """True if that holds until the gang or the NodePools change; False if it may end with other nodes."""
+    """True if only a change of the gang or of the autoscalers can end this. False if a change of nodes can, too."""
 
 
 def choose_target(
@@ -115,21 +119,22 @@ def choose_target(
     keys: Collection[str],
     tried: Collection[str] = (),
 ) -> Target | NoTarget:
-    """Return where nodes are asked for a gang that was refused, or why none are.
+    """Return the domain and NodePools for which a gang without free resources requests nodes, or why for none.
 
-    ``needed`` are the members that the gang lacks (`list_needed`). Of the domains that new nodes may have, the one with
-    room for the most members comes first, and those come last that were ``tried`` in vain. ``keys`` are the topology
-    keys that new nodes have by the user's word.
+    ``needed`` are the members that need nodes (`list_needed`), ``refusal`` is the planner's verdict. Domains are tried
+    in this order, and the first whose NodePools can add enough nodes is chosen: domains in ``tried`` last (requests for
+    them have timed out), then those first where most members fit already. ``keys`` are the topology keys that new nodes
+    have according to the user's setting.
     """
     if _has_inner_key(request):
         return NoTarget("its groups need topology domains of their own, which no autoscaler can be told")
     key = request.topology_key
     if key is None:
         return _Fit(needed, supply, keys).find(Target(have=refusal.have))
-    if key not in PLACES and key not in keys and not supply.names(key):
+    if key not in PLACE_KEYS and key not in keys and not supply.sets_label(key):
         return NoTarget(f"new nodes are not known to get the label {key}")
     room = {found.domain: found.slots for found in refusal.domains}
-    domains = allowed_domains(supply.list_domains(key), key, request)
+    domains = list_allowed_domains(supply.list_domains(key), key, request)
     if not domains:
         return NoTarget(f"no NodePool names a value of {key} that it may use")
     fit = _Fit(needed, supply, keys)
@@ -141,9 +146,10 @@ def choose_target(
 
 
 def list_needed(request: PlanRequest, is_first: Callable[[Pod], bool]) -> list[Pod]:
-    """Return as many members as a gang lacks; of a tree, as many of each group, of as many groups as it lacks.
+    """Return the members that need nodes: as many as the quorum lacks, or all if the quorum is running already.
 
-    Members for which ``is_first`` is true come first. All of them are needed where the quorum stands already.
+    For a tree, as many groups as it lacks are chosen, and of each as many members as its quorum lacks. Members for
+    which ``is_first`` returns True are chosen first.
     """
     if request.parts:
         parts = [part for part in request.parts if part.members or part.parts]
@@ -157,8 +163,12 @@ def _has_inner_key(request: PlanRequest) -> bool:
     return any(part.topology_key is not None or _has_inner_key(part) for part in request.parts)
 
 
-def allowed_domains(domains: frozenset[str], key: str, request: PlanRequest) -> frozenset[str]:
-    """Return the domains that a gang may use: where it runs, that its members may use, that no other has alone."""
+def list_allowed_domains(domains: frozenset[str], key: str, request: PlanRequest) -> frozenset[str]:
+    """Return those of the domains that a gang may use.
+
+    If members are running, it is their domain. The node selectors and required affinity of all members must allow it,
+    and no other gang may use it exclusively. ``key`` is the topology key of the domains.
+    """
     if request.pinned:
         domains &= request.pinned
     for shape in {member.shape for member in request.members}:
@@ -167,15 +177,15 @@ def allowed_domains(domains: frozenset[str], key: str, request: PlanRequest) -> 
 
 
 def _may_run_in(shape: Shape, key: str, domain: str) -> bool:
-    """Return whether node selector and required affinity let a pod run in a domain. Bound volumes are part of these."""
+    """Return whether node selector and required node affinity, with those of bound volumes, admit a domain."""
     if dict(shape.node_selector).get(key, domain) != domain:
         return False
     if shape.node_terms is None:
         return True
-    return any(all(_lets_in(each, key, domain) for each in term.labels) for term in shape.node_terms)
+    return any(all(_allows(each, key, domain) for each in term.labels) for term in shape.node_terms)
 
 
-def _lets_in(wanted: Requirement, key: str, domain: str) -> bool:
+def _allows(wanted: Requirement, key: str, domain: str) -> bool:
     if wanted.key != key:
         return True
     return {
@@ -187,7 +197,7 @@ def _lets_in(wanted: Requirement, key: str, domain: str) -> bool:
 
 
 class _Fit:
-    """The test whether NodePools may add the nodes of one gang. Its members are summed up once for all domains."""
+    """The check whether the NodePools can add the nodes that one gang needs. One instance checks all domains."""
 
     def __init__(self, needed: Sequence[Pod], supply: Supply, keys: Collection[str]) -> None:
         self._needed = needed
@@ -197,35 +207,45 @@ class _Fit:
         self._lacking: dict[int, dict[str, int]] = {}
 
     def find(self, target: Target) -> Target | NoTarget:
-        """Return the target with the NodePools that may add its nodes, or why they cannot hold the gang."""
+        """Return the target completed by the NodePools that can add its nodes, or why no NodePools can.
+
+        Each member needs a NodePool whose nodes accept it. The limits of these NodePools together must allow the
+        resources of all members that do not fit on existing nodes.
+        """
         pools = self._supply.pools
         if pools is None:
             return target
-        there = [each for each in pools if self._gives(each.pool, target)]
+        there = [each for each in pools if self._sets_label(each.pool, target)]
         used: set[str] = set()
         for shape in self._shapes:
-            takers = {each.pool.name for each in there if takes(each.pool, shape)}
+            takers = {each.pool.name for each in there if accepts(each.pool, shape)}
             if not takers and self._supply.has_others:
-                return target  # a node group of Cluster Autoscaler may
+                return target  # a node group of Cluster Autoscaler may accept the pods
             if not takers:
                 return NoTarget(f"no NodePool adds nodes to {target} that its members tolerate and select")
             used |= takers
-        limits = [each.left for each in there if each.pool.name in used]
-        for name, amount in self._find_lacking(target.have).items():
+        limits = [each.remaining for each in there if each.pool.name in used]
+        for name, amount in self._sum_lacking(target.have).items():
             if (most := _find_limit(limits, name)) is not None and most < amount:
                 why = f"the limits of {', '.join(sorted(used))} leave too little {name}"
                 return NoTarget(why, lasts=False)
         return Target(target.key, target.domain, frozenset(used), target.have)
 
-    def _gives(self, pool: NodePool, target: Target) -> bool:
-        """Return whether nodes of a NodePool get the target's label: a key of the user's own has to be named."""
+    def _sets_label(self, pool: NodePool, target: Target) -> bool:
+        """Return whether a NodePool's nodes get the label ``target.key=target.domain``.
+
+        Every cloud sets zone and region. Other keys must be set by the NodePool or named in the user's setting.
+        """
         if not target.key:
             return True
-        named = target.key in PLACES or target.key in self._keys or pool.names(target.key)
+        named = target.key in PLACE_KEYS or target.key in self._keys or pool.names(target.key)
         return named and pool.allows(target.key, target.domain)
 
-    def _find_lacking(self, have: int) -> dict[str, int]:
-        """Return what the members ask for that have no room where ``have`` of them do."""
+    def _sum_lacking(self, have: int) -> dict[str, int]:
+        """Return the total requests of the needed members but the first ``have``, which fit on existing nodes.
+
+        If there are any such members, the total includes one node, in the key "nodes".
+        """
         if have not in self._lacking:
             lacking = self._needed[have:]
             self._lacking[have] = total(dict(each.shape.requests) for each in lacking) | (
@@ -235,7 +255,7 @@ class _Fit:
 
 
 def _find_limit(limits: Iterable[Resources], name: str) -> int | None:
-    """Return how much of a resource NodePools may add together; None if one of them has no limit of it."""
+    """Return how much of a resource the NodePools together may still add; None if one of them has no limit of it."""
     sum_left = 0
     for left in limits:
         if name not in left:
@@ -244,10 +264,10 @@ def _find_limit(limits: Iterable[Resources], name: str) -> int | None:
     return sum_left
 
 
-def takes(pool: NodePool, shape: Shape) -> bool:
-    """Return whether a node of a NodePool may take a pod of this shape: taints, node selector, required affinity.
+def accepts(pool: NodePool, shape: Shape) -> bool:
+    """Return whether new nodes of a NodePool can run a pod of this shape: taints, node selector, required affinity.
 
-    Source: Karpenter 1.11, pkg/scheduling (Requirements.Compatible): a custom label has to be named by the NodePool.
+    Source: Karpenter 1.11, pkg/scheduling (Requirements.Compatible): a custom label has to be set by the NodePool.
     """
     if not tolerates(shape.tolerations, pool.taints):
         return False
@@ -270,19 +290,20 @@ def _may_meet(pool: NodePool, wanted: Requirement) -> bool:
         return False  # the name of a node that does not exist yet is not known
     if wanted.key == NODE_POOL_LABEL:
         return wanted.operator != "In" or pool.name in wanted.values
-    if not (pool.names(wanted.key) or _is_known(wanted.key)):
+    if not (pool.names(wanted.key) or _is_well_known(wanted.key)):
         return False
     return wanted.operator != "In" or any(pool.allows(wanted.key, value) for value in wanted.values)
 
 
-_KNOWN = PLACES | {"kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}
+_KNOWN = PLACE_KEYS | {"kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}
 _CLOUDS = ("karpenter", "topology.k8s.aws", "eks.amazonaws.com")
 
 
-def _is_known(key: str) -> bool:
-    """Return whether Karpenter or a cloud provider gives nodes a label with this key without being told.
+def _is_well_known(key: str) -> bool:
+    """Return whether Karpenter or the cloud provider sets a label with this key even if the NodePool does not name it.
 
-    Source: Karpenter 1.11, pkg/apis/v1/labels.go (WellKnownLabels); those of providers by their domains.
+    Source: Karpenter 1.11, pkg/apis/v1/labels.go (WellKnownLabels). Labels of providers are recognized by their
+    domains.
     """
     domain = key.partition("/")[0] if "/" in key else ""
     return key in _KNOWN or any(cloud in domain for cloud in _CLOUDS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from bench.cluster import ClusterError
-from extender.features.asking.showing import CLASS
+from extender.features.asking.member_patches import PROVISIONING_CLASS
 from extender.features.status.conditions import tell_time
 from serried.api.names import ASKED, CONSUMES, PREEMPTED
 from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
@@ -45,7 +45,7 @@ MAY_PATCH = [
         "spec": LIFTS,
     },
     {"metadata": ASKS, "spec": {**LIFTS, "nodeSelector": {"zone": "a"}}},
-    {"metadata": {"annotations": {CONSUMES: "serried-g-1", CLASS: "best-effort-atomic"}}},
+    {"metadata": {"annotations": {CONSUMES: "serried-g-1", PROVISIONING_CLASS: "best-effort-atomic"}}},
 ]
 MAY_NOT_PATCH: list[tuple[object, str]] = [
     (

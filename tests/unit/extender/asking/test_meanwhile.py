@@ -10,7 +10,7 @@ from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.features.asking import asking as asking_module
 from extender.features.asking.ask import Ask
 from extender.features.asking.asking import Asking
-from extender.features.asking.targets import NoTarget, Target, choose_target, takes
+from extender.features.asking.targets import NoTarget, Target, accepts, choose_target
 from serried.api.names import ASKED, GroupKey, Key, write_time
 from serried.api.node_pool import NODE_POOL_LABEL, NodePool
 from serried.api.selectors import NodeSelectorTerm, Requirement, Taint
@@ -175,7 +175,7 @@ def test_a_pool_of_spot_nodes_takes_no_pod_that_excludes_them(operator: str) -> 
     values = ("spot",) if operator == "NotIn" else ()
     shape = pod("p").cpu(1).value().shape
     term = NodeSelectorTerm((Requirement(key, operator, values),), ())
-    assert not takes(pool, replace(shape, node_terms=(term,)))
+    assert not accepts(pool, replace(shape, node_terms=(term,)))
 
 
 async def test_what_was_asked_outlasts_an_obstacle_that_is_over(world: Harness) -> None:

@@ -155,7 +155,7 @@ async def test_a_request_of_which_some_templates_exist_is_completed_without_the_
     await world.pass_time(6.0)
     assert len(templates(world)) == 2
     assert "podtemplates" not in {call.resource for call in world.api.said("get")}
-    assert world.core.feature(Asking).asks[GANG].requested
+    assert world.core.feature(Asking).asks[GANG].request_exists
 
 
 async def test_a_request_is_completed_when_a_member_of_which_a_template_was_to_be_made_is_replaced(
@@ -201,16 +201,16 @@ async def test_a_new_term_goes_on_with_the_same_request(world: Harness) -> None:
     await wait_for_ask(world)
     await world.pass_time(6.0)
     assert [each["metadata"]["uid"] for each in requests(world)] == [before]
-    assert world.core.feature(Asking).asks[GANG].requested
+    assert world.core.feature(Asking).asks[GANG].request_exists
 
 
 @pytest.mark.parametrize(
     ("conditions", "answer"),
     [
-        pytest.param([], Answer("", refused=False), id="nothing"),
+        pytest.param([], Answer("", rejected=False), id="nothing"),
         pytest.param(
             [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "seen"}],
-            Answer("Accepted: seen", refused=False),
+            Answer("Accepted: seen", rejected=False),
             id="that it was accepted",
         ),
         pytest.param(
@@ -218,7 +218,7 @@ async def test_a_new_term_goes_on_with_the_same_request(world: Harness) -> None:
                 {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "seen"},
                 {"type": "Failed", "status": "True", "reason": "Invalid", "message": "no template"},
             ],
-            Answer("Invalid: no template", refused=True),
+            Answer("Invalid: no template", rejected=True),
             id="that it failed",
         ),
         pytest.param(
@@ -226,7 +226,7 @@ async def test_a_new_term_goes_on_with_the_same_request(world: Harness) -> None:
                 {"type": "Failed", "status": "False", "reason": "x", "message": ""},
                 {"type": "Provisioned", "status": "True", "reason": "CapacityIsProvisioned", "message": "done"},
             ],
-            Answer("CapacityIsProvisioned: done", refused=False),
+            Answer("CapacityIsProvisioned: done", rejected=False),
             id="that nodes come",
         ),
     ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from extender.autoscalers import Seen
-from extender.features.asking.targets import NoTarget, Supply, Target, choose_target, list_needed, takes
+from extender.features.asking.targets import NoTarget, Supply, Target, accepts, choose_target, list_needed
 from serried.api.node import Node
 from serried.api.node_pool import NodePool, decode_node_pool
 from serried.api.pod import Pod
@@ -165,7 +165,7 @@ def test_cluster_autoscaler_is_asked_for_the_domains_of_existing_nodes() -> None
     ],
 )
 def test_two_gangs_ask_after_each_other(one: set[str], other: set[str], same: bool) -> None:  # noqa: FBT001
-    assert Target(pools=frozenset(one)).meets(frozenset(other)) is same
+    assert Target(pools=frozenset(one)).shares_pool_with(frozenset(other)) is same
 
 
 ARCH = "kubernetes.io/arch"
@@ -186,7 +186,7 @@ ARCH = "kubernetes.io/arch"
 def test_a_node_pool_takes_a_pod(builder: PodBuilder, taken: bool) -> None:  # noqa: FBT001
     pool = NodePool("p", {}, (Requirement(ARCH, "In", ("amd64",)),))
     member: Pod = builder.value()
-    assert takes(pool, member.shape) is taken
+    assert accepts(pool, member.shape) is taken
 
 
 def test_a_node_pool_is_read_with_what_it_may_still_add() -> None:
