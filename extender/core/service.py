@@ -77,7 +77,7 @@ class ExtenderService:
         self._groups = context.groups
         self._held = context.groups.held
         self._activity = context.groups.activity
-        self._seating = cycle_updates.seating
+        self._slot_assigner = cycle_updates.slot_assigner
         self._reassignments = cycle_updates.reassignments
         self._offers = cycle_updates.offers
         self._features = context.features
@@ -127,22 +127,27 @@ class ExtenderService:
     def _steer(
         self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], tried: str | None
     ) -> Answer:
-        """Answer for a planned member: the node of its slot, or hold while no open seat of its class is offered."""
+        """Return the answer to a filter call for a member of a planned gang: the node of its slot, or hold the member.
+
+        ``names`` are the offered nodes. ``tried`` is the domain for which kube-scheduler simulates a placement (a gang
+        that kube-scheduler places itself); None if it does not. The member is held if it is planned elsewhere, if its
+        wave is not open, or if no open slot for it is on an offered node.
+        """
         self._nominator.arrived(pod.uid)
-        if cycle.seats.is_closed(pod.uid) and not may_try_out(group, pod, self._store):
+        if cycle.open_slots.is_closed(pod.uid) and not may_try_out(group, pod, self._store):
             cycle.mark_unschedulable(pod.uid)
             return self._hold(cycle.reservation.group)
         own = cycle.reservation.slots[pod.uid].node
         if tried is not None and find_domain(group, own, self._store.nodes) != tried:
             return self._hold(cycle.reservation.group)
         open_names = self._list_free(cycle, group, pod, names) if cycle.preempts else names
-        node = self._seating.assign_seat(cycle, pod, open_names)
+        node = self._slot_assigner.assign(cycle, pod, open_names)
         if node is None:
             self._note_missed(cycle, pod, own, names)
             return self._hold(cycle.reservation.group)
         cycle.mark_filtered(pod.uid, self._clock(), pod.said, pod.nominated)
-        if cycle.seats.in_order:
-            self._seating.open_next(cycle)
+        if cycle.open_slots.has_waves:
+            self._slot_assigner.open_next(cycle)
         self._runner.carry_out()
         self._timelines.note(cycle.reservation.group, Milestone.STEERED)
         self._held.discard(pod.uid)
@@ -176,10 +181,10 @@ class ExtenderService:
             # The nomination makes kube-scheduler keep other pods off, but the victims still use the room.
             self._held.add(pod.uid, self._clock())
             return
-        if cycle.seats.waits(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
+        if cycle.open_slots.waits_for_mates(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
             return  # proves nothing: an outdated nomination is tried alone first, and the full list follows at once
-        if cycle.seats.is_in_turn(pod.uid) and pod.uid != cycle.seats.called:
-            self._seating.wait_for_turn(cycle, pod.uid)
+        if cycle.open_slots.in_any_order(pod.uid) and pod.uid != cycle.open_slots.chosen_missed:
+            self._slot_assigner.queue_missed(cycle, pod.uid)
             self._runner.carry_out()
             return
         self._note_offer(pod, names)
@@ -190,9 +195,9 @@ class ExtenderService:
         missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
         if not ((missed and nominated) if lags else (missed or nominated)):
-            self._seating.nominate_missed(cycle, pod.uid)
+            self._slot_assigner.nominate_missed(cycle, pod.uid)
             self._runner.carry_out()
-        elif pod.uid == cycle.seats.called and self._seating.call_elsewhere(cycle, pod.uid):
+        elif pod.uid == cycle.open_slots.chosen_missed and self._slot_assigner.nominate_elsewhere(cycle, pod.uid):
             self._runner.carry_out()
         elif not lags and (nominated or len(self._store.nodes) <= MAX_COMPLETE_LIST):
             asyncio.get_running_loop().call_soon(self._refuse, pod.uid, node, names)

@@ -121,7 +121,7 @@ class KeptOffPods:
 
     def note_begun(self, cycle: BindingCycle) -> None:
         """Keep pods off the nodes of a cycle with victims if its members get no nominations."""
-        if cycle.seats.in_order:
+        if cycle.open_slots.has_waves:
             self._cycles[cycle.reservation.group] = cycle
 
     # --- filter and preempt ------------------------------------------------------------------------------------

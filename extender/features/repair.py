@@ -225,7 +225,7 @@ class Repairs(Feature):
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
         vacancies = self._store.vacancies.of_group(key)
-        taken = find_replaced(vacancies, placed) | _find_seated(vacancies, placed)
+        taken = find_replaced(vacancies, placed) | _find_occupied(vacancies, placed)
         vacancies.sort(key=lambda vacancy: (bool(vacancy.replacement), id(vacancy) not in taken))
         for vacancy in vacancies[: max(0, len(vacancies) - kept)]:
             self._store.vacancies.close(vacancy)
@@ -462,7 +462,7 @@ class Repairs(Feature):
         return self._term.active and pod is not None and pod.bound and not pod.deleting
 
 
-def _find_seated(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
+def _find_occupied(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
     """Return the ``id`` of each vacancy on whose node a member of the same kind is placed: maybe its replacement."""
     by_node: dict[str, list[Pod]] = {}
     for pod in placed:

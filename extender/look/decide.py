@@ -221,7 +221,7 @@ class Hypothesis:
         self._store = core.store
         self._changes = changes
         self._limit = limit
-        self._seated: list[tuple[str, Resources]] = []
+        self._placed: list[tuple[str, Resources]] = []
         """The nodes and requests of the members placed so far."""
 
         self._gone: dict[str, Pod] = {}
@@ -292,12 +292,12 @@ class Hypothesis:
         ground = self._survey(group, request)
         answer = self._plan(ground, waiting, request)
         if isinstance(answer, Plan):
-            self._seat(group, request, answer)
+            self._add_placed(group, request, answer)
             return replace(said, plan=answer)
         preemption = self._seek_victims(newcomer, waiting, request, answer)
         if isinstance(preemption, Preemption):
             self._gone.update((pod.uid, pod) for unit in preemption.victims for pod in unit.pods)
-            self._seat(group, request, preemption.plan)
+            self._add_placed(group, request, preemption.plan)
         return replace(said, verdict=answer, preemption=preemption)
 
     def _list_members(self, newcomer: Newcomer) -> Sequence[Pod]:
@@ -378,10 +378,10 @@ class Hypothesis:
         since = self._core.clock() if math.isinf(known.since) else known.since
         return replace(known, priority=priority, since=since)
 
-    def _seat(self, group: PodGroup, request: PlanRequest, plan: Plan) -> None:
+    def _add_placed(self, group: PodGroup, request: PlanRequest, plan: Plan) -> None:
         for pod in request.members:
             if pod.uid in plan.nodes:
-                self._seated.append((plan.nodes[pod.uid], dict(pod.shape.requests)))
+                self._placed.append((plan.nodes[pod.uid], dict(pod.shape.requests)))
         if group.preference.exclusive and plan.domain:
             self._taken.append((group, plan.domain))
 
@@ -424,7 +424,7 @@ class Hypothesis:
         for key in self._changes.removed:
             self._close_slots(ground, key)
         self._release_plan(ground, group.key)
-        for node, requests in self._seated:
+        for node, requests in self._placed:
             ground.add(node, requests)
         return ground
 

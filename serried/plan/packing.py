@@ -634,15 +634,15 @@ def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping
     shut: dict[str, set[str]] = {}
     for uid, name in trial.find_excluded(placement):
         shut.setdefault(uid, set()).add(name)
-    seats = {
+    node_names = {
         kind: _sort_alike(trial.census, keys, step.below, [name for each, name in moves if each is kind])
         for kind in order
     }
     waiting: dict[tuple[MemberClass, str], list[str]] = {}
     for kind in order:
-        for uid, name in _assign(kind.members, seats[kind], shut).items():
+        for uid, name in _assign(kind.members, node_names[kind], shut).items():
             waiting.setdefault((kind, name), []).append(uid)
-    coming = {kind: iter(names) for kind, names in seats.items()}
+    coming = {kind: iter(names) for kind, names in node_names.items()}
     taken = [(kind, next(coming[kind])) for kind, _ in moves]
     return {waiting[move].pop(0): move[1] for move in taken if waiting.get(move)}
 
@@ -662,12 +662,12 @@ def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names
     return [next(ranked[tuple([census.label(key, name) for key in levels])]) for name in names]
 
 
-def _assign(members: Sequence[Pod], seats: Sequence[str], shut: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Return the node by member UID: members in order get ``seats`` in order, except for nodes closed to them."""
+def _assign(members: Sequence[Pod], node_names: Sequence[str], shut: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Return the node by member UID: members in order get ``node_names`` in order, except for nodes closed to them."""
     if any(member.uid in shut for member in members):
-        node_slots = [(count, name) for name, count in Counter(seats).items()]
+        node_slots = [(count, name) for name, count in Counter(node_names).items()]
         return match_members(members, node_slots, {each.uid: frozenset(shut.get(each.uid, ())) for each in members})
-    return {member.uid: name for member, name in zip(members, seats, strict=False)}
+    return {member.uid: name for member, name in zip(members, node_names, strict=False)}
 
 
 def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> dict[str, str]:

@@ -123,7 +123,7 @@ class QuorumNodes:
 
     plan: Plan | None = None
 
-    seats: Mapping[str, Resources] = field(default_factory=dict)
+    requests: Mapping[str, Resources] = field(default_factory=dict)
     """The resources of the members by node name."""
 
     moves: Sequence[tuple[MemberClass, str]] = ()
@@ -362,9 +362,9 @@ class PlanRemoval(SlotRemoval):
         if self._quorum_nodes.plan is None:
             return False
         nodes = self.removal.nodes
-        seats = self._quorum_nodes.seats
-        names = {pod.node for unit in units for pod in unit.pods if pod.node in seats}
-        if not all(count_slots(nodes[name].allocatable, self.removal.left(name), seats[name]) for name in names):
+        requests = self._quorum_nodes.requests
+        names = {pod.node for unit in units for pod in unit.pods if pod.node in requests}
+        if not all(count_slots(nodes[name].allocatable, self.removal.left(name), requests[name]) for name in names):
             return False
         if self._rules is None or not any(self._decides(pod.shape) for unit in units for pod in unit.pods):
             return True
@@ -387,11 +387,11 @@ class PlanRemoval(SlotRemoval):
         if not isinstance(answer, Plan):
             return False
         kind_of = {member.uid: kind for kind in self._kinds for member in kind.members}
-        seats: dict[str, Resources] = {}
+        requests: dict[str, Resources] = {}
         for uid, name in answer.nodes.items():
-            seats[name] = add(seats.get(name, _NOTHING), kind_of[uid].request)
+            requests[name] = add(requests.get(name, _NOTHING), kind_of[uid].request)
         moves = tuple([(kind_of[uid], name) for uid, name in answer.nodes.items()])
-        self._quorum_nodes = QuorumNodes(answer, seats, moves)
+        self._quorum_nodes = QuorumNodes(answer, requests, moves)
         return True
 
     def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:

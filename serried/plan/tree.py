@@ -248,7 +248,7 @@ class _Search:
         answer = self._solve(_pin(late, domain), partial)
         return partial if isinstance(answer, Verdict) else self._add(ask, answer, partial)
 
-    # --- the cluster with the members that are seated ------------------------------------------------------------
+    # --- the cluster with the members that are placed ------------------------------------------------------------
 
     def _solve(self, ask: PlanRequest, partial: PartialPlan) -> Plan | Verdict:
         """Return the plan of one group besides the placed members."""

@@ -86,19 +86,19 @@ def hold(slots: dict[str, int], claims: list[Claim]) -> bool:
     units = [(number, inside) for number, (need, inside) in enumerate(claims) for _ in range(need)]
     taken: dict[str, list[int]] = {name: [] for name in slots}
 
-    def seat(unit: int, seen: set[str]) -> bool:
+    def assign(unit: int, seen: set[str]) -> bool:
         for name in sorted(units[unit][1] - seen):
             seen.add(name)
             if len(taken[name]) < slots[name]:
                 taken[name].append(unit)
                 return True
             for place, other in enumerate(taken[name]):
-                if seat(other, seen):
+                if assign(other, seen):
                     taken[name][place] = unit
                     return True
         return False
 
-    return all(seat(unit, set()) for unit in range(len(units)))
+    return all(assign(unit, set()) for unit in range(len(units)))
 
 
 def is_solvable(grove: Grove) -> bool:

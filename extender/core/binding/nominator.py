@@ -159,7 +159,7 @@ class Nominator:
         for uid in cycle.reservation.slots.keys() - cycle.at_bind - cycle.bound:
             since, activations = self._sent.get(uid, (now, 0))
             pod, member = self._store.pods.get(uid), cycle.member(uid)
-            if cycle.seats.waits(uid):
+            if cycle.open_slots.waits_for_mates(uid):
                 continue
             if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
@@ -167,7 +167,7 @@ class Nominator:
                 return
             self._sent[uid] = (now, activations + 1)
             self.arrived(uid)  # a member that does not come must not fill the window
-            if pod.held_by_gate and not cycle.seats.any_node and not member.nominated:
+            if pod.held_by_gate and not cycle.open_slots.any_node and not member.nominated:
                 self.nominate(cycle, [uid])  # the nomination has failed; the gate is lifted only after it
             else:
                 self.activate(pod)
@@ -197,17 +197,17 @@ class Nominator:
         if slot is None or pod is None or cycle.over or member.call is not None or member.bound:
             return
         # kube-scheduler treats a nominated pod as present on the node, which may keep off mates of earlier waves.
-        in_turn = cycle.seats.is_in_turn(uid) and uid != cycle.seats.called
+        any_order = cycle.open_slots.in_any_order(uid) and uid != cycle.open_slots.chosen_missed
         if cycle.preempts:
-            if not in_turn and cycle.seats.comes_first(uid, cycle.reservation.slots):
+            if not any_order and cycle.open_slots.is_first_on_node(uid, cycle.reservation.slots):
                 await self._nominate_early(cycle, pod, slot.node)
                 self._renominate_if_moved(cycle, uid, slot.node)
             return
-        if cycle.seats.waits(uid):
+        if cycle.open_slots.waits_for_mates(uid):
             return  # it is nominated when its wave opens
         known = uid in self._sent
         self._sent.setdefault(uid, (self._clock(), 0))
-        if in_turn:
+        if any_order:
             # A member whose slot was moved after its filter call is unschedulable again, and has to be activated again.
             tried = known and member.filtered_at is None and pod.unschedulable
             if (not known or tried) and (member.stage is MemberStage.UNSCHEDULABLE or pod.held_by_gate):
@@ -216,7 +216,7 @@ class Nominator:
         # A member that filter has answered needs no write, nor does a member that kube-scheduler will try anyway if
         # any node does.
         aside = member.stage is MemberStage.UNSCHEDULABLE
-        if member.filtered_at is None and (aside or not cycle.seats.any_node):
+        if member.filtered_at is None and (aside or not cycle.open_slots.any_node):
             never = self._policy is NominationPolicy.NEVER
             await (self._annotate(pod) if never else self._nominate(cycle, pod, slot.node))
             if not never and lacks_matching_pods(pod.objection):

@@ -27,9 +27,9 @@ from extender.core.feature import Feature
 from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.open_slots import OpenSlots, merge_waves
 from extender.core.scheduling.permit import find_misfit
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
-from extender.core.scheduling.seats import Seats, arrange
 from serried.api.group import PodGroup, Policy
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation, Slot, Victim, describe_end
@@ -278,14 +278,14 @@ class Recovery:
         now, runs = self._context.clock(), {pod.uid for pod in bound}
         preempts = self._has_victims(reservation)
         stage = CycleStage.PREEMPTING if preempts else CycleStage.GATHERING
-        waves = arrange(self._find_waves(reservation, pods), pods, self._store.members.leaf_of)
+        waves = merge_waves(self._find_waves(reservation, pods), pods, self._store.members.leaf_of)
         cycle = BindingCycle(
             group,
             reservation,
             started=now,
             progressed=now,
             stage=CycleStage.BINDING if reservation.committed else stage,
-            seats=Seats(waves),
+            open_slots=OpenSlots(waves),
             preempted=bool(reservation.victims),
             # Also those of deleted members: no more victims are to be evicted for these.
             cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},

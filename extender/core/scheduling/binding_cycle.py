@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from extender.core.scheduling.cycle_member import Member, MemberStage
-from extender.core.scheduling.seats import Seats
+from extender.core.scheduling.open_slots import OpenSlots
 from serried.api.group import PodGroup, list_leaves
 from serried.api.names import IllegalTransition
 from serried.api.pod import Pod, Shape
@@ -72,7 +72,7 @@ class BindingCycle:
 
     stage: CycleStage = CycleStage.RECORDING
 
-    seats: Seats = field(default_factory=Seats)
+    open_slots: OpenSlots = field(default_factory=OpenSlots)
     """The slots that may be taken now, and their order."""
 
     closed: frozenset[str] = frozenset()
@@ -294,7 +294,7 @@ class BindingCycle:
             member.said, member.sent = said, slot is not None and nominated == slot.node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.enter(MemberStage.FILTERED)
-        self.seats.note_taken(uid)
+        self.open_slots.note_taken(uid)
         self._note_reached(now)
 
     def mark_missed(self, uid: str) -> None:

@@ -18,7 +18,7 @@ from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.reassignments import Reassignments
 from extender.core.scheduling.request import describe_wait
 from extender.core.scheduling.scheduling_cycle import CycleEndings
-from extender.core.scheduling.seating import Seating
+from extender.core.scheduling.slot_assigner import SlotAssigner
 from serried.api.group import PodGroup
 from serried.api.pod import Phase, Pod
 from serried.api.verdict import Reason, Verdict
@@ -34,8 +34,8 @@ class CycleUpdates:
         self._groups = context.groups
         self._term = context.term
         self._permit = Permit(context)
-        self.seating = Seating(context)
-        self.reassignments = Reassignments(context, planning, self.seating)
+        self.slot_assigner = SlotAssigner(context)
+        self.reassignments = Reassignments(context, planning, self.slot_assigner)
         self.offers = Offers(context, self.reassignments)
         self.endings = CycleEndings(context, queue)
         self._activity = context.groups.activity
@@ -44,7 +44,7 @@ class CycleUpdates:
 
     def review(self, cycle: BindingCycle) -> None:
         """Do the periodic checks of a cycle: open waves, count idle time, and find refused members."""
-        self.seating.open_next(cycle)
+        self.slot_assigner.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
         refused = self.offers.find_refused(cycle, cycle.reservation.slots.keys())
@@ -84,7 +84,7 @@ class CycleUpdates:
         if cycle.over:
             return None
         self._check_members(cycle, news)
-        self.seating.open_next(cycle)
+        self.slot_assigner.open_next(cycle)
         if group is None:
             # A deleted PodGroup, also one made again under its name, gets its commit and nothing more.
             self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")

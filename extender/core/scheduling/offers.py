@@ -113,7 +113,9 @@ class Offers:
         progress.
         """
         slots, pods = cycle.reservation.slots, self._pods
-        planned = [pods[uid] for uid in uids if uid in slots and uid in pods and not cycle.seats.waits(uid)]
+        planned = [
+            pods[uid] for uid in uids if uid in slots and uid in pods and not cycle.open_slots.waits_for_mates(uid)
+        ]
         refused = [pod for pod in planned if pod.refused and pod.pending]
         if cycle.preempted:
             refused = [pod for pod in refused if not is_partly_checked(pod.objection)]

@@ -13,7 +13,7 @@ from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.permit import Permit, find_parts_to_drop
 from extender.core.scheduling.planning import KeptSlotPlanner, Planning
 from extender.core.scheduling.request import build_joining_request
-from extender.core.scheduling.seating import Seating
+from extender.core.scheduling.slot_assigner import SlotAssigner
 from serried.api.group import Leaf, PodGroup
 from serried.api.pod import Pod
 from serried.api.reservation import Slot
@@ -25,13 +25,13 @@ from serried.plan.request import Plan
 class Reassignments:
     """Changes the slots of open cycles, in cycle and ledger together."""
 
-    def __init__(self, context: Context, planning: Planning, seating: Seating) -> None:
+    def __init__(self, context: Context, planning: Planning, slot_assigner: SlotAssigner) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._groups = context.groups
         self._held = context.groups.held
         self._permit = Permit(context)
-        self._seating = seating
+        self._slot_assigner = slot_assigner
         self._features = context.features
         self._planning = planning
         self._planner = KeptSlotPlanner(context.store, planning.plan_at_once)
@@ -141,10 +141,14 @@ class Reassignments:
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
-        if pod is None or cycle is None or not cycle.steers or cycle.seats.in_order:
+        if pod is None or cycle is None or not cycle.steers or cycle.open_slots.has_waves:
             return
         group = self._permit.find_group(cycle)
-        if group is None or not isinstance(group.tree, Leaf) or self._seating.find_offered(cycle, pod, (node,)) is None:
+        if (
+            group is None
+            or not isinstance(group.tree, Leaf)
+            or self._slot_assigner.find_offered(cycle, pod, (node,)) is None
+        ):
             return
         if cycle.may_move(uid):
             self._ledger.move(pod, node)

@@ -13,6 +13,7 @@ from extender.core.feature import Decision, Feature, Refused, Repair
 from extender.core.scheduling.binding_cycle import BindingCycle, describe_gang_state
 from extender.core.scheduling.effects import Context, Release, StartCycle
 from extender.core.scheduling.group import GroupState
+from extender.core.scheduling.open_slots import OpenSlots, merge_waves
 from extender.core.scheduling.planning import KeptSlots, Planning
 from extender.core.scheduling.planning_tasks import Unfinished
 from extender.core.scheduling.queue import Queue
@@ -22,7 +23,6 @@ from extender.core.scheduling.request import (
     describe_wait,
     find_next_opening,
 )
-from extender.core.scheduling.seats import Seats, arrange
 from extender.options import NominationPolicy
 from serried.api.group import Leaf, PodGroup
 from serried.api.names import GroupKey
@@ -355,12 +355,12 @@ class SchedulingCycle:
         if request.need:
             self._kept_slots.move_out(plan)
         any_node = not victims and self._needs_no_nomination(group, plan)
-        waves = arrange(plan.waves, pods, self._store.members.leaf_of)
+        waves = merge_waves(plan.waves, pods, self._store.members.leaf_of)
         cycle = BindingCycle(
             *(group, reservation),
             started=now,
             progressed=now,
-            seats=Seats(waves, plan.keys if any_node else None),
+            open_slots=OpenSlots(waves, plan.keys if any_node else None),
             closed=closed,
             preempted=bool(victims),
         )

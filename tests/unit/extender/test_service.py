@@ -234,7 +234,7 @@ class TestEvidence:
         assert [world.filter(name) for name in ("m0", "m1")] == [Steer("n1"), Steer("n1")]
 
     async def test_each_node_that_a_member_is_planned_on_gets_its_second_try(self, planned: Harness) -> None:
-        assert planned.filter("m1", "n1") == Steer("n1")  # else its seat would be open to m0
+        assert planned.filter("m1", "n1") == Steer("n1")  # else its slot would be open to m0
         for _ in range(2):
             planned.filter("m0", "n2")
             await planned.settle()
@@ -243,11 +243,11 @@ class TestEvidence:
         await planned.settle()
         assert slot_of(planned, "m0") == "n2"
 
-    async def test_a_member_takes_the_open_seat_of_a_mate_that_it_is_offered(self, world: Harness) -> None:
+    async def test_a_member_takes_the_open_slot_of_a_mate_that_it_is_offered(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *(each.cpu(2) for each in members(2)))
         await world.go()
         assert [slot_of(world, name) for name in ("m0", "m1")] == ["n1", "n2"]
-        assert not world.cycle().seats.any_node
+        assert not world.cycle().open_slots.any_node
         assert world.filter("m1", "n1") == Steer("n1")
         assert [slot_of(world, name) for name in ("m0", "m1")] == ["n2", "n1"]
         assert world.filter("m0", "n1") == Hold(), "it is taken"
@@ -322,7 +322,7 @@ class TestLooseMembers:
         world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(3).rack("a"), node("b1").cpu(9).rack("b"))
         world.add(gang(2).topology(), *members(2))
         await world.go()
-        assert (world.cycle().seats.any_node, slot_of(world, "m0")) == (True, "a1")
+        assert (world.cycle().open_slots.any_node, slot_of(world, "m0")) == (True, "a1")
         return world
 
     async def test_the_planned_node_is_taken_if_it_is_offered(self, racked: Harness) -> None:
@@ -383,8 +383,8 @@ class TestFullRacks:
         world.add(gang(2).topology(), *members(2), pod_group("other").gang(2).topology(), *other_members(2))
         await world.go()
         assert [slot_of(world, name) for name in ("m0", "m1", "o0", "o1")] == ["a1", "a1", "a2", "a2"]
-        assert world.cycle().seats.any_node
-        assert world.cycle(OTHER).seats.any_node
+        assert world.cycle().open_slots.any_node
+        assert world.cycle(OTHER).open_slots.any_node
         world.add(pod("p1").cpu(1).on("a1"), pod("p2").cpu(1).on("a2"))
         return world
 
@@ -428,7 +428,7 @@ class TestFullRacks:
         full.nominate()
         full.filter("o0", "b1")
         await full.settle()
-        assert full.cycle(OTHER).seats.any_node
+        assert full.cycle(OTHER).open_slots.any_node
         assert full.pod("o0").nominated == slot_of(full, "o0") == "a2"
         assert full.filter("o0", "a1") == Hold()
         assert slot_of(full, "m0") == "a1"
@@ -445,7 +445,7 @@ class TestFullRacks:
         assert slot_of(full, "o0") == "a2"
 
     async def test_a_gang_whose_nodes_are_given_in_order_keeps_its_slots(self, full: Harness) -> None:
-        full.cycle(OTHER).seats.keep_to_slots()
+        full.cycle(OTHER).open_slots.require_planned_nodes()
         assert full.filter("m0", "a2") == Hold()
 
     async def test_a_node_that_is_closed_to_the_other_gang_is_not_given_to_it(self, full: Harness) -> None:
@@ -462,7 +462,7 @@ class TestFullRacks:
         full.nominate()
         assert full.filter("m0", "b1") == full.filter("m1", "b1") == Hold()
         await full.settle()
-        assert not full.cycle().seats.any_node
+        assert not full.cycle().open_slots.any_node
 
 
 class TestWaking:

@@ -322,7 +322,7 @@ class TestPassing:
     async def test_a_member_that_takes_any_offered_node_does_not_take_one_of_the_heads(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         await world.add(node("c1").cpu(2).rack("c"), *small(1)).go()
-        assert world.cycle(SMALL).seats.any_node
+        assert world.cycle(SMALL).open_slots.any_node
         assert world.filter("m10", "a2") == Hold()
         assert world.filter("m10", "a2", "c1") == Steer("c1")
 

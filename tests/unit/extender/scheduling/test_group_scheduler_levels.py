@@ -34,7 +34,7 @@ async def test_room_in_one_rack_ends_the_wait(world: Harness) -> None:
 
 async def test_members_of_a_gang_with_a_preference_are_never_given_any_node(world: Harness) -> None:
     await racks(world).add(node("n9").cpu(30).rack("r9"), patient(0), *members(3)).go()
-    assert not world.cycle().seats.any_node
+    assert not world.cycle().open_slots.any_node
 
 
 class TestExclusive:

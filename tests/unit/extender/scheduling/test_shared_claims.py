@@ -24,7 +24,7 @@ async def planned(world: Harness) -> tuple[str, list[str]]:
     world.store.put_object(storage_class("fast", "fast.example.com").value())
     world.store.put_object(CLAIM.value())
     await world.add(*[node(f"n{at}").cpu(1) for at in range(3)], gang(3), *sharing(3)).go()
-    (first,), others = (wave.uids for wave in world.cycle().seats.waves)
+    (first,), others = (wave.uids for wave in world.cycle().open_slots.waves)
     return first.removeprefix("pod-"), sorted(uid.removeprefix("pod-") for uid in others)
 
 

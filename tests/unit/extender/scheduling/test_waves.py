@@ -247,7 +247,7 @@ async def test_one_of_a_later_wave_waits_while_victims_end_though_a_mate_s_node_
     world.add(*hosts(3, cpus=4), *lows, gang(6).priority(HIGH), *urgent)
     world.nominate()
     await world.go()
-    first, later = (wave.uids for wave in world.cycle().seats.waves)
+    first, later = (wave.uids for wave in world.cycle().open_slots.waves)
     assert len(first) == len(later) == 3
     world.delete("low1")
     await world.go()

@@ -1,4 +1,4 @@
-"""Seats of members when kube-scheduler comes in another order than the plan's, or earlier than a write."""
+"""The slots of members when kube-scheduler comes in another order than the plan's, or earlier than a write."""
 
 from collections.abc import Mapping, Sequence
 
@@ -79,7 +79,7 @@ BY_ZONE = {f"n{at}": (f"z{at}",) for at in (1, 2, 3)}
 
 
 async def take_the_other_s(world: Harness, scheduler: SpreadingScheduler) -> str:
-    """Try the second member of a node first, then the first, whose own seat comes too early. Return the latter."""
+    """Try the second member of a node first, then the first, whose own slot comes too early. Return the latter."""
     late = [f"m{index}" for index in range(3, 9)]
     one, two = [name for name in late if slot_of(world, name) == slot_of(world, "m3")]
     assert scheduler.try_member(two)
@@ -88,7 +88,7 @@ async def take_the_other_s(world: Harness, scheduler: SpreadingScheduler) -> str
     return one
 
 
-async def test_a_member_that_joins_a_gang_takes_a_mate_s_seat_if_its_own_comes_too_early(world: Harness) -> None:
+async def test_a_member_that_joins_a_gang_takes_a_mate_s_slot_if_its_own_comes_too_early(world: Harness) -> None:
     running = [each.on(f"n{at}") for at, each in enumerate(ring(3), 1)]
     await world.add(*zones(), gang(3), *running).go()
     world.add(*ring(6, first=3)).nominate()
@@ -114,7 +114,7 @@ CELLS = [(1, 1), (2, 2), (3, 3), (1, 2), (2, 3), (3, 1)]
 
 
 @pytest.mark.parametrize("order", [[0, 4, 1, 2, 3, 5], [5, 4, 3, 2, 1, 0], [2, 5, 1, 4, 0, 3], [3, 0, 5, 1, 4, 2]])
-async def test_with_two_constraints_whoever_comes_takes_the_first_seat_so_that_the_rest_finds_one(
+async def test_with_two_constraints_each_member_takes_the_first_slot_so_that_the_rest_finds_one(
     world: Harness, order: list[int]
 ) -> None:
     names = {f"n{zone}{row}": (f"z{zone}", f"r{row}") for zone, row in CELLS}
@@ -127,7 +127,7 @@ async def test_with_two_constraints_whoever_comes_takes_the_first_seat_so_that_t
     assert [scheduler.try_member(f"m{index}") for index in order] == [True] * 6
 
 
-async def test_a_seat_is_not_taken_whose_member_is_being_nominated(world: Harness) -> None:
+async def test_a_slot_is_not_taken_whose_member_is_being_nominated(world: Harness) -> None:
     world.add(*small_nodes(3, 1), gang(3), *members(3))
     world.api.hold("nominate")
     world.nominate()

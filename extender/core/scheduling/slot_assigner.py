@@ -1,0 +1,307 @@
+"""Decides which node filter answers for a planned member, and moves slots between members for that. No I/O.
+
+`ExtenderService.filter` calls `SlotAssigner.assign`. kube-scheduler tries the members in any order, each with any
+sample of nodes, but for the plan it only matters how many members of each class (equal requests and constraints) are
+on each node. So a member gets the first of these that is on an offered node:
+
+1. its own slot;
+2. if the domain has free capacity beyond the plan: any node of the domain on which the member fits, or the slot of an
+   equal member of another such gang;
+3. the slot of a mate of its class for which filter has not answered yet.
+
+A member with a rank in its Job only gets its own slot, unless the domain has free capacity beyond the plan.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+
+from extender.core.scheduling.binding_cycle import BindingCycle
+from extender.core.scheduling.cycle_member import Member, MemberStage
+from extender.core.scheduling.effects import Context, Nominate
+from extender.core.scheduling.permit import find_offered
+from serried.api.pod import Pod
+
+_FEW_MISSES = 2
+"""The number of members whose filter calls offered no usable node from which `_misses_often` may be True."""
+
+
+class SlotAssigner:
+    """Assigns slots to members in filter calls. Nominates members to which no node with a slot for them was offered."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._ledger = context.ledger
+        self._groups = context.groups
+        self._outbox = context.outbox
+        self._clock = context.clock
+
+    def assign(self, cycle: BindingCycle, asked: Pod, names: Sequence[str]) -> str | None:
+        """Return the node for a member in a filter call, and give the member the slot there; None if there is none.
+
+        ``asked`` is the member as kube-scheduler has sent it: its nominated node is one that kube-scheduler has just
+        tried. ``names`` are the offered nodes. Slots are only exchanged or moved, never added: so a call that
+        kube-scheduler merely simulates does no harm.
+        """
+        pod, own = self._store.pods.get(asked.uid), cycle.reservation.slots[asked.uid].node
+        offered = own if own in names else None
+        if pod is None or not cycle.may_move(pod.uid):
+            return offered
+        any_order = cycle.open_slots.in_any_order(pod.uid)
+        if offered is not None and not (any_order and _keeps_order(pod)):
+            return offered
+        if any_order:
+            return self._take_first_open(cycle, pod, names) or offered
+        # No mate gets a node that was tried and refused, unless victims still have to end there.
+        refused = asked.nominated == own and not cycle.preempts
+        spare = self._take_unplanned_node(cycle, pod, names, refused=refused) if cycle.open_slots.any_node else None
+        if spare is not None or refused:
+            return spare
+        found = ((name, mate) for name, mate in self._list_slots(names) if self._may_exchange(cycle, pod, mate))
+        name, mate = next(found, ("", ""))
+        return self._exchange(cycle, pod, mate, name) if mate else None
+
+    def _take_first_open(self, cycle: BindingCycle, pod: Pod, names: Collection[str]) -> str | None:
+        """Give a member of an ``any_order`` wave the first open slot of the wave that is on an offered node.
+
+        If a slot's node is not offered, an offered node with equal labels (`OpenSlots.equivalence_keys`) replaces it.
+        Return the node; None if no slot can be had.
+        """
+        slots, offered = cycle.reservation.slots, set(names)
+        cells: dict[tuple[str | None, ...], list[str]] | None = None
+        for mate in cycle.open_slots.open_wave:
+            if mate != pod.uid and not self._may_exchange(cycle, pod, mate):
+                continue
+            node: str | None = slots[mate].node
+            if node not in offered:
+                cells = self._group_by_labels(cycle, names) if cells is None else cells
+                alike = cells.pop(self._read_labels(cycle, slots[mate].node), ())
+                node = self.find_offered(cycle, pod, alike) if alike else None
+            if node is not None:
+                return self._exchange(cycle, pod, mate, node)
+        return None
+
+    def _group_by_labels(self, cycle: BindingCycle, names: Iterable[str]) -> dict[tuple[str | None, ...], list[str]]:
+        """Return the names of offered nodes by their values of `OpenSlots.equivalence_keys`.
+
+        Empty if no node may replace a planned one.
+        """
+        found: dict[tuple[str | None, ...], list[str]] = {}
+        for name in names if cycle.open_slots.equivalence_keys is not None else ():
+            found.setdefault(self._read_labels(cycle, name), []).append(name)
+        return found
+
+    def _read_labels(self, cycle: BindingCycle, name: str) -> tuple[str | None, ...]:
+        node = self._store.nodes.get(name)
+        return tuple(
+            [node.labels.get(key) if node is not None else None for key in cycle.open_slots.equivalence_keys or ()]
+        )
+
+    def _list_slots(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Iterate over (node, member UID) for each slot on these nodes, of all gangs."""
+        return ((name, uid) for name in names for uid in self._ledger.list_on(name))
+
+    def _may_exchange(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
+        """Return whether ``pod`` may exchange slots with ``mate`` (UID), a member of its class in the same gang.
+
+        Filter must not have answered for the mate, and the waves of both must be open. The mate must not be nominated,
+        except in an ``any_order`` wave or while victims still run on its node. A slot that was kept for the replacement
+        of a deleted member is never exchanged.
+        """
+        slots, open_slots, other = cycle.reservation.slots, cycle.open_slots, self._store.pods.get(mate)
+        if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or not cycle.may_move(mate):
+            return False
+        if other is None or other.shape != pod.shape or mate == open_slots.chosen_missed:
+            return False
+        if open_slots.is_closed(mate) or open_slots.is_closed(pod.uid):
+            return False
+        if self._replaces_deleted(mate) or self._replaces_deleted(pod.uid):
+            return False
+        member, any_order = cycle.member(mate), open_slots.in_any_order(mate)
+        if member.reached or (_is_nominated(member, other) and not (cycle.preempts or any_order)):
+            return False
+        return any_order or not (self._keeps_rank_order(cycle, mate) or self._keeps_rank_order(cycle, pod.uid))
+
+    def _replaces_deleted(self, uid: str) -> bool:
+        """Return whether a member replaces a deleted one and has the slot that was kept for it."""
+        return self._store.vacancies.of_replacement(uid) is not None
+
+    def _keeps_rank_order(self, cycle: BindingCycle, uid: str) -> bool:
+        """Return whether a member must keep its slot, because it has a rank and the plan places near ranks close by.
+
+        False without a rank, and if the gang's members may use any node (`OpenSlots.equivalence_keys`).
+        """
+        return cycle.open_slots.equivalence_keys is None and self._store.members.rank_of(uid) is not None
+
+    def _exchange(self, cycle: BindingCycle, pod: Pod, mate: str, node: str) -> str:
+        """Move a member's slot to ``node``, and the slot of ``mate`` (UID) to the member's old node. Return ``node``.
+
+        If ``mate`` is the member itself, only its slot moves. A mate that is nominated to its old node is nominated
+        anew.
+        """
+        own = cycle.reservation.slots[pod.uid].node
+        if node != own:
+            self._ledger.move(pod, node)
+        if mate == pod.uid:
+            return node
+        self._ledger.move(self._store.pods[mate], own)
+        cycle.open_slots.exchange(pod.uid, mate)
+        if not cycle.open_slots.in_any_order(mate):
+            cycle.mark_moved(mate)
+            if cycle.member(mate).nominated:
+                self._outbox.put(Nominate(cycle, (mate,)))
+        return node
+
+    # --- free capacity beyond the plan -------------------------------------------------------------------------
+
+    def _take_unplanned_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str], *, refused: bool) -> str | None:
+        """Move a member's slot to an offered node with free capacity, or exchange it with a member of another gang.
+
+        The exchange is for slots that fill the domain before kube-scheduler has tried their members. There is none if
+        kube-scheduler has ``refused`` the member on its planned node. Return the node; None if there is none.
+        """
+        node = self.find_offered(cycle, pod, names)
+        if node is not None:
+            self._ledger.move(pod, node)
+            return node
+        if refused or cycle.reservation.committed:
+            return None
+        own, mates = cycle.reservation.slots[pod.uid].node, cycle.reservation.nodes
+        found = self._list_usable(cycle, pod, names)
+        # Nodes with many slots come first: they have some for the next mates, too, so the gang stays close together.
+        found.sort(key=lambda name: (name not in mates, -len(self._ledger.list_on(name))))
+        for name, uid in self._list_slots(found):
+            if self._may_exchange_between_gangs(uid, pod, own):
+                self._ledger.move(self._store.pods[uid], own)
+                self._ledger.move(pod, name)
+                return name
+        return None
+
+    def _may_exchange_between_gangs(self, uid: str, pod: Pod, node: str) -> bool:
+        """Return whether the member ``uid`` of another gang may move to ``node``, so that ``pod`` gets its slot.
+
+        Both members must have equal requests and constraints. The other gang's members must be free to use any node of
+        their domain, and ``uid`` must not be nominated or tried yet. The slot of a member that joins a running gang
+        stays, because it may have been kept for that member.
+        """
+        cycle, other = self._groups.cycle_of(uid), self._store.pods.get(uid)
+        if cycle is None or other is None or other is pod or other.shape != pod.shape:
+            return False
+        if cycle.reservation.committed:
+            return False  # its record names the slots
+        if not (cycle.open_slots.any_node and cycle.reservation.need and cycle.may_move(uid)):
+            return False
+        member = cycle.member(uid)
+        sent = member.stage is not MemberStage.WAITING or _is_nominated(member, other)
+        return not sent and bool(self._list_usable(cycle, other, (node,)))
+
+    def _list_usable(self, cycle: BindingCycle, pod: Pod, names: Iterable[str]) -> list[str]:
+        """Return the names of nodes that a pod may use in a cycle: a subset of ``names``, in their order.
+
+        They are in the cycle's domain, not closed to the cycle, and kube-scheduler has not refused the pod there.
+        """
+        reservation, nodes, key = cycle.reservation, self._store.nodes, cycle.group.topology_key
+        inside = (name for name in names if name in nodes and name not in cycle.closed)
+        found = [name for name in inside if key is None or nodes[name].labels.get(key) == reservation.domain]
+        if not found:
+            return []
+        out = self._groups.states[reservation.group].find_exclusions([pod], self._clock(), self._store).nodes
+        return [name for name in found if name not in out]
+
+    def find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
+        """Return an offered node (of ``names``) on which a member fits, as `permit.find_offered` does; None for none.
+
+        Nodes that are closed to the cycle, or on which kube-scheduler has refused the member, are left out.
+        """
+        out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store)
+        return find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
+
+    # --- no slot on an offered node ----------------------------------------------------------------------------
+
+    def queue_missed(self, cycle: BindingCycle, uid: str) -> None:
+        """Queue a member of an ``any_order`` wave for nomination, because no node with an open slot was offered."""
+        cycle.open_slots.add_missed(uid)
+        self._nominate_next(cycle)
+
+    def nominate_missed(self, cycle: BindingCycle, uid: str) -> None:
+        """Nominate a member to the node of its slot, because kube-scheduler did not offer that node.
+
+        If too many members are missed (`_misses_often`), also nominate all others for which filter has not answered.
+        """
+        cycle.mark_missed(uid)
+        self._outbox.put(Nominate(cycle, (uid,)))
+        if cycle.open_slots.any_node and _misses_often(cycle):
+            # The next samples would miss as often.
+            cycle.open_slots.require_planned_nodes()
+            others = ((mate, cycle.member(mate)) for mate in cycle.reservation.slots if mate != uid)
+            left = tuple(mate for mate, member in others if not member.reached and not member.nominated)
+            self._outbox.put(Nominate(cycle, left))
+
+    def _nominate_next(self, cycle: BindingCycle) -> None:
+        """Nominate the next one of `OpenSlots.missed` to the first open slot of the wave."""
+        uid = cycle.open_slots.choose_missed(cycle.reservation.slots)
+        if uid:
+            self._nominate_chosen(cycle, uid)
+
+    def nominate_elsewhere(self, cycle: BindingCycle, uid: str) -> bool:
+        """Nominate `OpenSlots.chosen_missed` to an open slot on another node. Return whether there is one.
+
+        Called when kube-scheduler has refused it on the node before: if kube-scheduler has tried the members in another
+        order than the plan's, the first open slot may break a rule of the member by now.
+        """
+        cycle.open_slots.refused_nodes += 1
+        return self._nominate_chosen(cycle, uid)
+
+    def _nominate_chosen(self, cycle: BindingCycle, uid: str) -> bool:
+        slots, pod, tried = cycle.reservation.slots, self._store.pods.get(uid), cycle.open_slots.refused_nodes
+        left = [mate for mate in cycle.open_slots.open_wave if mate in slots and not cycle.member(mate).reached]
+        node = next(islice(dict.fromkeys(slots[mate].node for mate in left), tried, None), None)
+        if node is None:
+            return False
+        if pod is not None and cycle.may_move(uid):
+            self._take_first_open(cycle, pod, (node,))
+        cycle.mark_missed(uid)
+        self._outbox.put(Nominate(cycle, (uid,)))
+        return True
+
+    def open_next(self, cycle: BindingCycle) -> None:
+        """Open the next wave once filter has answered all members of the open one, and nominate its members.
+
+        A wave whose members mount a shared PersistentVolumeClaim is not opened before the claim has a volume: until
+        then kube-scheduler would find no other node feasible for them.
+        """
+        self._nominate_next(cycle)
+        coming = (self._store.pods.get(uid) for uid in cycle.open_slots.next_wave)
+        if any(choice.claim for pod in coming if pod is not None for choice in pod.shape.volumes):
+            return
+        slots = cycle.reservation.slots
+        opened = cycle.open_slots.open_next(lambda uid: uid not in slots or cycle.member(uid).reached)
+        left = tuple(uid for uid in opened if uid in slots)
+        if left:
+            self._outbox.put(Nominate(cycle, left))
+
+
+def _is_nominated(member: Member, pod: Pod) -> bool:
+    """Return whether a member is nominated to a node, is being nominated, or is about to be."""
+    return member.nominated or member.nominating or member.missed or bool(pod.nominated)
+
+
+def _keeps_order(pod: Pod) -> bool:
+    """Return whether the slots of an ``any_order`` wave have to be taken in the plan's order.
+
+    A member then takes the first open slot that is offered, even if its own is offered, too. That is so unless the pod
+    has exactly one rule about other pods (affinity, anti-affinity or spread). With one rule any order works; with
+    several rules another order may leave the last members no feasible node.
+    """
+    rules = pod.shape.neighbours
+    return rules is None or (rules.beside is not None) + len(rules.apart) + len(rules.spread) != 1
+
+
+def _misses_often(cycle: BindingCycle) -> bool:
+    """Return whether filter calls offer members no usable node so often that nominating all members costs less.
+
+    Such a call costs about three times as much as a nomination, because kube-scheduler writes the pod's condition and
+    tries the pod again. So True if it has happened to two members or more, and to over a third of those tried so far.
+    """
+    members = [cycle.member(uid) for uid in cycle.reservation.slots]
+    missed = sum(member.missed for member in members)
+    return missed >= _FEW_MISSES and missed * 3 > sum(member.missed or member.reached for member in members)
