@@ -24,7 +24,7 @@ from bench.machine import describe_machine, measure_noise
 from serried.api.names import GroupKey
 from serried.api.pod import Pod, Shape
 from serried.plan.capacity import Capacity
-from serried.plan.eviction import Allowances, NoVictims, Preemption, Spare, Unit
+from serried.plan.eviction import Allowances, EvictionUnit, NoVictims, Preemption, SpareMembers
 from serried.plan.limit import Limit
 from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest, Snapshot
@@ -41,7 +41,7 @@ class FullCluster:
     """A cluster without room: its nodes, and the units of pods that may be evicted."""
 
     snapshot: Snapshot
-    units: Sequence[Unit]
+    units: Sequence[EvictionUnit]
     allowances: Allowances
 
 
@@ -80,13 +80,13 @@ def fill(nodes: int, each: int, priorities: Sequence[int] = (0,), gang_size: int
         used[name] = {key: used[name][key] + amount for key, amount in shape.requests}
     snapshot = Snapshot({value.name: value for value in values}, used, rules=PLAN_RULES)
     if not gang_size:
-        return FullCluster(snapshot, [Unit((pod,), source.choice(priorities)) for pod in pods], Allowances())
+        return FullCluster(snapshot, [EvictionUnit((pod,), source.choice(priorities)) for pod in pods], Allowances())
     units = []
     gangs = {}
     for first in range(0, len(pods), gang_size):
         gang = GroupKey("load", f"g{first}")
-        gangs[gang] = Spare(0)
-        units.append(Unit(tuple(pods[first : first + gang_size]), 0, gang))
+        gangs[gang] = SpareMembers(0)
+        units.append(EvictionUnit(tuple(pods[first : first + gang_size]), 0, gang))
     return FullCluster(snapshot, units, Allowances(gangs))
 
 

@@ -39,7 +39,7 @@ from serried.api.pod import Pod
 from serried.api.reservation import Reservation
 from serried.api.verdict import Verdict
 from serried.ops.steps import Work
-from serried.plan.eviction import Unit
+from serried.plan.eviction import EvictionUnit
 from serried.plan.quorum import GroupMembers
 from serried.plan.request import Plan, PlanRequest, Waiting
 
@@ -101,7 +101,7 @@ class Decision:
     request: PlanRequest
     plan: Plan
 
-    victims: Sequence[Unit]
+    victims: Sequence[EvictionUnit]
     """The victims. Running pods are evicted. A planned gang without Bindings loses its plan at once."""
 
 

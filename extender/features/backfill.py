@@ -31,7 +31,7 @@ from serried.cluster.run_times import PodEnds, Trust
 from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
 from serried.plan.forecast import Forecast, find_forecast
-from serried.plan.request import Plan, PlanRequest, Snapshot, Turn, Waiting
+from serried.plan.request import Plan, PlanRequest, QueueKey, Snapshot, Waiting
 
 _MARGIN_SECONDS = 5.0
 """A gang that passes must end this long before the head's forecast, as its pods do not start at once."""
@@ -300,7 +300,7 @@ class Backfill(Feature):
             return ()
         self._reviewed = now
         self._order.note_levels()
-        first: list[tuple[Turn, GroupKey]] = []
+        first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter(list(self._waiting.values()))
         while some := [(self._order.turn_of(waiting), waiting.group) for waiting in islice(rest, _CONTENDERS_PER_STEP)]:
             first = nsmallest(_MAX_CANDIDATES, [*first, *some])

@@ -31,7 +31,7 @@ from serried.kube.errors import ApiError, Conflict, NotFound
 from serried.kube.many import do_each
 from serried.kube.wire import PODS
 from serried.ops.log import name_group
-from serried.plan.quorum import is_whole
+from serried.plan.quorum import has_quorum
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +252,7 @@ class _Endings:
             return True  # the group was deleted
         if gang.cycle is not None and gang.cycle.reservation.committed:
             return True
-        return group.policy.is_gang and is_whole(group, self._members.classify(key))
+        return group.policy.is_gang and has_quorum(group, self._members.classify(key))
 
     def _note_leaving(self, key: GroupKey, uids: Collection[str]) -> None:
         gang = self._groups.states.get(key)

@@ -40,7 +40,7 @@ from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.cluster.priorities import DisruptionGroup
 from serried.ops.steps import Work
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 
 _MAX_WOKEN = 8
 """The number of pods that are requeued per tick, twice a second, at most."""
@@ -337,7 +337,7 @@ class OverlookedPreemptors:
 
     def _has_room(self, pod: Pod, name: str) -> bool:
         node = self._store.nodes.get(name)
-        return node is not None and slots(pod.shape, node, self._store.occupancy.used.get(name)) > 0
+        return node is not None and count_fitting(pod.shape, node, self._store.occupancy.used.get(name)) > 0
 
 
 _LOWEST_PRIORITY = -(2**31)

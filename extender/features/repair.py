@@ -42,7 +42,7 @@ from serried.api.verdict import Reason, Stage, Verdict, render
 from serried.cluster.cache import Store
 from serried.cluster.usage import Vacancy, find_replaced, match_replacements
 from serried.ops.steps import Work
-from serried.plan.quorum import GroupMembers, count_missing, is_whole
+from serried.plan.quorum import GroupMembers, count_missing, has_quorum
 from serried.plan.request import PlanRequest
 
 _RETRY_SECONDS = 10.0
@@ -183,7 +183,7 @@ class Repairs(Feature):
             return NO_REPAIR
         memory = gang.memory.of(Losses)
         committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
-        intact = is_whole(group, members)
+        intact = has_quorum(group, members)
         gang.started = gang.started or intact or committed or _was_scheduled(group, members)
         if intact or (memory.stood is None and _stood_once(group, members)):
             memory.stood = group.tree if group.policy.is_gang else None
@@ -520,5 +520,5 @@ def _has_run(gang: GroupState, group: PodGroup, members: GroupMembers, store: St
     memory = gang.memory.find(Losses)
     known = memory is not None and (memory.stood is not None or memory.broken_since is not None)
     committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
-    placed = committed or members.placed or members.terminating or is_whole(group, members)
+    placed = committed or members.placed or members.terminating or has_quorum(group, members)
     return bool(known or gang.started or group.scheduled or group.key in store.vacancies or placed)

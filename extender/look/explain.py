@@ -42,7 +42,7 @@ from serried.plan.explain import (
 )
 from serried.plan.fit import HurdleKind
 from serried.plan.limit import Limit, TooLong
-from serried.plan.request import PlanRequest, Snapshot, Turn, Waiting
+from serried.plan.request import PlanRequest, QueueKey, Snapshot, Waiting
 
 _MAX_SECONDS = 2.0
 """The work that an inquiry may take, in seconds."""
@@ -304,7 +304,7 @@ def read_dry_run(text: str | None) -> bool:
     return text is not None
 
 
-def find_turn(core: Core, group: GroupKey) -> tuple[Turn, Waiting]:
+def find_turn(core: Core, group: GroupKey) -> tuple[QueueKey, Waiting]:
     """Return the sort key of a group in the queue, and the values of which it is made."""
     waiting = core.queue.describe(group, core.groups.states.get(group))
     return core.queue.turn_of(waiting), waiting

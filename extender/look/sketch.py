@@ -19,7 +19,7 @@ from serried.api.interpod import HOSTNAME
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.resources import Resources, add
-from serried.plan.request import Turn
+from serried.plan.request import QueueKey
 
 _MAX_LEVELS = 4
 """The number of levels on the page's map, at most."""
@@ -291,7 +291,7 @@ class Sketch:
 
     def _look_at_queue(self) -> Iterator[None]:
         queue, states = self._core.queue, self._core.groups.states
-        turns: list[tuple[Turn, int]] = []
+        turns: list[tuple[QueueKey, int]] = []
         for turn, key in enumerate(list(queue.unschedulable)):
             number = self._gangs.number_of(key)
             if number is not None:

@@ -32,7 +32,7 @@ from serried.api.reservation import Slot, Victim
 from serried.api.resources import Resources
 from serried.api.verdict import Verdict
 from serried.api.volume import Pool
-from serried.plan.forecast import Share
+from serried.plan.forecast import NodeShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class KeptNodes:
     late: bool = False
     missed: float | None = None
     passed: tuple[tuple[GroupKey, float], ...] = ()
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, NodeShare] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

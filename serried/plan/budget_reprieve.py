@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 from serried.api.names import GroupKey
-from serried.plan.eviction import Allowances, Budget, Cost, Unit, age, count_pods, exceeds, measure_cost
-from serried.plan.reprieve import Bulk, SlotRemoval, relative_size, reprieve
+from serried.plan.eviction import Allowances, Budget, Cost, EvictionUnit, age, count_pods, exceeds, measure_cost
+from serried.plan.reprieve import SlotRemoval, UnitBundle, relative_size, reprieve
 
 _MAX_MOVES = 1_000
 """The maximum number of restored units in one domain's search for combinations: some 10 ms."""
@@ -28,7 +28,7 @@ _MAX_PLANS = 8
 
 
 @dataclass(slots=True)
-class StepLimit:
+class SearchLimit:
     """The work allowed for all domains together."""
 
     moves: int = 20_000
@@ -45,7 +45,7 @@ class BudgetReprieve:
     """
 
     def __init__(
-        self, removal: SlotRemoval, units: Sequence[Unit], limits: Mapping[Budget, int], limit: StepLimit
+        self, removal: SlotRemoval, units: Sequence[EvictionUnit], limits: Mapping[Budget, int], limit: SearchLimit
     ) -> None:
         self._removal = removal
         self._units = units
@@ -57,19 +57,19 @@ class BudgetReprieve:
         self._left: dict[Budget, int] = {}
         """The disruptions left of the budgets that forbid to remove all units; negative if too many are removed."""
 
-        self._scarce: list[Unit] = []
+        self._scarce: list[EvictionUnit] = []
         """The units under these budgets, in the order of removal."""
 
-        self._gone: dict[Unit, None] = {}
+        self._gone: dict[EvictionUnit, None] = {}
         """The part of ``_scarce`` that is removed."""
 
-        self._by_budget: dict[Budget, list[Unit]] = {}
+        self._by_budget: dict[Budget, list[EvictionUnit]] = {}
         """The units that may be restored for each budget, in this order."""
 
-        self._settled: set[Unit] = set()
+        self._settled: set[EvictionUnit] = set()
         """The units that are not restored again."""
 
-    def run(self) -> list[Unit] | None:
+    def run(self) -> list[EvictionUnit] | None:
         """Remove units so that the quorum fits. Return them; None if there is no selection."""
         free = self._sort()
         self._removal.remove(free)
@@ -84,7 +84,7 @@ class BudgetReprieve:
             return None
         return [*free, *self._gone]
 
-    def _sort(self) -> list[Unit]:
+    def _sort(self) -> list[EvictionUnit]:
         """Return the units that may always be removed; the others become ``_scarce``."""
         wanted: dict[Budget, int] = {}
         for unit in self._units:
@@ -92,14 +92,14 @@ class BudgetReprieve:
                 wanted[budget] = wanted.get(budget, 0) + 1
         limits = self._limits
         self._left = {key: limits[key] for key, count in wanted.items() if key in limits and count > limits[key]}
-        free: list[Unit] = []
-        scarce: list[Unit] = []
+        free: list[EvictionUnit] = []
+        scarce: list[EvictionUnit] = []
         for unit in self._units:
             (free if self._left.keys().isdisjoint(unit.budgets) else scarce).append(unit)
         self._scarce = sorted(scarce, key=self._rank)
         return free
 
-    def _rank(self, unit: Unit) -> tuple[int, float, str]:
+    def _rank(self, unit: EvictionUnit) -> tuple[int, float, str]:
         """Return the sort key: the lowest priority first, then the largest units, because fewer of them are needed."""
         pod = unit.pods[0]
         return unit.priority, -relative_size(pod.shape, self._removal.request), pod.uid
@@ -107,8 +107,8 @@ class BudgetReprieve:
     # --- one node after the other ------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        alone: dict[str, list[Unit]] = {}
-        joined: list[Unit] = []
+        alone: dict[str, list[EvictionUnit]] = {}
+        joined: list[EvictionUnit] = []
         for unit in self._scarce:
             if unit not in self._gone:
                 (alone.setdefault(unit.pods[0].node, []) if len(unit.pods) == 1 else joined).append(unit)
@@ -119,7 +119,7 @@ class BudgetReprieve:
             self._remove([unit for unit in joined if self._spend(unit)])
             self._empty([[unit for unit in node if unit not in self._gone] for node in nodes])
 
-    def _order_units(self, alone: Mapping[str, Sequence[Unit]]) -> list[Sequence[Unit]]:
+    def _order_units(self, alone: Mapping[str, Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
         """Return the units by node. Nodes with low priorities and few pods per freed slot come first."""
         prices: dict[str, tuple[int, float, str]] = {}
         for node, here in alone.items():
@@ -131,12 +131,12 @@ class BudgetReprieve:
         order = sorted(alone, key=prices.__getitem__)
         return [alone[node] for node in order]
 
-    def _empty(self, nodes: Iterable[Sequence[Unit]]) -> None:
+    def _empty(self, nodes: Iterable[Sequence[EvictionUnit]]) -> None:
         for here in nodes:
             may_go = [unit for unit in here if self._spend(unit)]
             if may_go:
                 self._removal.remove(may_go)
-                stay = dict.fromkeys(self._removal.restore_idle(may_go))
+                stay = dict.fromkeys(self._removal.restore_unneeded(may_go))
                 self._gone.update(stay)
                 for unit in may_go:
                     if unit not in stay:
@@ -146,7 +146,7 @@ class BudgetReprieve:
 
     def _search(self) -> bool:
         """Remove all units, then roll_back units in all combinations until no budget is exceeded."""
-        rest: list[Unit] = []
+        rest: list[EvictionUnit] = []
         for unit in self._scarce:
             if unit not in self._gone:
                 rest.append(unit)
@@ -164,7 +164,7 @@ class BudgetReprieve:
         over = next((budget for budget, left in self._left.items() if left < 0), None)
         if over is None:
             return self._fits()
-        settled: list[Unit] = []
+        settled: list[EvictionUnit] = []
         found = False
         for unit in self._by_budget[over]:
             if unit not in self._gone or unit in self._settled:
@@ -200,11 +200,11 @@ class BudgetReprieve:
 
     # --- units and budgets -------------------------------------------------------------------------------------
 
-    def _remove(self, units: Sequence[Unit]) -> None:
+    def _remove(self, units: Sequence[EvictionUnit]) -> None:
         self._gone.update(dict.fromkeys(units))
         self._removal.remove(units)
 
-    def _spend(self, unit: Unit) -> bool:
+    def _spend(self, unit: EvictionUnit) -> bool:
         """Use one disruption of each budget of the unit. Return False, and use none, if a budget has none left."""
         for place, budget in enumerate(unit.budgets):
             left = self._left.get(budget)
@@ -238,8 +238,8 @@ class Exchange:
     """The best known victims of one domain; ``units`` are all units that may be evicted there."""
 
     removal: SlotRemoval
-    units: Sequence[Unit]
-    victims: list[Unit]
+    units: Sequence[EvictionUnit]
+    victims: list[EvictionUnit]
     cost: Cost
     allowances: Allowances
     newest: int
@@ -260,7 +260,7 @@ class Exchange:
         while self._improve(order):
             pass
 
-    def _improve(self, order: Sequence[Unit]) -> bool:
+    def _improve(self, order: Sequence[EvictionUnit]) -> bool:
         """Make one exchange. Return whether a cheaper one was found."""
         bulks = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)
@@ -275,7 +275,7 @@ class Exchange:
                 return True
         return False
 
-    def _try(self, bulk: Bulk, gone: set[Unit], order: Iterable[Unit]) -> bool:
+    def _try(self, bulk: UnitBundle, gone: set[EvictionUnit], order: Iterable[EvictionUnit]) -> bool:
         """Try victims that include these units. Keep them if they cost less, otherwise roll_back the state."""
         priority = min(unit.priority for unit in bulk)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
@@ -297,7 +297,7 @@ class Exchange:
         return False
 
 
-def _are_alike(units: Sequence[Unit], gangs: Mapping[GroupKey, object]) -> bool:
+def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) -> bool:
     """Return whether units differ only in node and age. Then the first selection is the best."""
     first = units[0]
     return all(
@@ -311,9 +311,9 @@ def _are_alike(units: Sequence[Unit], gangs: Mapping[GroupKey, object]) -> bool:
     )
 
 
-def _list_gangs(units: Iterable[Unit], gangs: Mapping[GroupKey, object]) -> list[list[Unit]]:
+def _list_gangs(units: Iterable[EvictionUnit], gangs: Mapping[GroupKey, object]) -> list[list[EvictionUnit]]:
     """Return the units of each gang that has several."""
-    members: dict[GroupKey, list[Unit]] = {}
+    members: dict[GroupKey, list[EvictionUnit]] = {}
     for unit in units:
         if unit.gang is not None and unit.gang in gangs:
             members.setdefault(unit.gang, []).append(unit)

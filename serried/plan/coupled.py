@@ -17,7 +17,7 @@ from serried.api.pod import Pod
 from serried.api.preference import Style
 from serried.api.resources import Resources, add, capacity, count_slots, subtract
 from serried.plan.capacity import MemberClass, group_classes
-from serried.plan.placement import Budget, Placement, Trial
+from serried.plan.placement import Placement, PlanState, StepBudget
 from serried.plan.request import Snapshot
 from serried.plan.rule import GangRules, read_rules
 
@@ -41,18 +41,18 @@ _MAX_STARTS = 64
 class Coupled:
     """The search for one placement, with the members that are placed at the moment."""
 
-    def __init__(self, trial: Trial, placement: Placement, rules: GangRules) -> None:
-        self._trial = trial
-        self._census = trial.census
-        self._limit = trial.limit
+    def __init__(self, state: PlanState, placement: Placement, rules: GangRules) -> None:
+        self._trial = state
+        self._census = state.census
+        self._limit = state.limit
         self._rules = rules
         self._slots: dict[MemberClass, dict[str, int]] = {}
-        for kind, barred in _find_barred(trial, placement).items():
-            node_slots = trial.census.node_slots(kind, placement.names)
+        for kind, barred in _find_barred(state, placement).items():
+            node_slots = state.census.node_slots(kind, placement.names)
             self._slots[kind] = {name: slots for slots, name in node_slots if name not in barred}
-        self._names = sorted({name for kind in trial.classes for name in kind.request})
+        self._names = sorted({name for kind in state.classes for name in kind.request})
         self._taken: dict[str, Resources] = {}
-        self._left = {kind: len(kind.members) for kind in trial.classes}
+        self._left = {kind: len(kind.members) for kind in state.classes}
         self._cells: list[list[str]] = []
         self._cell_of: dict[str, int] = {}
         self._here: Counter[int] = Counter()
@@ -197,7 +197,7 @@ class Coupled:
         free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
         return free, tuple([name in slots for slots in self._slots.values()])
 
-    def search(self, wanted: int, budget: Budget) -> Sequence[Move]:
+    def search(self, wanted: int, budget: StepBudget) -> Sequence[Move]:
         """Try all ways to place ``wanted`` members within the budget.
 
         Return the one with most; afterwards none is placed.
@@ -292,12 +292,12 @@ class _Queue:
         heappush(self._heap, (self._coupled.price(self._kind, cell), cell))
 
 
-def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
+def place_coupled(state: PlanState, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
     """Return moves for the members in a valid order: as many as are found, at least the quorum if possible."""
-    assert trial.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
-    coupled = Coupled(trial, placement, trial.rules)
+    assert state.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
+    coupled = Coupled(state, placement, state.rules)
     coupled.find_cells()
-    need, wanted = max(trial.ask.need, 1), len(trial.ask.members)
+    need, wanted = max(state.ask.need, 1), len(state.ask.members)
     best: Sequence[Move] = ()
     for may_use in (*coupled.list_first_domains(order), lambda _: True):
         for each in (order, order[::-1]) if len(order) > 1 else (order,):
@@ -305,24 +305,24 @@ def place_coupled(trial: Trial, placement: Placement, order: Sequence[MemberClas
             if len(coupled.moves) > len(best):
                 best = tuple(coupled.moves)
             coupled.clear()
-            if len(best) == wanted or not trial.budget.spend(wanted):
+            if len(best) == wanted or not state.budget.spend(wanted):
                 return best
-    budget = trial.budget if len(best) < need else trial.spare_budget
+    budget = state.budget if len(best) < need else state.spare_budget
     if len(best) < need or wanted <= _MAX_EXACT:
         found = coupled.search(wanted if wanted <= _MAX_EXACT else need, budget)
         best = max(best, found, key=len)
     return best
 
 
-def _find_barred(trial: Trial, placement: Placement) -> dict[MemberClass, frozenset[str]]:
+def _find_barred(state: PlanState, placement: Placement) -> dict[MemberClass, frozenset[str]]:
     """Return by class the nodes that are excluded for all of its members."""
-    pairs = trial.find_excluded(placement)
+    pairs = state.find_excluded(placement)
     names: dict[str, set[str]] = {}
     for uid, name in pairs:
         names.setdefault(uid, set()).add(name)
     return {
         kind: frozenset(set.intersection(*(names.get(member.uid, set()) for member in kind.members)))
-        for kind in trial.classes
+        for kind in state.classes
     }
 
 

@@ -1,4 +1,4 @@
-"""Units of pods that may be evicted (`Unit`), limits for evictions (`Allowances`), and the cost of victims (`Cost`)."""
+"""Pods that may be evicted together (`EvictionUnit`), limits for evictions (`Allowances`), and their `Cost`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ Budget: TypeAlias = Key | GroupKey
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class EvictionUnit:
     """Pods that are evicted together or not at all. Units are compared by identity.
 
     It is one pod, or all bound pods of a group with disruption mode ``all``; in a tree those of the highest such group
@@ -57,13 +57,13 @@ class Unit:
     """A phrase why it must not be evicted, whatever its priority; "" if it may."""
 
 
-def count_pods(units: Iterable[Unit]) -> int:
+def count_pods(units: Iterable[EvictionUnit]) -> int:
     """Return the number of pods of these units."""
     return sum([len(unit.pods) for unit in units])
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
+class SpareMembers:
     """The members that a gang can add_and_count without breaking."""
 
     count: int
@@ -77,7 +77,7 @@ class Spare:
 class Allowances:
     """The losses that are allowed."""
 
-    gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
+    gangs: Mapping[GroupKey, SpareMembers] = field(default_factory=dict)
     """The running gangs. Other groups cannot break."""
 
     budgets: Mapping[Budget, int] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Preemption:
 
     plan: Plan
 
-    victims: tuple[Unit, ...]
+    victims: tuple[EvictionUnit, ...]
     """The victims, the highest priority first. Each is needed for room, or for having the domain exclusively."""
 
     cost: Cost
@@ -209,13 +209,13 @@ class Losses:
         self._members: Counter[GroupKey] = Counter()
         self._disruptions: Counter[Budget] = Counter()
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: EvictionUnit) -> None:
         """Add a victim."""
         if unit.gang is not None:
             self._members[unit.gang] += len(unit.pods)
         self._disruptions.update(unit.budgets)
 
-    def remove(self, unit: Unit) -> None:
+    def remove(self, unit: EvictionUnit) -> None:
         """Remove a victim."""
         if unit.gang is not None:
             self._members[unit.gang] -= len(unit.pods)
@@ -236,11 +236,11 @@ class Losses:
         spare = self._allowances.gangs.get(gang)
         return spare is not None and spare.above is not None and self.shortage(spare.above) >= 0
 
-    def violates(self, unit: Unit) -> bool:
+    def violates(self, unit: EvictionUnit) -> bool:
         """Return whether a victim contributes to the violation of a budget."""
         return any(self.excess(budget) > 0 for budget in unit.budgets)
 
-    def add_and_count(self, unit: Unit) -> tuple[int, int]:
+    def add_and_count(self, unit: EvictionUnit) -> tuple[int, int]:
         """Add a victim. Return the numbers of additional violations and of additionally broken gangs."""
         violations = 0
         for budget in unit.budgets:
@@ -264,15 +264,15 @@ class Losses:
             count = 1
 
 
-def exceeds(victims: Iterable[Unit], limits: Mapping[Budget, int]) -> bool:
+def exceeds(victims: Iterable[EvictionUnit], limits: Mapping[Budget, int]) -> bool:
     """Return whether the victims exceed a limit."""
     taken = Counter([budget for unit in victims for budget in unit.budgets if budget in limits])
     return any(count > limits[budget] for budget, count in taken.items())
 
 
-def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -> Cost:
+def measure_cost(victims: Iterable[EvictionUnit], allowances: Allowances, newest: int) -> Cost:
     """Return the cost of victims; ``newest`` is the start time of the newest pod, in seconds since 1970."""
-    by_priority: dict[int, list[Unit]] = {}
+    by_priority: dict[int, list[EvictionUnit]] = {}
     for unit in victims:
         by_priority.setdefault(unit.priority, []).append(unit)
     losses = Losses(allowances)
@@ -293,7 +293,7 @@ def measure_cost(victims: Iterable[Unit], allowances: Allowances, newest: int) -
     return Cost(tuple(damages), lost)
 
 
-def age(unit: Unit, newest: int) -> int:
+def age(unit: EvictionUnit, newest: int) -> int:
     """Return the seconds that the pods of a unit had run when the newest pod started, summed up."""
     if len(unit.pods) == 1:
         started = unit.pods[0].started

@@ -16,7 +16,7 @@ from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capac
 from serried.plan.capacity import Capacity, Fork, MemberClass, group_classes
 from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rejection
 from serried.plan.gang import Candidate, estimate_each, measure
-from serried.plan.placement import Step, Trial, generate_placements
+from serried.plan.placement import PlanState, SearchLevel, generate_placements
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 
@@ -202,21 +202,21 @@ def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = N
     For members of several shapes the hurdles are those of the shape with the fewest slots. A tree is examined as if its
     members were one gang of the root group.
     """
-    trial = Trial(snapshot, ask, capacity)
-    trial.count()
+    state = PlanState(snapshot, ask, capacity)
+    state.count()
     key = ask.topology_key
-    step = Step((key,) if key is not None else (), ())
-    placements = generate_placements(trial.census, step, ask)
-    best_cases = estimate_each(trial, step, placements)
-    if trial.couples and len(best_cases) <= _MAX_MEASURED:
+    search_level = SearchLevel((key,) if key is not None else (), ())
+    placements = generate_placements(state.census, search_level, ask)
+    best_cases = estimate_each(state, search_level, placements)
+    if state.couples and len(best_cases) <= _MAX_MEASURED:
         for place, each in enumerate(best_cases):
-            best_cases[place] = measure(trial, step, each.placement)
-    hardest = min(trial.classes, key=trial.census.total)
-    empty = trial.count_empty(step.key)
+            best_cases[place] = measure(state, search_level, each.placement)
+    hardest = min(state.classes, key=state.census.total)
+    empty = state.count_empty(search_level.key)
     found = []
     total: Counter[Hurdle] = Counter()
     for each in sorted(best_cases, key=lambda best_case: (-best_case.room, best_case.placement.domain)):
-        diagnosis, counts = _diagnose_domain(trial, snapshot, hardest, each)
+        diagnosis, counts = _diagnose_domain(state, snapshot, hardest, each)
         found.append(replace(diagnosis, empty=None if empty is None else empty.get(each.placement.domain, 0)))
         total.update(counts)
     if key is not None and not ask.pinned:
@@ -225,28 +225,28 @@ def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = N
 
 
 def _diagnose_domain(
-    trial: Trial, snapshot: Snapshot, kind: MemberClass, best_case: Candidate
+    state: PlanState, snapshot: Snapshot, kind: MemberClass, best_case: Candidate
 ) -> tuple[DomainDiagnosis, Counter[Hurdle]]:
     names = snapshot.nodes if best_case.placement.names is None else best_case.placement.names
     counts: Counter[Hurdle] = Counter()
     for name in names:
-        trial.limit.spend(2)
-        hurdle = _find_hurdle(trial, kind, snapshot.nodes[name])
+        state.limit.spend(2)
+        hurdle = _find_hurdle(state, kind, snapshot.nodes[name])
         if hurdle is not None:
             counts[hurdle] += 1
     return DomainDiagnosis(best_case.placement.name, best_case.room, len(names), _rank(counts)), counts
 
 
-def _find_hurdle(trial: Trial, kind: MemberClass, node: Node) -> Hurdle | None:
+def _find_hurdle(state: PlanState, kind: MemberClass, node: Node) -> Hurdle | None:
     """Return what excludes a member from a node; None if one fits."""
-    if node.name in trial.ask.closed:
+    if node.name in state.ask.closed:
         return Hurdle(HurdleKind.KEPT)
     rejection = find_rejection(kind.shape, node)
     if rejection is not None:
         return rejection
-    if trial.rules is not None and (hurdle := trial.rules.find_hurdle(kind, node.name)) is not None:
+    if state.rules is not None and (hurdle := state.rules.find_hurdle(kind, node.name)) is not None:
         return hurdle
-    lacking = list(_list_lacking(kind.request, node, trial.census.used(node.name)))
+    lacking = list(_list_lacking(kind.request, node, state.census.used(node.name)))
     return Hurdle(HurdleKind.RESOURCE, max(lacking)[1]) if lacking else None
 
 

@@ -97,7 +97,7 @@ def find_rejection(shape: Shape, node: Node) -> Hurdle | None:
     return None
 
 
-def slots(shape: Shape, node: Node, used: Resources | None) -> int:
+def count_fitting(shape: Shape, node: Node, used: Resources | None) -> int:
     """Return the number of pods of ``shape`` that fit on the node besides ``used`` (None: the node is empty)."""
     if not admits(shape, node):
         return 0

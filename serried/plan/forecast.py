@@ -50,7 +50,7 @@ class Ending(NamedTuple):
     """The UID of the pod, or the name under which its slot is reserved."""
 
 
-class Share(NamedTuple):
+class NodeShare(NamedTuple):
     """The part of a node that the forecast needs."""
 
     requests: Resources
@@ -73,7 +73,7 @@ class Forecast:
     at: float | None
     """The expected time in seconds since 1970; None if these nodes are the most likely, but the time is unknown."""
 
-    shares: Mapping[str, Share] = field(default_factory=dict, compare=False)
+    shares: Mapping[str, NodeShare] = field(default_factory=dict, compare=False)
     """The needed part by node; a node without entry is needed as a whole."""
 
 
@@ -205,13 +205,13 @@ class _Simulation:
                 changed.add(domain)
         return sorted(changed)
 
-    def list_shares(self, plan: Plan) -> dict[str, Share]:
+    def list_shares(self, plan: Plan) -> dict[str, NodeShare]:
         """Return the part of each node of a plan that the gang needs, with the simulated ends there."""
         asked: dict[str, list[Resources]] = {}
         for member in self._ask.members:
             if member.uid in plan.nodes:
                 asked.setdefault(plan.nodes[member.uid], []).append(dict(member.shape.requests))
-        return {name: Share(total(each), tuple(self._simulated.get(name, ()))) for name, each in asked.items()}
+        return {name: NodeShare(total(each), tuple(self._simulated.get(name, ()))) for name, each in asked.items()}
 
     def try_domain(self, domain: str) -> Plan | None:
         """Return the plan of the gang in one domain at this point of the simulation; None if it does not fit."""

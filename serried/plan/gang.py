@@ -1,7 +1,7 @@
 """Plans one gang (`plan_gang`).
 
 The steps have the names of the native PodGroup scheduling: generate placements, feasible, score, choose, assign. The
-domains are tried from the narrowest preferred level to the required one (`list_steps`).
+domains are tried from the narrowest preferred level to the required one (`list_search_levels`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, DomainShortage, Reason
 from serried.plan.capacity import Capacity, Domain
 from serried.plan.coupled import list_waves
 from serried.plan.packing import pack
-from serried.plan.placement import CLUSTER, Placement, Step, Trial, generate_placements, list_steps
+from serried.plan.placement import CLUSTER, Placement, PlanState, SearchLevel, generate_placements, list_search_levels
 from serried.plan.request import Plan, PlanRequest, Snapshot
 
 
@@ -41,54 +41,58 @@ class Candidate:
     """1 if there are existing members and none of them is in this placement, else 0."""
 
 
-def measure(trial: Trial, step: Step, placement: Placement) -> Candidate:
+def measure(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
     """Return a placement with its exact numbers; with several classes they are what `pack` achieves, a lower bound."""
-    best_case = estimate(trial, step, placement)
+    best_case = estimate(state, search_level, placement)
     nodes: Mapping[str, str] = {}
-    if len(trial.classes) == 1 and not trial.find_excluded(placement) and not trial.couples:
-        if step.below and best_case.placed:
-            nodes = pack(trial, step, placement)
-        return replace(best_case, parts=_count_parts(trial, step, nodes.values()))
-    nodes = pack(trial, step, placement)
+    if len(state.classes) == 1 and not state.find_excluded(placement) and not state.couples:
+        if search_level.below and best_case.placed:
+            nodes = pack(state, search_level, placement)
+        return replace(best_case, parts=_count_parts(state, search_level, nodes.values()))
+    nodes = pack(state, search_level, placement)
     slack = best_case.slack + best_case.placed - len(nodes)
     return replace(
-        best_case, placed=len(nodes), room=len(nodes), slack=slack, parts=_count_parts(trial, step, nodes.values())
+        best_case,
+        placed=len(nodes),
+        room=len(nodes),
+        slack=slack,
+        parts=_count_parts(state, search_level, nodes.values()),
     )
 
 
-def estimate_each(trial: Trial, step: Step, placements: Iterable[Placement]) -> list[Candidate]:
+def estimate_each(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> list[Candidate]:
     """Return the `estimate` of each placement."""
-    trial.sum_by_domain(step)
+    state.sum_by_domain(search_level)
     best_cases = []
     for placement in placements:
-        trial.limit.spend(len(trial.classes))
-        best_cases.append(estimate(trial, step, placement))
+        state.limit.spend(len(state.classes))
+        best_cases.append(estimate(state, search_level, placement))
     return best_cases
 
 
-def estimate(trial: Trial, step: Step, placement: Placement) -> Candidate:
+def estimate(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
     """Return an upper bound of a placement's numbers from slots alone. It is never worse than that of `measure`."""
-    totals = trial.totals(placement)
-    placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, trial.classes, strict=True))
+    totals = state.totals(placement)
+    placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, state.classes, strict=True))
     apart = int(
-        bool(trial.ask.assigned_nodes)
+        bool(state.ask.assigned_nodes)
         and placement.names is not None
-        and trial.ask.assigned_nodes.isdisjoint(placement.names)
+        and state.ask.assigned_nodes.isdisjoint(placement.names)
     )
     return Candidate(
         placement,
         placed,
         room=totals[0] if len(totals) == 1 else placed,
         slack=sum(totals) - placed,
-        parts=tuple(1 for _ in step.below),
-        around=trial.around(placement, step),
+        parts=tuple(1 for _ in search_level.below),
+        around=state.around(placement, search_level),
         apart=apart,
     )
 
 
-def _count_parts(trial: Trial, step: Step, nodes: Iterable[str]) -> tuple[int, ...]:
+def _count_parts(state: PlanState, search_level: SearchLevel, nodes: Iterable[str]) -> tuple[int, ...]:
     used = set(nodes)
-    return tuple(len({trial.census.label(level, node) for node in used}) or 1 for level in step.below)
+    return tuple(len({state.census.label(level, node) for node in used}) or 1 for level in search_level.below)
 
 
 def feasible(candidates: Iterable[Candidate], need: int) -> list[Candidate]:
@@ -106,31 +110,31 @@ def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int,
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain
 
 
-def choose(trial: Trial, step: Step, placements: Iterable[Placement]) -> Candidate | None:
+def choose(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> Candidate | None:
     """Return the best placement that places the quorum; None without one.
 
     Upper bounds decide the order. Packing stops when no remaining upper bound is better than the best result.
     """
-    style = trial.ask.style
-    best_cases = feasible(estimate_each(trial, step, placements), trial.ask.need)
+    style = state.ask.style
+    best_cases = feasible(estimate_each(state, search_level, placements), state.ask.need)
     best: Candidate | None = None
     failed = False
     for best_case in sorted(best_cases, key=lambda candidate: score(candidate, style)):
         if best is not None and score(best, style) <= score(best_case, style):
             break
-        if failed and not trial.may_hold(best_case.placement):
+        if failed and not state.may_hold(best_case.placement):
             continue
-        tried = measure(trial, step, best_case.placement)
-        if not feasible([tried], trial.ask.need):
+        tried = measure(state, search_level, best_case.placement)
+        if not feasible([tried], state.ask.need):
             failed = True
         elif best is None or score(tried, style) < score(best, style):
             best = tried
     return best
 
 
-def assign(trial: Trial, step: Step, candidate: Candidate) -> Mapping[str, str]:
+def assign(state: PlanState, search_level: SearchLevel, candidate: Candidate) -> Mapping[str, str]:
     """Return the node name by member UID, for ``placed`` members of the candidate."""
-    return pack(trial, step, candidate.placement)
+    return pack(state, search_level, candidate.placement)
 
 
 _MAX_DOMAINS_REPORTED = 10
@@ -152,48 +156,48 @@ def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = 
         return Verdict(Reason.QUORUM_MISSING, have=len(ask.members), need=ask.need)
     if not ask.members:
         return Plan(next(iter(pinned), ""), {})
-    trial = Trial(snapshot, ask, capacity)
-    trial.count()
-    for step in list_steps(ask):
-        best = choose(trial, step, generate_placements(trial.census, step, ask))
+    state = PlanState(snapshot, ask, capacity)
+    state.count()
+    for search_level in list_search_levels(ask):
+        best = choose(state, search_level, generate_placements(state.census, search_level, ask))
         if best is not None:
-            return _plan(trial, step, best)
-    return _refuse(trial, step)
+            return _plan(state, search_level, best)
+    return _refuse(state, search_level)
 
 
-def _plan(trial: Trial, step: Step, best: Candidate) -> Plan:
-    domain = best.placement.domain[len(trial.ask.within)] if trial.ask.topology_key is not None else ""
-    nodes = assign(trial, step, best)
-    plan, rules = Plan(domain, nodes, best.slack // len(trial.classes)), trial.rules
+def _plan(state: PlanState, search_level: SearchLevel, best: Candidate) -> Plan:
+    domain = best.placement.domain[len(state.ask.within)] if state.ask.topology_key is not None else ""
+    nodes = assign(state, search_level, best)
+    plan, rules = Plan(domain, nodes, best.slack // len(state.classes)), state.rules
     if rules is None or not rules.couples:
         return plan
-    return replace(plan, waves=list_waves(rules, trial.classes, nodes), keys=tuple(rules.list_keys()))
+    return replace(plan, waves=list_waves(rules, state.classes, nodes), keys=tuple(rules.list_keys()))
 
 
-def _refuse(trial: Trial, step: Step) -> Verdict:
-    ask = trial.ask
-    best_cases = estimate_each(trial, step, generate_placements(trial.census, step, ask))
+def _refuse(state: PlanState, search_level: SearchLevel) -> Verdict:
+    ask = state.ask
+    best_cases = estimate_each(state, search_level, generate_placements(state.census, search_level, ask))
     # Only the reported domains are packed. With many domains and classes packing all would cost more than the plan.
-    candidates = [measure(trial, step, each.placement) for each in _rank(best_cases)[:_MAX_DOMAINS_REPORTED]]
-    if len(step.key) == len(ask.within):
-        never = _explain_never(trial, step)
-        rules = "" if trial.rules is None else trial.rules.describe()
+    candidates = [measure(state, search_level, each.placement) for each in _rank(best_cases)[:_MAX_DOMAINS_REPORTED]]
+    if len(search_level.key) == len(ask.within):
+        never = _explain_never(state, search_level)
+        rules = "" if state.rules is None else state.rules.describe()
         detail = ", ".join(filter(None, (never, rules)))
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=detail)
     domains = tuple(
         DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in _rank(candidates)
     )
-    if ask.topology_key is not None and ask.pinned and len(step.key) == len(ask.within) + 1:
+    if ask.topology_key is not None and ask.pinned and len(search_level.key) == len(ask.within) + 1:
         waiting = ask.need or len(ask.members)
-        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, step.key[-1], domains, len(best_cases))
+        return Verdict(Reason.DOMAIN_FULL, domains[0].slots, waiting, search_level.key[-1], domains, len(best_cases))
     return Verdict(
         Reason.NO_DOMAIN_FITS,
         have=domains[0].slots if domains else 0,
         need=max(ask.need, 1),
-        key=step.key[-1],
+        key=search_level.key[-1],
         domains=domains,
         domain_count=len(best_cases),
-        detail=_explain(trial, step, candidates),
+        detail=_explain(state, search_level, candidates),
     )
 
 
@@ -201,36 +205,38 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda candidate: (-candidate.room, candidate.placement.domain))
 
 
-def _explain_never(trial: Trial, step: Step) -> str:
+def _explain_never(state: PlanState, search_level: SearchLevel) -> str:
     """Return a phrase if the gang would fit in no domain of an empty cluster; "" if it would, or if it is unknown."""
-    counts = trial.count_empty(step.key)
-    if counts is None or (step.key and not trial.census.domains(step.key)):
+    counts = state.count_empty(search_level.key)
+    if counts is None or (search_level.key and not state.census.domains(search_level.key)):
         return ""
-    around = tuple(value for _, value in trial.ask.within)
+    around = tuple(value for _, value in state.ask.within)
     inside = {domain: count for domain, count in counts.items() if domain[: len(around)] == around}
     best = min(inside, key=lambda domain: (-inside[domain], domain), default=())
     most = inside.get(best, 0)
-    if most >= max(trial.ask.need, 1):
+    if most >= max(state.ask.need, 1):
         return ""
     where = (
-        f"{'/'.join(best)} would hold {most} and no other more" if most and step.key else f"there is room for {most}"
+        f"{'/'.join(best)} would hold {most} and no other more"
+        if most and search_level.key
+        else f"there is room for {most}"
     )
     return f"even if nothing ran {where}, {NO_USE_TO_WAIT}"
 
 
-def _explain(trial: Trial, step: Step, candidates: Sequence[Candidate]) -> str:
+def _explain(state: PlanState, search_level: SearchLevel, candidates: Sequence[Candidate]) -> str:
     """Return further phrases for a refusal by NO_DOMAIN_FITS."""
-    whole = estimate(trial, Step((), ()), CLUSTER)
-    if feasible([whole], trial.ask.need):
-        whole = measure(trial, Step((), ()), CLUSTER)
-    taken = trial.ask.taken
+    whole = estimate(state, SearchLevel((), ()), CLUSTER)
+    if feasible([whole], state.ask.need):
+        whole = measure(state, SearchLevel((), ()), CLUSTER)
+    taken = state.ask.taken
     parts = [] if candidates or taken else [NO_LABEL]
-    if trial.rules is not None and (rules := trial.rules.describe()):
+    if state.rules is not None and (rules := state.rules.describe()):
         parts.append(rules)
-    if never := _explain_never(trial, step):
+    if never := _explain_never(state, search_level):
         parts.append(never)
     if taken:
         parts.append(f"{len(taken)} more are exclusively others'")
-    if feasible([whole], trial.ask.need):
+    if feasible([whole], state.ask.need):
         parts.append(f"the whole cluster has room for {whole.room}")
     return ", ".join(parts)

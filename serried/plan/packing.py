@@ -29,7 +29,7 @@ from serried.api.resources import Resources, add, count_slots
 from serried.plan.capacity import Census, MemberClass, NodeSlots
 from serried.plan.coupled import place_coupled
 from serried.plan.limit import Limit
-from serried.plan.placement import Budget, Pair, Placement, Step, Trial
+from serried.plan.placement import ExcludedPair, Placement, PlanState, SearchLevel, StepBudget
 
 Counts = tuple[int, ...]
 """A number for each class, in the order of the classes."""
@@ -53,7 +53,7 @@ class Bin(NamedTuple):
 
 
 def mix(
-    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: Budget
+    wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: StepBudget
 ) -> dict[str, Counts] | None:
     """Return the number of members of each class by node, ``need`` in all.
 
@@ -126,7 +126,7 @@ Cost = tuple[int, ...]
 Path = tuple[str, ...]
 """The names of a domain and its parents, the widest first."""
 
-Share = tuple[int, str]
+DomainCount = tuple[int, str]
 """The number of members for a domain, and its name."""
 
 Front = Sequence[tuple[Cost, int]]
@@ -142,24 +142,24 @@ class _Domain(NamedTuple):
     front: Front
 
 
-def distribute(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) -> list[Share]:
+def distribute(count: int, slots_by_path: Mapping[Path, int], steps: int = MAX_STEPS) -> list[DomainCount]:
     """Distribute ``count`` members over domains of the widest level. Return the share of each used domain.
 
-    ``rooms`` are the slots of the narrowest domains. The shares sum to less than ``count`` if there is less room. With
+    ``slots_by_path`` has the slots of the narrowest domains. The result sums to less if there is less room. With
     several levels the search takes at most ``steps``.
     """
-    widest = _sum_by(rooms, 1)
-    simple = [(share, path[0]) for share, path in leave_largest(count, widest.items())]
-    depth = len(next(iter(rooms), ()))
+    widest = _sum_by(slots_by_path, 1)
+    simple = [(share, path[0]) for share, path in choose_leaving_largest(count, widest.items())]
+    depth = len(next(iter(slots_by_path), ()))
     if depth <= 1 or not simple or sum(widest.values()) < count:
         return simple
-    dense = _take_largest(count, len(simple), rooms, widest)
-    budget = Budget(steps)
-    domains = _measure_domains(count, rooms, budget)
+    dense = _fill_largest(count, len(simple), slots_by_path, widest)
+    budget = StepBudget(steps)
+    domains = _measure_domains(count, slots_by_path, budget)
     if budget.left < 0:
         return dense
     fronts = {domain.name: domain.front for domain in domains}
-    least = tuple(_count_fewest(count, _sum_by(rooms, level).values()) for level in range(2, depth + 1))
+    least = tuple(_count_fewest(count, _sum_by(slots_by_path, level).values()) for level in range(2, depth + 1))
     plain = _price(simple, fronts)
     cost = _price(dense, fronts)
     if plain == least:
@@ -168,15 +168,17 @@ def distribute(count: int, rooms: Mapping[Path, int], steps: int = MAX_STEPS) ->
     return _search(count, domains, len(simple), min(plain, cost), budget) or found
 
 
-def _take_largest(count: int, fewest: int, rooms: Mapping[Path, int], widest: Mapping[Path, int]) -> list[Share]:
+def _fill_largest(
+    count: int, fewest: int, slots_by_path: Mapping[Path, int], widest: Mapping[Path, int]
+) -> list[DomainCount]:
     """Distribute members over the ``fewest`` largest domains, using as few domains of the next level as possible."""
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
-    inside = {path: room for path, room in _sum_by(rooms, 2).items() if path[:1] in chosen}
-    shares = _sum_by({path: share for share, path in leave_largest(count, inside.items())}, 1)
+    inside = {path: room for path, room in _sum_by(slots_by_path, 2).items() if path[:1] in chosen}
+    shares = _sum_by({path: share for share, path in choose_leaving_largest(count, inside.items())}, 1)
     return [(share, path[0]) for path, share in shares.items()]
 
 
-def leave_largest(count: int, rooms: Iterable[tuple[Path, int]]) -> list[tuple[int, Path]]:
+def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[Path, int]]) -> list[tuple[int, Path]]:
     """Return the fewest domains that hold ``count``; among such choices the one that leaves the largest domains unused.
 
     From the largest on, each domain is left out if as many of the smaller ones are enough. So no other choice of as few
@@ -184,7 +186,7 @@ def leave_largest(count: int, rooms: Iterable[tuple[Path, int]]) -> list[tuple[i
     Returns less than ``count`` in all if there is less room.
     """
     # Among equals the last ones are left out, so the first name sorts last.
-    ordered = sorted(rooms, key=lambda room: (room[1], room[0]), reverse=True)
+    ordered = sorted(slots_by_path, key=lambda room: (room[1], room[0]), reverse=True)
     sums = list(accumulate((free for _, free in ordered), initial=0))
     fewest = next((place for place, held in enumerate(sums) if held >= count), len(ordered))
     chosen: list[tuple[int, Path]] = []
@@ -199,7 +201,7 @@ def leave_largest(count: int, rooms: Iterable[tuple[Path, int]]) -> list[tuple[i
     return [share for share in chosen if share[0]]
 
 
-def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: Budget) -> list[Share]:
+def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: StepBudget) -> list[DomainCount]:
     """Return the cheapest distribution over ``fewest`` domains, costing at most ``cost`` inside; [] without budget.
 
     Each table adds one domain, the larger ones last. So it is known for each domain, from the largest on, whether the
@@ -226,11 +228,11 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
     return _trace(count, ordered, tables)
 
 
-def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[Share]:
+def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[DomainCount]:
     """Return the cheapest distribution in the tables that leaves out the largest domains."""
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
     # All ways of equal cost, by the cost that is left: the number of members left, and the shares so far.
-    ways: dict[Cost, tuple[int, tuple[Share, ...]]] = {cheapest: (count, ())}
+    ways: dict[Cost, tuple[int, tuple[DomainCount, ...]]] = {cheapest: (count, ())}
     for domain, table in zip(reversed(ordered), reversed(tables[:-1]), strict=True):
         skipping = {left: way for left, way in ways.items() if table.get(left, -1) >= way[0]}
         ways = skipping or _use(domain, table, ways)
@@ -238,9 +240,9 @@ def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost
 
 
 def _use(
-    domain: _Domain, table: Mapping[Cost, int], ways: Mapping[Cost, tuple[int, tuple[Share, ...]]]
-) -> dict[Cost, tuple[int, tuple[Share, ...]]]:
-    used: dict[Cost, tuple[int, tuple[Share, ...]]] = {}
+    domain: _Domain, table: Mapping[Cost, int], ways: Mapping[Cost, tuple[int, tuple[DomainCount, ...]]]
+) -> dict[Cost, tuple[int, tuple[DomainCount, ...]]]:
+    used: dict[Cost, tuple[int, tuple[DomainCount, ...]]] = {}
     for left, (count, shares) in ways.items():
         for more, gain in domain.front:
             rest = _subtract(left, (1, *more))
@@ -250,10 +252,10 @@ def _use(
     return used
 
 
-def _measure_domains(count: int, rooms: Mapping[Path, int], budget: Budget) -> list[_Domain]:
+def _measure_domains(count: int, slots_by_path: Mapping[Path, int], budget: StepBudget) -> list[_Domain]:
     """Return the domains of the widest level with their fronts; invalid if the budget is used up."""
     inside: dict[str, dict[Path, int]] = {}
-    for path, room in rooms.items():
+    for path, room in slots_by_path.items():
         inside.setdefault(path[0], {})[path[1:]] = room
     # Sorted by name, so that the budget ends at the same domain for any order of the nodes.
     return [
@@ -261,11 +263,11 @@ def _measure_domains(count: int, rooms: Mapping[Path, int], budget: Budget) -> l
     ]
 
 
-def _find_front(count: int, rooms: Mapping[Path, int], budget: Budget) -> Front:
-    depth = len(next(iter(rooms)))
+def _find_front(count: int, slots_by_path: Mapping[Path, int], budget: StepBudget) -> Front:
+    depth = len(next(iter(slots_by_path)))
     if depth == 0:
-        return [((), sum(rooms.values()))]
-    domains = _measure_domains(count, rooms, budget)
+        return [((), sum(slots_by_path.values()))]
+    domains = _measure_domains(count, slots_by_path, budget)
     if depth == 1:
         sums = list(accumulate(sorted((domain.room for domain in domains), reverse=True)))
         return [((place + 1,), min(held, count)) for place, held in enumerate(sums[: _place(count, sums) + 1])]
@@ -289,19 +291,19 @@ def _drop_worse(table: Mapping[Cost, int]) -> Front:
     return kept
 
 
-def _price(shares: Iterable[Share], fronts: Mapping[str, Front]) -> Cost:
+def _price(shares: Iterable[DomainCount], fronts: Mapping[str, Front]) -> Cost:
     return _add(*(next(cost for cost, held in fronts[name] if held >= share) for share, name in shares))
 
 
-def _sum_by(rooms: Mapping[Path, int], depth: int) -> dict[Path, int]:
+def _sum_by(slots_by_path: Mapping[Path, int], depth: int) -> dict[Path, int]:
     sums: dict[Path, int] = {}
-    for path, room in rooms.items():
+    for path, room in slots_by_path.items():
         sums[path[:depth]] = sums.get(path[:depth], 0) + room
     return sums
 
 
-def _count_fewest(count: int, rooms: Iterable[int]) -> int:
-    return _place(count, list(accumulate(sorted(rooms, reverse=True)))) + 1
+def _count_fewest(count: int, slots_by_path: Iterable[int]) -> int:
+    return _place(count, list(accumulate(sorted(slots_by_path, reverse=True)))) + 1
 
 
 def _place(count: int, sums: Sequence[int]) -> int:
@@ -325,25 +327,25 @@ Attempt = Callable[[Sequence[str]], dict[str, str]]
 
 
 def use_fewer_domains(
-    trial: Trial, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt
+    state: PlanState, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt
 ) -> Nodes:
     """Return nodes for as many members in fewer domains of the levels ``below``, the widest level first, if found."""
-    if len(trial.classes) > trial.spare_budget.left:
+    if len(state.classes) > state.spare_budget.left:
         return nodes
-    free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
-    if not trial.spare_budget.spend(sum(map(len, free))):
+    free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
+    if not state.spare_budget.spend(sum(map(len, free))):
         return nodes
     names = sorted({name for each in free for name in each})
     for depth in range(1, len(below) + 1):
-        paths = {name: tuple([trial.census.label(level, name) for level in below[:depth]]) for name in names}
+        paths = {name: tuple([state.census.label(level, name) for level in below[:depth]]) for name in names}
         inside: dict[Path, list[str]] = {}
         for name in names:
             inside.setdefault(paths[name], []).append(name)
-        rooms = {path: _count(free, each) for path, each in inside.items()}
+        slots_by_path = {path: _count(free, each) for path, each in inside.items()}
         used = {paths[name] for name in nodes.values()}
-        for chosen in _list_sets(_count_members(trial, nodes), len(used), rooms, trial.spare_budget):
+        for chosen in _list_sets(_count_members(state, nodes), len(used), slots_by_path, state.spare_budget):
             among = [name for path in chosen for name in inside[path]]
-            if not trial.spare_budget.spend(2 * len(among) * len(free)):
+            if not state.spare_budget.spend(2 * len(among) * len(free)):
                 break
             found = attempt(among)
             if len(found) >= len(nodes):
@@ -353,28 +355,30 @@ def use_fewer_domains(
     return nodes
 
 
-def _count_members(trial: Trial, nodes: Nodes) -> Counts:
-    return tuple(sum(member.uid in nodes for member in kind.members) for kind in trial.classes)
+def _count_members(state: PlanState, nodes: Nodes) -> Counts:
+    return tuple(sum(member.uid in nodes for member in kind.members) for kind in state.classes)
 
 
 def _count(free: Sequence[Mapping[str, int]], names: Sequence[str]) -> Counts:
     return tuple(sum(each.get(name, 0) for name in names) for each in free)
 
 
-def _list_sets(wanted: Counts, used: int, rooms: Mapping[Path, Counts], budget: Budget) -> Iterator[tuple[Path, ...]]:
+def _list_sets(
+    wanted: Counts, used: int, slots_by_path: Mapping[Path, Counts], budget: StepBudget
+) -> Iterator[tuple[Path, ...]]:
     """Yield sets of fewer domains than ``used`` with enough room for each class alone, the smallest sets first."""
 
     def share(path: Path) -> float:
-        return sum(min(1.0, room / count) for room, count in zip(rooms[path], wanted, strict=True) if count)
+        return sum(min(1.0, room / count) for room, count in zip(slots_by_path[path], wanted, strict=True) if count)
 
-    ordered = sorted(rooms, key=lambda path: (-share(path), path))
+    ordered = sorted(slots_by_path, key=lambda path: (-share(path), path))
     for size in range(1, used):
-        if not _is_enough(wanted, [sorted(column)[-size:] for column in zip(*rooms.values(), strict=True)]):
+        if not _is_enough(wanted, [sorted(column)[-size:] for column in zip(*slots_by_path.values(), strict=True)]):
             continue
         for chosen in combinations(ordered, size):
             if not budget.spend(size):
                 return
-            if _is_enough(wanted, zip(*(rooms[path] for path in chosen), strict=True)):
+            if _is_enough(wanted, zip(*(slots_by_path[path] for path in chosen), strict=True)):
                 yield chosen
 
 
@@ -382,12 +386,12 @@ def _is_enough(wanted: Counts, columns: Iterable[Iterable[int]]) -> bool:
     return all(sum(column) >= count for column, count in zip(columns, wanted, strict=True))
 
 
-Shut = frozenset[str]
+ExcludedNodes = frozenset[str]
 """The names of the nodes that a member must not use."""
 
 Batch = tuple[MemberClass, Sequence[Pod]]
 
-_NONE: Shut = frozenset()
+_NONE: ExcludedNodes = frozenset()
 
 
 def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
@@ -459,17 +463,19 @@ def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str],
     return sums
 
 
-def match_members(members: Sequence[Pod], node_slots: Sequence[NodeSlots], shut: Mapping[str, Shut]) -> dict[str, str]:
-    """Return the node name by member UID, where ``shut`` nodes are closed to members: as many members as possible.
+def match_members(
+    members: Sequence[Pod], node_slots: Sequence[NodeSlots], excluded: Mapping[str, ExcludedNodes]
+) -> dict[str, str]:
+    """Return the node name by member UID, for as many members as possible.
 
     Earlier members have precedence. It is a bipartite matching by augmenting paths: a member may move another one to a
     node that is open to that one. It is exact for members of one class. Members with the same closed nodes are one
     kind, and paths are searched among kinds, because there are few.
     """
     match = _Match(node_slots)
-    full: set[Shut] = set()
+    full: set[ExcludedNodes] = set()
     for member in members:
-        kind = shut[member.uid]
+        kind = excluded[member.uid]
         # If no path leads to a free slot for a kind now, none will later.
         if kind not in full and not match.admit(member.uid, kind):
             full.add(kind)
@@ -478,12 +484,12 @@ def match_members(members: Sequence[Pod], node_slots: Sequence[NodeSlots], shut:
 
 class _Match:
     def __init__(self, node_slots: Sequence[NodeSlots]) -> None:
-        self.guests: dict[str, dict[Shut, list[str]]] = {name: {} for _, name in node_slots}
+        self.guests: dict[str, dict[ExcludedNodes, list[str]]] = {name: {} for _, name in node_slots}
         self._free = {name: slots for slots, name in node_slots}
         self._names = list(self._free)
-        self._next: dict[Shut, int] = {}
+        self._next: dict[ExcludedNodes, int] = {}
 
-    def admit(self, uid: str, kind: Shut) -> bool:
+    def admit(self, uid: str, kind: ExcludedNodes) -> bool:
         """Assign a slot to ``uid``, moving others along the shortest chain.
 
         Return False, and change nothing, without one.
@@ -499,10 +505,10 @@ class _Match:
             return True
         return self._push(uid, kind)
 
-    def _push(self, uid: str, kind: Shut) -> bool:
-        came: dict[str, tuple[Shut, str]] = {}
+    def _push(self, uid: str, kind: ExcludedNodes) -> bool:
+        came: dict[str, tuple[ExcludedNodes, str]] = {}
         closed = self._names
-        queue: deque[tuple[Shut, str]] = deque([(kind, "")])
+        queue: deque[tuple[ExcludedNodes, str]] = deque([(kind, "")])
         seen = {kind}
         while queue:
             mover, origin = queue.popleft()
@@ -521,7 +527,7 @@ class _Match:
                         queue.append((other, name))
         return False
 
-    def _shift(self, uid: str, target: str, came: Mapping[str, tuple[Shut, str]]) -> None:
+    def _shift(self, uid: str, target: str, came: Mapping[str, tuple[ExcludedNodes, str]]) -> None:
         kind, origin = came[target]
         while origin:
             uids = self.guests[origin][kind]
@@ -532,7 +538,7 @@ class _Match:
             kind, origin = came[target]
         self._assign(uid, kind, target)
 
-    def _assign(self, uid: str, kind: Shut, name: str) -> None:
+    def _assign(self, uid: str, kind: ExcludedNodes, name: str) -> None:
         self.guests[name].setdefault(kind, []).append(uid)
 
 
@@ -540,7 +546,7 @@ class Packing:
     """One attempt at a placement: batches are placed one after another, each on what the earlier ones left."""
 
     def __init__(
-        self, census: Census, placement: Placement, below: Sequence[str], style: Style, barred: Collection[Pair]
+        self, census: Census, placement: Placement, below: Sequence[str], style: Style, barred: Collection[ExcludedPair]
     ) -> None:
         self.nodes: dict[str, str] = {}
         self._census = census
@@ -558,30 +564,30 @@ class Packing:
         self._census.limit.spend(len(members))
         node_slots = self._node_slots(kind)
         self._census.limit.spend(len(node_slots))
-        shut = self._find_shut(members, node_slots)
-        everywhere = frozenset.intersection(*shut.values()) if shut else _NONE
+        excluded = self._find_excluded_nodes(members, node_slots)
+        everywhere = frozenset.intersection(*excluded.values()) if excluded else _NONE
         if everywhere:  # closed to the whole class, so no matching is needed for them
             node_slots = [room for room in node_slots if room[1] not in everywhere]
         chosen = fill(len(members), node_slots, self._levels, self._style)
         self._census.limit.spend(len(chosen))
-        if any(each != everywhere for each in shut.values()):
+        if any(each != everywhere for each in excluded.values()):
             hosts = {name for _, name in chosen}
             free = {name: slots for slots, name in node_slots}
             others = sorted((slots, name) for slots, name in node_slots if name not in hosts)
-            placed = match_members(members, [(free[name], name) for _, name in chosen] + others, shut)
+            placed = match_members(members, [(free[name], name) for _, name in chosen] + others, excluded)
         else:
             order = (name for count, name in chosen for _ in range(count))
             placed = {member.uid: name for member, name in zip(members, order, strict=False)}
         self.nodes.update(placed)
         self._take(kind, placed.values())
 
-    def _find_shut(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, Shut]:
+    def _find_excluded_nodes(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, ExcludedNodes]:
         """Return the nodes among these that are closed to each member; {} if there are none."""
         if not self._shut:
             return {}
         names = {name for _, name in node_slots}
-        shut = {member.uid: frozenset(self._shut.get(member.uid, _NONE) & names) for member in members}
-        return shut if any(shut.values()) else {}
+        excluded = {member.uid: frozenset(self._shut.get(member.uid, _NONE) & names) for member in members}
+        return excluded if any(excluded.values()) else {}
 
     def _node_slots(self, kind: MemberClass) -> list[NodeSlots]:
         node_slots = self._census.node_slots(kind, self._placement.names)
@@ -600,47 +606,47 @@ class Packing:
             self._taken[name] = add(self._taken.get(name, {}), kind.request)
 
 
-def pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
+def pack(state: PlanState, search_level: SearchLevel, placement: Placement) -> Mapping[str, str]:
     """Return the node name by member UID, for as many members as are placed. Repeated calls return the same result."""
-    tried = step, placement.domain
-    found = trial.packings.get(tried)
+    tried = search_level, placement.domain
+    found = state.packings.get(tried)
     if found is None:
-        found = trial.packings[tried] = _pack(trial, step, placement)
+        found = state.packings[tried] = _pack(state, search_level, placement)
     return found
 
 
-def _pack(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
-    if trial.couples:
-        return _place_one_by_one(trial, step, placement)
-    nodes = _attempt(trial, step.below, placement, trial.budget)
-    mixed = len(trial.classes) > 1 and trial.ask.style is Style.PACK and not trial.find_excluded(placement)
-    if not (mixed and nodes and step.below):
+def _pack(state: PlanState, search_level: SearchLevel, placement: Placement) -> Mapping[str, str]:
+    if state.couples:
+        return _place_one_by_one(state, search_level, placement)
+    nodes = _attempt(state, search_level.below, placement, state.budget)
+    mixed = len(state.classes) > 1 and state.ask.style is Style.PACK and not state.find_excluded(placement)
+    if not (mixed and nodes and search_level.below):
         return nodes
 
     def attempt(names: Sequence[str]) -> dict[str, str]:
-        return _attempt(trial, step.below, replace(placement, names=names), trial.spare_budget)
+        return _attempt(state, search_level.below, replace(placement, names=names), state.spare_budget)
 
-    return use_fewer_domains(trial, step.below, placement, nodes, attempt)
+    return use_fewer_domains(state, search_level.below, placement, nodes, attempt)
 
 
-def _place_one_by_one(trial: Trial, step: Step, placement: Placement) -> Mapping[str, str]:
+def _place_one_by_one(state: PlanState, search_level: SearchLevel, placement: Placement) -> Mapping[str, str]:
     """Return nodes in an order in which kube-scheduler would take each, members of a class in the order of rank.
 
     Among nodes that are interchangeable for the rules, neighbours in rank get nodes close to each other.
     """
-    assert trial.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
-    order, keys = [kind for kind, _ in _by_scarcity(trial.classes, trial.totals(placement))], trial.rules.list_keys()
-    moves = place_coupled(trial, placement, order)
-    shut: dict[str, set[str]] = {}
-    for uid, name in trial.find_excluded(placement):
-        shut.setdefault(uid, set()).add(name)
+    assert state.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
+    order, keys = [kind for kind, _ in _by_scarcity(state.classes, state.totals(placement))], state.rules.list_keys()
+    moves = place_coupled(state, placement, order)
+    excluded: dict[str, set[str]] = {}
+    for uid, name in state.find_excluded(placement):
+        excluded.setdefault(uid, set()).add(name)
     node_names = {
-        kind: _sort_alike(trial.census, keys, step.below, [name for each, name in moves if each is kind])
+        kind: _sort_alike(state.census, keys, search_level.below, [name for each, name in moves if each is kind])
         for kind in order
     }
     waiting: dict[tuple[MemberClass, str], list[str]] = {}
     for kind in order:
-        for uid, name in _assign(kind.members, node_names[kind], shut).items():
+        for uid, name in _assign(kind.members, node_names[kind], excluded).items():
             waiting.setdefault((kind, name), []).append(uid)
     coming = {kind: iter(names) for kind, names in node_names.items()}
     taken = [(kind, next(coming[kind])) for kind, _ in moves]
@@ -662,70 +668,72 @@ def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names
     return [next(ranked[tuple([census.label(key, name) for key in levels])]) for name in names]
 
 
-def _assign(members: Sequence[Pod], node_names: Sequence[str], shut: Mapping[str, Collection[str]]) -> dict[str, str]:
+def _assign(
+    members: Sequence[Pod], node_names: Sequence[str], excluded: Mapping[str, Collection[str]]
+) -> dict[str, str]:
     """Return the node by member UID: members in order get ``node_names`` in order, except for nodes closed to them."""
-    if any(member.uid in shut for member in members):
+    if any(member.uid in excluded for member in members):
         node_slots = [(count, name) for name, count in Counter(node_names).items()]
-        return match_members(members, node_slots, {each.uid: frozenset(shut.get(each.uid, ())) for each in members})
+        return match_members(members, node_slots, {each.uid: frozenset(excluded.get(each.uid, ())) for each in members})
     return {member.uid: name for member, name in zip(members, node_names, strict=False)}
 
 
-def _attempt(trial: Trial, below: Sequence[str], placement: Placement, budget: Budget) -> dict[str, str]:
+def _attempt(state: PlanState, below: Sequence[str], placement: Placement, budget: StepBudget) -> dict[str, str]:
     """Return the attempt that places the most members; among equals the first.
 
     Classes are placed one after another and never moved. That is exact for one class. If several do not fit like that,
     `mix` is tried within the budget: a refusal may be wrong, a plan is always valid.
     """
     best: dict[str, str] = {}
-    barred = trial.find_excluded(placement)
-    for batches in _orders(trial, trial.totals(placement)):
-        packing = Packing(trial.census, placement, below, trial.ask.style, barred)
+    barred = state.find_excluded(placement)
+    for batches in _orders(state, state.totals(placement)):
+        packing = Packing(state.census, placement, below, state.ask.style, barred)
         for batch in batches:
             packing.add_batch(batch)
         if len(packing.nodes) > len(best):
             best = packing.nodes
-        if len(best) == len(trial.ask.members):
+        if len(best) == len(state.ask.members):
             return best
-    if len(best) >= max(trial.ask.need, 1) or barred or len(trial.classes) == 1:
+    if len(best) >= max(state.ask.need, 1) or barred or len(state.classes) == 1:
         return best
-    if len(trial.classes) > MAX_CLASSES or not trial.may_hold(placement):
+    if len(state.classes) > MAX_CLASSES or not state.may_hold(placement):
         return best
-    return _mix(trial, placement, budget) or best
+    return _mix(state, placement, budget) or best
 
 
-def _mix(trial: Trial, placement: Placement, budget: Budget) -> dict[str, str]:
+def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str, str]:
     """Return nodes for the quorum by `mix`; {} if it finds none."""
-    free = [{name: slots for slots, name in trial.census.node_slots(kind, placement.names)} for kind in trial.classes]
+    free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
     names = sorted(
         {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
     )
     bins = [
-        Bin(name, trial.census.allocatable(name), trial.census.used(name), tuple(each.get(name, 0) for each in free))
+        Bin(name, state.census.allocatable(name), state.census.used(name), tuple(each.get(name, 0) for each in free))
         for name in names
     ]
-    trial.limit.spend(len(names))
-    wanted = tuple(len(kind.members) for kind in trial.classes)
-    requests = [kind.request for kind in trial.classes]
-    found = mix(wanted, max(trial.ask.need, 1), requests, bins, budget) or {}
+    state.limit.spend(len(names))
+    wanted = tuple(len(kind.members) for kind in state.classes)
+    requests = [kind.request for kind in state.classes]
+    found = mix(wanted, max(state.ask.need, 1), requests, bins, budget) or {}
     nodes: dict[str, str] = {}
-    for place, kind in enumerate(trial.classes):
+    for place, kind in enumerate(state.classes):
         order = (name for name in sorted(found) for _ in range(found[name][place]))
         nodes.update({member.uid: name for member, name in zip(kind.members, order, strict=False)})
     return nodes
 
 
-def _orders(trial: Trial, totals: Sequence[int]) -> list[list[Batch]]:
+def _orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
     """Return the orders to attempt: the scarcest class first; the quorum before the rest; the easiest class first."""
-    whole = _by_scarcity(trial.classes, totals)
+    whole = _by_scarcity(state.classes, totals)
     if len(whole) == 1:
         return [whole]
-    need = trial.ask.need
+    need = state.ask.need
     easiest = whole[::-1]
-    if sum(min(total, len(kind.members)) for kind, total in zip(trial.classes, totals, strict=True)) < need:
+    if sum(min(total, len(kind.members)) for kind, total in zip(state.classes, totals, strict=True)) < need:
         return [easiest]
-    if not 0 < need < len(trial.ask.members):
+    if not 0 < need < len(state.ask.members):
         return [whole, easiest]
-    first = frozenset(member.uid for member in trial.ask.members[:need])
+    first = frozenset(member.uid for member in state.ask.members[:need])
     quorum: list[Batch] = [(kind, [m for m in members if m.uid in first]) for kind, members in whole]
     rest: list[Batch] = [(kind, [m for m in members if m.uid not in first]) for kind, members in whole]
     return [whole, quorum + rest, easiest]

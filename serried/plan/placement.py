@@ -1,4 +1,4 @@
-"""The sets of nodes that may hold a whole gang (`generate_placements`), and the state of one plan (`Trial`).
+"""The sets of nodes that may hold a whole gang (`generate_placements`), and the state of one plan (`PlanState`).
 
 A placement is what GeneratePlacements of the native TopologyPlacement returns.
 """
@@ -12,7 +12,7 @@ from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.rule import GangRules, read_rules
 
 
-class Budget:
+class StepBudget:
     """A number of steps for one plan, whatever the number of domains. Each step is also charged to ``limit``."""
 
     def __init__(self, steps: int, limit: Limit | None = None) -> None:
@@ -26,7 +26,7 @@ class Budget:
         return self.left >= 0
 
 
-Pair = tuple[str, str]
+ExcludedPair = tuple[str, str]
 """A member UID and the name of a node that the member must not use."""
 
 
@@ -52,7 +52,7 @@ CLUSTER = Placement((), (), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchLevel:
     """A level at which the planner looks for one domain."""
 
     key: LevelKey
@@ -61,7 +61,7 @@ class Step:
     """The narrower levels, the widest first."""
 
 
-def list_steps(ask: PlanRequest) -> list[Step]:
+def list_search_levels(ask: PlanRequest) -> list[SearchLevel]:
     """Return the levels to try, the narrowest first. The last is the required level.
 
     Domains of preferred levels are searched inside the required domain, and that inside the domains of the parent
@@ -69,28 +69,28 @@ def list_steps(ask: PlanRequest) -> list[Step]:
     """
     required = (*(key for key, _ in ask.within), *(() if ask.topology_key is None else (ask.topology_key,)))
     levels = tuple(level for level in ask.levels if level != ask.topology_key)
-    steps = [Step((*required, level), levels[:place][::-1]) for place, level in enumerate(levels)]
-    return [*steps, Step(required, levels[::-1])] if ask.spills or not steps else steps
+    steps = [SearchLevel((*required, level), levels[:place][::-1]) for place, level in enumerate(levels)]
+    return [*steps, SearchLevel(required, levels[::-1])] if ask.spills or not steps else steps
 
 
-def generate_placements(census: Census, step: Step, ask: PlanRequest) -> list[Placement]:
+def generate_placements(census: Census, search_level: SearchLevel, ask: PlanRequest) -> list[Placement]:
     """Return one placement per domain, or the whole cluster without a key. Nodes without the label are in none.
 
     If the gang is pinned, only its pinned domains are returned, even if a domain has no nodes any more.
     """
-    if not step.key:
+    if not search_level.key:
         return [CLUSTER]
-    domains = census.domains(step.key)
+    domains = census.domains(search_level.key)
     around = tuple(value for _, value in ask.within)
     depth = len(around)
-    if ask.topology_key is None and len(step.key) == depth:
-        return [Placement(step.key, around, domains.get(around, ()))]
+    if ask.topology_key is None and len(search_level.key) == depth:
+        return [Placement(search_level.key, around, domains.get(around, ()))]
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
-    if pinned and len(step.key) == depth + 1:
+    if pinned and len(search_level.key) == depth + 1:
         known = [(*around, domain) for domain in sorted(pinned)]
-        return [Placement(step.key, domain, domains.get(domain, ())) for domain in known]
+        return [Placement(search_level.key, domain, domains.get(domain, ())) for domain in known]
     return [
-        Placement(step.key, domain, names)
+        Placement(search_level.key, domain, names)
         for domain, names in domains.items()
         if domain[:depth] == around and _is_allowed(domain, depth, pinned, ask)
     ]
@@ -112,7 +112,7 @@ _UNITS_OF_A_SUM = 50
 """The cost in units of summing up the slots of a class by domain."""
 
 
-class Trial:
+class PlanState:
     """The state of one plan: the classes of its members, the census, the rules, and the budgets for searching."""
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
@@ -121,9 +121,9 @@ class Trial:
         self.census = Census(snapshot, ask, capacity)
         self.ask = ask
         self.limit = snapshot.limit
-        self.budget = Budget(_MAX_MIXING_STEPS, self.limit)
-        self.spare_budget = Budget(_MAX_NARROWING_STEPS, self.limit)
-        self.packings: dict[tuple[Step, Domain], Mapping[str, str]] = {}
+        self.budget = StepBudget(_MAX_MIXING_STEPS, self.limit)
+        self.spare_budget = StepBudget(_MAX_NARROWING_STEPS, self.limit)
+        self.packings: dict[tuple[SearchLevel, Domain], Mapping[str, str]] = {}
         """The node name by member UID, for each placement that was packed.
 
         So `assign` uses what was measured, even if a used-up budget would not find it again.
@@ -139,7 +139,7 @@ class Trial:
         self._least: MemberClass | None = None
         self._most: dict[LevelKey, Mapping[Domain, int]] = {}
 
-    def find_excluded(self, placement: Placement) -> frozenset[Pair]:
+    def find_excluded(self, placement: Placement) -> frozenset[ExcludedPair]:
         """Return the excluded pairs, or an empty set if none of them concerns this placement."""
         names = placement.names
         if not self._barred_nodes or not (names is None or any(name in names for name in self._barred_nodes)):
@@ -160,9 +160,9 @@ class Trial:
         """True if members affect each other (`GangRules.couples`), so that slots are only an upper bound."""
         return self.rules is not None and self.rules.couples
 
-    def sum_by_domain(self, step: Step) -> None:
+    def sum_by_domain(self, search_level: SearchLevel) -> None:
         """Compute the slots of a step's placements and of the wider domains around them."""
-        for key in {step.key, *self._wider(step)}:
+        for key in {search_level.key, *self._wider(search_level)}:
             if key and key not in self._totals:
                 self._totals[key] = [self._sum(kind, key) for kind in self.classes]
 
@@ -201,17 +201,23 @@ class Trial:
         kind = self.classes[0] if len(self.classes) == 1 else find_least(self.classes)
         return self.census.count_empty(kind, key)
 
-    def around(self, placement: Placement, step: Step) -> tuple[int, ...]:
+    def around(self, placement: Placement, search_level: SearchLevel) -> tuple[int, ...]:
         """Return the slots in the wider domains of the gang's levels, the narrowest first."""
         if placement.names is None:
             return ()
         node = next(iter(placement.names), None)
-        around = [(key, self.census.domain_of(key, node)) for key in self._wider(step)] if node is not None else []
+        around = (
+            [(key, self.census.domain_of(key, node)) for key in self._wider(search_level)] if node is not None else []
+        )
         return tuple(sum(self.totals(Placement(key, domain, ()))) for key, domain in around if domain is not None)
 
-    def _wider(self, step: Step) -> list[LevelKey]:
+    def _wider(self, search_level: SearchLevel) -> list[LevelKey]:
         """Return the keys of the wider domains of the gang's levels, the narrowest first."""
-        narrower = {*step.below, *step.key[-1:]}
+        narrower = {*search_level.below, *search_level.key[-1:]}
         wider = [level for level in self.ask.levels if level not in narrower and level != self.ask.topology_key]
-        keys = [(*step.key[:-1], level) for level in wider] if len(step.key) > 1 else [(level,) for level in wider]
-        return keys + ([step.key[:-1]] if len(step.key) > 1 else [])
+        keys = (
+            [(*search_level.key[:-1], level) for level in wider]
+            if len(search_level.key) > 1
+            else [(level,) for level in wider]
+        )
+        return keys + ([search_level.key[:-1]] if len(search_level.key) > 1 else [])

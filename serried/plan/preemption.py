@@ -14,7 +14,7 @@ from typing import NamedTuple
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.verdict import Mark, Reason, Verdict
-from serried.plan.budget_reprieve import BudgetReprieve, Exchange, StepLimit
+from serried.plan.budget_reprieve import BudgetReprieve, Exchange, SearchLimit
 from serried.plan.capacity import Capacity, Census, Domain, Fork, MemberClass, Table, find_least, group_classes
 from serried.plan.eviction import (
     Allowances,
@@ -22,15 +22,15 @@ from serried.plan.eviction import (
     Blocker,
     Budget,
     Cost,
+    EvictionUnit,
     NoVictims,
     Preemption,
-    Unit,
     count_pods,
     describe_limit,
     measure_cost,
 )
 from serried.plan.limit import Limit
-from serried.plan.placement import Placement, generate_placements, list_steps
+from serried.plan.placement import Placement, generate_placements, list_search_levels
 from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.rule import has_rules
@@ -91,7 +91,7 @@ class CandidateDomain:
     shortages: tuple[Shortage, ...]
     """The shortages, the highest priority first. They estimate the cost of the domain: the smaller, the better."""
 
-    first_victims: tuple[Unit, ...] | None = None
+    first_victims: tuple[EvictionUnit, ...] | None = None
     """The units to remove first if binding budgets forbid to remove all; None if they do not."""
 
     @property
@@ -124,13 +124,13 @@ class _SimulatedDomain:
     shortages: list[Shortage] = field(default_factory=list)
     """The shortages, the lowest priority first."""
 
-    units: list[Unit] = field(default_factory=list)
+    units: list[EvictionUnit] = field(default_factory=list)
     """The units with pods here that may be evicted."""
 
-    owners: set[Unit] = field(default_factory=set)
+    owners: set[EvictionUnit] = field(default_factory=set)
     """The units that use the domain exclusively."""
 
-    holders: set[Unit] = field(default_factory=set)
+    holders: set[EvictionUnit] = field(default_factory=set)
     """The part of ``owners`` that is not removed yet. While there is one, the gang must not use the domain."""
 
 
@@ -145,11 +145,11 @@ class SimulatedCluster:
         capacity: Capacity | None,
     ) -> None:
         self._all_nodes = snapshot.nodes
-        self._step = list_steps(ask)[-1]
+        self._step = list_search_levels(ask)[-1]
         self._ask = _without_openable(ask) if self._is_required(ask) else ask
         self._allowances = allowances
         self._limit = snapshot.limit
-        self._step_limit = StepLimit()
+        self._step_limit = SearchLimit()
         self._need = max(ask.need, 1)
         nodes = snapshot.nodes
         if ask.closed:
@@ -168,7 +168,7 @@ class SimulatedCluster:
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
         self._tables: list[tuple[MemberClass, Table]] = []
         self._simulated: dict[Domain, _SimulatedDomain] = {}
-        self._removed: list[Unit] = []
+        self._removed: list[EvictionUnit] = []
         self._excluded = frozenset(name for _, name in ask.excluded)
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class SimulatedCluster:
         """The domains that the gang may use."""
         return self._simulated.keys()
 
-    def find_domains(self, unit: Unit) -> Iterable[Domain]:
+    def find_domains(self, unit: EvictionUnit) -> Iterable[Domain]:
         """Return the domains usable by the gang in which a unit has pods, without repeats."""
         if len(unit.pods) == 1:
             domain = self._domain_of(unit.pods[0].node)
@@ -196,7 +196,7 @@ class SimulatedCluster:
         found = dict.fromkeys(self._domain_of(pod.node) for pod in unit.pods)
         return [domain for domain in found if domain is not None]
 
-    def add_domain_holder(self, unit: Unit) -> None:
+    def add_domain_holder(self, unit: EvictionUnit) -> None:
         """Record the domains that a unit uses exclusively."""
         for pod in unit.pods:
             simulated = self._find_held(pod)
@@ -212,14 +212,14 @@ class SimulatedCluster:
     @staticmethod
     def _is_required(ask: PlanRequest) -> bool:
         """Return whether the domains are those of the required key. Exclusive domains are domains of that key."""
-        return ask.topology_key is not None and list_steps(ask)[-1].key == (ask.topology_key,)
+        return ask.topology_key is not None and list_search_levels(ask)[-1].key == (ask.topology_key,)
 
-    def assign(self, unit: Unit, domains_by_node: Iterable[Domain]) -> None:
+    def assign(self, unit: EvictionUnit, domains_by_node: Iterable[Domain]) -> None:
         """Record the domains of a unit that may be evicted."""
         for domain in domains_by_node:
             self._simulated[domain].units.append(unit)
 
-    def list_units(self, candidate: CandidateDomain) -> list[Unit]:
+    def list_units(self, candidate: CandidateDomain) -> list[EvictionUnit]:
         """Return the units that are removed from a candidate at first."""
         return [
             unit for unit in self._simulated[candidate.placement.domain].units if unit.priority <= candidate.priority
@@ -233,7 +233,7 @@ class SimulatedCluster:
 
     # --- units that go ---------------------------------------------------------------------------------------------
 
-    def remove(self, priority: int, units: Sequence[Unit]) -> list[Domain]:
+    def remove(self, priority: int, units: Sequence[EvictionUnit]) -> list[Domain]:
         """Remove all units of one priority, harmless ones first. Return their domains in name order."""
         harmless, harmful = self._sort_harm(units)
         changed: dict[Domain, int] = {}
@@ -250,11 +250,11 @@ class SimulatedCluster:
                 self._simulated[domain].shortages.append(short)
         return sorted(changed)
 
-    def _sort_harm(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
+    def _sort_harm(self, units: Sequence[EvictionUnit]) -> tuple[list[EvictionUnit], list[EvictionUnit]]:
         """Split units into those whose eviction is harmless, and those that break a gang or exceed a budget."""
-        harmless: list[Unit] = []
-        harmful: list[Unit] = []
-        guarded: list[Unit] = []
+        harmless: list[EvictionUnit] = []
+        harmful: list[EvictionUnit] = []
+        guarded: list[EvictionUnit] = []
         for unit in units:
             kind = guarded if unit.budgets else harmful if self._breaks(unit) else harmless
             kind.append(unit)
@@ -264,7 +264,7 @@ class SimulatedCluster:
             (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
         return harmless, harmful
 
-    def _free_domains(self, units: Iterable[Unit]) -> dict[Domain, int]:
+    def _free_domains(self, units: Iterable[EvictionUnit]) -> dict[Domain, int]:
         """Remove units from the holders of their domains. Return by domain how many of their pods were there."""
         freed: dict[Domain, int] = {}
         for unit in units:
@@ -276,11 +276,11 @@ class SimulatedCluster:
                     freed[domain] = freed.get(domain, 0) + 1
         return freed
 
-    def _is_on_closed_node(self, unit: Unit) -> bool:
+    def _is_on_closed_node(self, unit: EvictionUnit) -> bool:
         """Return whether a pod of a unit is on a node that is closed to the gang: such pods are not evicted."""
         return any(pod.node in self._ask.closed for pod in unit.pods)
 
-    def _remove(self, units: Iterable[Unit], changed: dict[Domain, int]) -> None:
+    def _remove(self, units: Iterable[EvictionUnit], changed: dict[Domain, int]) -> None:
         """Remove units. Add each domain to ``changed`` with its slots before the first of them was removed."""
         touched: dict[Domain, None] = {}
         for name in self._removal.remove(units):
@@ -302,7 +302,7 @@ class SimulatedCluster:
             return table.total
         return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)
 
-    def _violates(self, unit: Unit) -> bool:
+    def _violates(self, unit: EvictionUnit) -> bool:
         """Return whether removing a unit exceeds a budget in one of its domains."""
         violated = False
         for domain in self.find_domains(unit):
@@ -314,7 +314,7 @@ class SimulatedCluster:
                     simulated.exceeded.add(describe_limit(budget))
         return violated
 
-    def _breaks(self, unit: Unit) -> bool:
+    def _breaks(self, unit: EvictionUnit) -> bool:
         spare = self._allowances.gangs.get(unit.gang) if unit.gang is not None else None
         return spare is not None and len(unit.pods) > spare.count
 
@@ -482,7 +482,7 @@ def plan_victims(
     snapshot: Snapshot,
     ask: PlanRequest,
     priority: int,
-    units: Iterable[Unit],
+    units: Iterable[EvictionUnit],
     allowances: Allowances,
     capacity: Capacity | None = None,
 ) -> Preemption | NoVictims:
@@ -530,7 +530,7 @@ def plan_victims(
     return search.choose(candidates)
 
 
-def _drop_affinity_mates(units: Sequence[Unit], ask: PlanRequest) -> tuple[Unit, ...]:
+def _drop_affinity_mates(units: Sequence[EvictionUnit], ask: PlanRequest) -> tuple[EvictionUnit, ...]:
     """Return the units without pods that the members' affinity may need: if all were removed, none would be left."""
     rules = {member.shape.neighbours for member in ask.members}
     mates = {each.beside.matching.amount for each in rules if each is not None and each.beside is not None}
@@ -555,10 +555,10 @@ class _Choice:
 
     candidate: CandidateDomain
     removal: SlotRemoval
-    units: Sequence[Unit]
+    units: Sequence[EvictionUnit]
     """The units that may be evicted there."""
 
-    victims: list[Unit]
+    victims: list[EvictionUnit]
     cost: Cost
 
     @property
@@ -574,11 +574,11 @@ class _Search:
         self._limit = limit
         self._newest = 0
         # Units by priority: those that may be evicted, and those whose priority is too high.
-        self._lower: dict[int, list[Unit]] = {}
-        self._higher: dict[int, list[Unit]] = {}
-        self._protected: list[Unit] = []
+        self._lower: dict[int, list[EvictionUnit]] = {}
+        self._higher: dict[int, list[EvictionUnit]] = {}
+        self._protected: list[EvictionUnit] = []
 
-    def classify(self, units: Iterable[Unit], priority: int) -> None:
+    def classify(self, units: Iterable[EvictionUnit], priority: int) -> None:
         """Sort the units with pods in usable domains by whether they may be evicted."""
         self._cluster.count()
         for unit in units:
@@ -696,11 +696,11 @@ class _Search:
                 return NoVictims(verdict, Blocker.PRIORITY, found.name, priority)
         return NoVictims(verdict, Blocker.ROOM)
 
-    def _remove_more(self, priority: int, units: Sequence[Unit]) -> Placement | None:
+    def _remove_more(self, priority: int, units: Sequence[EvictionUnit]) -> Placement | None:
         """Remove units that may not be evicted. Return the best domain that holds the quorum then; None without one."""
         changed = self._cluster.remove(priority, units)
         return self._cluster.find_over_budget(changed, priority)
 
 
-def _rank(unit: Unit) -> tuple[int, str]:
+def _rank(unit: EvictionUnit) -> tuple[int, str]:
     return -unit.priority, unit.pods[0].uid

@@ -209,7 +209,7 @@ def sum_members(leaves: Mapping[str, GroupMembers]) -> GroupMembers:
     )
 
 
-def is_whole(group: PodGroup, group_members: GroupMembers) -> bool:
+def has_quorum(group: PodGroup, group_members: GroupMembers) -> bool:
     """Return whether the quorum of a group is placed. A basic group needs none."""
     return not group.policy.is_gang or count_missing(group.tree, group_members.placed_by_leaf) == 0
 

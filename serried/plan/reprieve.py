@@ -17,10 +17,10 @@ from serried.api.pod import Shape
 from serried.api.resources import Resources, add, capacity, count_slots
 from serried.api.verdict import Verdict
 from serried.plan.capacity import Capacity, MemberClass, group_classes
-from serried.plan.eviction import Allowances, Losses, Unit, age
+from serried.plan.eviction import Allowances, EvictionUnit, Losses, age
 from serried.plan.fit import admits
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
-from serried.plan.rule import GangRules, is_about, read_rules
+from serried.plan.rule import GangRules, is_affected_by, read_rules
 from serried.plan.tree import plan_group, plan_quorum
 
 _MAX_PLANS = 64
@@ -56,7 +56,7 @@ class Removal:
         """Return the cluster without the removed units. It is live: it follows later changes."""
         return replace(self._snapshot, used=self.used, over=())
 
-    def remove(self, units: Iterable[Unit]) -> Iterable[str]:
+    def remove(self, units: Iterable[EvictionUnit]) -> Iterable[str]:
         """Remove units. Return the names of the nodes of this removal that have changed."""
         names: dict[str, None] = {}
         for unit in units:
@@ -72,7 +72,7 @@ class Removal:
                         left[name] = rest if rest >= 0 else self._owe(pod.node, name, rest)
         return names
 
-    def restore(self, units: Iterable[Unit]) -> Iterable[str]:
+    def restore(self, units: Iterable[EvictionUnit]) -> Iterable[str]:
         """Restore removed units. Return the names of the nodes of this removal that have changed."""
         names: dict[str, None] = {}
         for unit in units:
@@ -133,7 +133,7 @@ class QuorumNodes:
 class SlotRemoval:
     """A simulated removal for members of one shape, where any ``need`` slots hold the quorum. Its answers are exact."""
 
-    def __init__(self, removal: Removal, shape: Shape, need: int, *, banned: Collection[Unit] = ()) -> None:
+    def __init__(self, removal: Removal, shape: Shape, need: int, *, banned: Collection[EvictionUnit] = ()) -> None:
         self.banned = banned
         """The units that must not be restored, even if there is room."""
 
@@ -168,11 +168,11 @@ class SlotRemoval:
                 self._slots[node.name] = 0
                 self._recount(node.name)
 
-    def remove(self, units: Sequence[Unit]) -> None:
+    def remove(self, units: Sequence[EvictionUnit]) -> None:
         """Remove units."""
         self._move(units, self.removal.remove)
 
-    def restore(self, units: Sequence[Unit]) -> None:
+    def restore(self, units: Sequence[EvictionUnit]) -> None:
         """Restore units, even if the quorum does not fit afterwards."""
         self._move(units, self.removal.restore)
 
@@ -184,7 +184,7 @@ class SlotRemoval:
         """Return whether there are enough slots for the quorum. Without them it does not fit."""
         return self.total >= self._need
 
-    def restore_idle(self, units: Sequence[Unit]) -> list[Unit]:
+    def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
         """Restore those of the units that take no slot, the last first. Return the others."""
         stay = []
         for unit in reversed(units):
@@ -195,7 +195,7 @@ class SlotRemoval:
                 stay.append(unit)
         return stay
 
-    def restore_fitting(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
+    def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
         """Restore the items one by one, each as a whole, where the quorum still fits. Return the other items."""
         stay = []
         for item in items:
@@ -209,12 +209,12 @@ class SlotRemoval:
         """Return what `roll_back` needs to return to this state."""
         return self._quorum_nodes
 
-    def roll_back(self, units: Sequence[Unit], quorum_nodes: QuorumNodes) -> None:
+    def roll_back(self, units: Sequence[EvictionUnit], quorum_nodes: QuorumNodes) -> None:
         """Restore units without checks, and return to a state from `save`."""
         self.restore(units)
         self._quorum_nodes = quorum_nodes
 
-    def count_lost(self, units: Sequence[Unit]) -> int:
+    def count_lost(self, units: Sequence[EvictionUnit]) -> int:
         """Return the number of slots that restoring all these units would take. Changes nothing."""
         before = self.total
         self.restore(units)
@@ -222,7 +222,7 @@ class SlotRemoval:
         self.remove(units)
         return lost
 
-    def count_each_lost(self, units: Sequence[Unit]) -> list[int]:
+    def count_each_lost(self, units: Sequence[EvictionUnit]) -> list[int]:
         """Return the number of slots that each unit would take if they were restored in this order. Changes nothing."""
         lost = []
         for unit in units:
@@ -242,7 +242,7 @@ class SlotRemoval:
         """Return the nodes in the present state."""
         return self.removal.snapshot()
 
-    def _move(self, units: Sequence[Unit], move: Callable[[Iterable[Unit]], Iterable[str]]) -> None:
+    def _move(self, units: Sequence[EvictionUnit], move: Callable[[Iterable[EvictionUnit]], Iterable[str]]) -> None:
         for name in move(units):
             self._recount(name)
 
@@ -272,7 +272,7 @@ class PlanRemoval(SlotRemoval):
         ask: PlanRequest,
         work: int,
         *,
-        banned: Collection[Unit] = (),
+        banned: Collection[EvictionUnit] = (),
     ) -> None:
         super().__init__(removal, shape, max(ask.need, 1), banned=banned)
         self._kinds = group_classes(ask.members)
@@ -295,17 +295,17 @@ class PlanRemoval(SlotRemoval):
         super().count()
         self._rules = read_rules(self.snapshot(), self._kinds)
 
-    def remove(self, units: Sequence[Unit]) -> None:
+    def remove(self, units: Sequence[EvictionUnit]) -> None:
         """Remove units."""
         super().remove(units)
         self._note(units, -1)
 
-    def restore(self, units: Sequence[Unit]) -> None:
+    def restore(self, units: Sequence[EvictionUnit]) -> None:
         """Restore units, even if the quorum does not fit afterwards."""
         super().restore(units)
         self._note(units, 1)
 
-    def _note(self, units: Iterable[Unit], pods: int) -> None:
+    def _note(self, units: Iterable[EvictionUnit], pods: int) -> None:
         rules = self._rules
         if rules is None:
             return
@@ -313,7 +313,7 @@ class PlanRemoval(SlotRemoval):
             if pod.node in self.removal.nodes and self._decides(pod.shape):
                 rules.add_pods(dict(pod.shape.requests), pod.node, pods)
 
-    def restore_fitting(self, items: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
+    def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
         """Restore items as the base class does, but in growing bunches to save plans."""
         if self._quorum_nodes.plan is None:
             self._plan()
@@ -339,7 +339,7 @@ class PlanRemoval(SlotRemoval):
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
 
-    def restore_idle(self, units: Sequence[Unit]) -> list[Unit]:
+    def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
         """Return all units: one that takes no slot may still be in the way of a larger member."""
         return list(units)
 
@@ -350,14 +350,14 @@ class PlanRemoval(SlotRemoval):
         assert found is not None  # noqa: S101 - nothing is restored before a plan was found
         return found
 
-    def _try(self, units: Sequence[Unit]) -> bool:
+    def _try(self, units: Sequence[EvictionUnit]) -> bool:
         self.restore(units)
         if self.total >= self._need and (self._keeps_quorum_nodes(units) or self._plan()):
             return True
         self.remove(units)
         return False
 
-    def _keeps_quorum_nodes(self, units: Sequence[Unit]) -> bool:
+    def _keeps_quorum_nodes(self, units: Sequence[EvictionUnit]) -> bool:
         """Return whether the last plan still holds with these units restored."""
         if self._quorum_nodes.plan is None:
             return False
@@ -376,7 +376,7 @@ class PlanRemoval(SlotRemoval):
         found = self._deciding.get(id(shape))
         if found is None:
             amounts, snapshot = (name for name, _ in shape.requests), self.snapshot()
-            found = self._deciding[id(shape)] = any(is_about(snapshot, name, self._kinds) for name in amounts)
+            found = self._deciding[id(shape)] = any(is_affected_by(snapshot, name, self._kinds) for name in amounts)
         return found
 
     def _plan(self) -> bool:
@@ -406,7 +406,7 @@ class PlanRemoval(SlotRemoval):
         self._capacity.note_used(name)
 
 
-Bulk = Sequence[Unit]
+UnitBundle = Sequence[EvictionUnit]
 """Units that are restored together or not at all."""
 
 
@@ -429,19 +429,21 @@ class _SortKey(NamedTuple):
     """The position among the units of its node."""
 
 
-def reprieve(removal: SlotRemoval, gone: Sequence[Unit], allowances: Allowances, newest: int) -> list[Unit]:
+def reprieve(
+    removal: SlotRemoval, gone: Sequence[EvictionUnit], allowances: Allowances, newest: int
+) -> list[EvictionUnit]:
     """Restore as many of the removed units as possible. Return the units that have to be evicted.
 
     For members of one shape each of them is needed: without its eviction the quorum would not fit, or would not have
     the domain exclusively. ``newest`` is the start time of the newest pod, in seconds since 1970.
     """
-    by_priority: dict[int, list[Unit]] = {}
+    by_priority: dict[int, list[EvictionUnit]] = {}
     below: Counter[str] = Counter()
     for unit in gone:
         by_priority.setdefault(unit.priority, []).append(unit)
         below.update([pod.node for pod in unit.pods])
     losses = Losses(allowances)
-    victims: list[Unit] = []
+    victims: list[EvictionUnit] = []
     for priority in sorted(by_priority, reverse=True):
         order = _order_units(removal, by_priority[priority], below, newest)
         level = _PriorityLevel(removal, losses)
@@ -464,12 +466,12 @@ class _PriorityLevel:
     """The removed units of one priority, in the order in which they are restored."""
 
     def __init__(self, removal: SlotRemoval, losses: Losses) -> None:
-        self.gone: dict[Unit, None] = {}
+        self.gone: dict[EvictionUnit, None] = {}
         self._removal = removal
         self._losses = losses
-        self._final: set[Unit] = set()
+        self._final: set[EvictionUnit] = set()
 
-    def start(self, order: Iterable[Unit]) -> None:
+    def start(self, order: Iterable[EvictionUnit]) -> None:
         """Add all units of the priority."""
         for unit in order:
             self.gone[unit] = None
@@ -485,11 +487,11 @@ class _PriorityLevel:
 
     def keep_gangs(self, allowances: Allowances) -> None:
         """Restore as many units of each gang as it needs for its quorum; gangs that take the least room come first."""
-        members: dict[GroupKey, list[Unit]] = {}
+        members: dict[GroupKey, list[EvictionUnit]] = {}
         for unit in self.gone:
             if unit.gang is not None and unit.gang in allowances.gangs and unit not in self._final:
                 members.setdefault(unit.gang, []).append(unit)
-        bulks: list[tuple[tuple[bool, int, int, GroupKey], Bulk]] = []
+        bulks: list[tuple[tuple[bool, int, int, GroupKey], UnitBundle]] = []
         for gang, units in members.items():
             bulk = self._pick_missing(gang, units)
             if bulk:
@@ -503,7 +505,7 @@ class _PriorityLevel:
         """Restore all other units that can be restored."""
         self._put_back([unit] for unit in list(self.gone) if unit not in self._final)
 
-    def _pick_violating(self, counted: Iterable[Unit]) -> list[Unit]:
+    def _pick_violating(self, counted: Iterable[EvictionUnit]) -> list[EvictionUnit]:
         picked = []
         for unit in counted:
             if unit in self.gone and unit not in self._final and self._losses.violates(unit):
@@ -513,7 +515,7 @@ class _PriorityLevel:
             self._losses.add(unit)
         return picked
 
-    def _pick_missing(self, gang: GroupKey, units: Sequence[Unit]) -> Bulk:
+    def _pick_missing(self, gang: GroupKey, units: Sequence[EvictionUnit]) -> UnitBundle:
         """Return the fewest units that keep a gang's quorum; none if it is not endangered or cannot be kept."""
         short = self._losses.shortage(gang)
         bulk = []
@@ -524,7 +526,7 @@ class _PriorityLevel:
             short -= len(unit.pods)
         return bulk if short <= 0 else []
 
-    def _put_back(self, bulks: Iterable[Bulk]) -> None:
+    def _put_back(self, bulks: Iterable[UnitBundle]) -> None:
         bulks = list(bulks)
         stay = {id(bulk) for bulk in self._removal.restore_fitting(bulks)}
         for bulk in bulks:
@@ -536,13 +538,15 @@ class _PriorityLevel:
                 self._final.add(bulk[0])
 
 
-def _order_units(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str], newest: int) -> list[Unit]:
+def _order_units(
+    removal: SlotRemoval, units: Sequence[EvictionUnit], below: Counter[str], newest: int
+) -> list[EvictionUnit]:
     """Return units in the order in which they are restored: those that take fewest slots per pod come first.
 
     ``below`` has the number of pods of this and lower priorities by node. This priority is subtracted from it.
     """
-    alone: dict[str, list[Unit]] = {}
-    joined: list[Unit] = []
+    alone: dict[str, list[EvictionUnit]] = {}
+    joined: list[EvictionUnit] = []
     sizes: dict[int, float] = {}
     for unit in units:
         below.subtract([pod.node for pod in unit.pods])
@@ -553,7 +557,7 @@ def _order_units(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str
             alone.setdefault(unit.pods[0].node, []).append(unit)
         else:
             joined.append(unit)
-    keys: dict[Unit, _SortKey] = {}
+    keys: dict[EvictionUnit, _SortKey] = {}
     for unit in joined:
         room = removal.count_lost([unit])
         lower = -sum(below[pod.node] for pod in unit.pods)
@@ -566,8 +570,8 @@ def _order_units(removal: SlotRemoval, units: Sequence[Unit], below: Counter[str
 
 
 def _key_units(
-    units: Sequence[Unit], lost: Sequence[int], node: str, below: int, newest: int
-) -> Iterator[tuple[Unit, _SortKey]]:
+    units: Sequence[EvictionUnit], lost: Sequence[int], node: str, below: int, newest: int
+) -> Iterator[tuple[EvictionUnit, _SortKey]]:
     """Yield the sort keys of one node's units; ``lost`` are the slots that each unit takes."""
     # Counted per node, not per bunch. Otherwise the order of equal bunches would depend on the order of the units.
     places = count()
@@ -577,13 +581,13 @@ def _key_units(
             yield unit, _SortKey(room / len(bunch), -below, old, node, next(places))
 
 
-def _bunch(units: Sequence[Unit], lost: Sequence[int]) -> Iterator[tuple[int, list[Unit]]]:
+def _bunch(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Iterator[tuple[int, list[EvictionUnit]]]:
     """Group one node's units into bunches with a growing number of slots per unit.
 
     A unit that takes no slot itself belongs to the bunch of the unit before it, because that one paid for its
     resources.
     """
-    bunches: list[tuple[int, list[Unit]]] = []
+    bunches: list[tuple[int, list[EvictionUnit]]] = []
     for unit, room in zip(units, lost, strict=True):
         if room or not bunches:
             bunches.append((room, [unit]))

@@ -257,7 +257,7 @@ class Waiting:
     """
 
 
-Turn = tuple[int, bool, float, GroupKey]
+QueueKey = tuple[int, bool, float, GroupKey]
 """The sort key of a group in the queue: the group with the smallest key goes first."""
 
 
@@ -265,7 +265,7 @@ Turn = tuple[int, bool, float, GroupKey]
 class Ageing:
     """The rule by which waiting raises a group's priority."""
 
-    step: float = math.inf
+    seconds_per_level: float = math.inf
     """The seconds after which a group's priority counts as the next higher level; infinity for never."""
 
     levels: Sequence[int] = ()
@@ -274,17 +274,17 @@ class Ageing:
     def raise_priority(self, waiting: Waiting, now: float) -> int:
         """Return the raised priority of a group; ``now`` is on the clock of ``since``."""
         waited = now - waiting.since
-        steps = int(waited // self.step) if 0 < waited < math.inf else 0
+        steps = int(waited // self.seconds_per_level) if 0 < waited < math.inf else 0
         if not steps:
             return waiting.priority
         above = self.levels[bisect_right(self.levels, waiting.priority) :]
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
-    def place(self, waiting: Waiting, now: float) -> Turn:
+    def sort_key(self, waiting: Waiting, now: float) -> QueueKey:
         """Return the sort key of a group: raised priority, then broken groups, then the longest wait, then the name."""
         return -self.raise_priority(waiting, now), not waiting.broken, waiting.since, waiting.group
 
 
 def order_groups(waiting: Iterable[Waiting], ageing: Ageing, now: float) -> list[Waiting]:
-    """Return the groups in queue order, see `Ageing.place`."""
-    return sorted(waiting, key=lambda group: ageing.place(group, now))
+    """Return the groups in queue order, see `Ageing.sort_key`."""
+    return sorted(waiting, key=lambda group: ageing.sort_key(group, now))

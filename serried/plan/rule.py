@@ -3,7 +3,7 @@
 A rule restricts nodes beyond free resources, labels and taints. The planner only knows rules by this interface. For
 each gang it creates the rules that may concern it, and reports each placed member to them:
 
-    PlanRuleType.part, .amounts, .concerns(classes)   none applies: the rule is not created for this gang
+    PlanRuleType.may_concern(classes)               none applies: the rule is not created for this gang
           │ one applies
     make(snapshot, classes) ── count() ──▶ closed     nodes on which no member of a class may be
                                            couples    members affect each other: they are placed one by one
@@ -92,10 +92,10 @@ class PlanRule(ABC):
 class PlanRuleType:
     """The factory of one rule for the planner. `serried.rules.all` has one for each rule package."""
 
-    part: str
+    shape_field: str
     """The name of the field of `Shape` that is not empty if a pod has such a rule."""
 
-    amounts: tuple[str, ...]
+    amount_prefixes: tuple[str, ...]
     """The prefixes of amounts of pods that may be affected by such a rule of other pods."""
 
     concerns: Callable[[Collection[MemberClass]], bool]
@@ -104,17 +104,17 @@ class PlanRuleType:
     make: Callable[[Snapshot, Sequence[MemberClass]], PlanRule]
     """Creates the rule for a plan."""
 
-    is_about: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
+    is_affected_by: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
     """Returns whether a pod with this amount, on any node, affects the rule for any of the classes."""
 
     def may_concern(self, classes: Collection[MemberClass]) -> bool:
         """Return whether the rule may concern any of the classes. For most gangs the first check says no."""
-        if not any(getattr(kind.shape, self.part) or self._has_amount(kind) for kind in classes):
+        if not any(getattr(kind.shape, self.shape_field) or self._has_amount(kind) for kind in classes):
             return False
         return self.concerns(classes)
 
     def _has_amount(self, kind: MemberClass) -> bool:
-        return any(name.startswith(self.amounts) for name in kind.request)
+        return any(name.startswith(self.amount_prefixes) for name in kind.request)
 
 
 def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
@@ -122,9 +122,9 @@ def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
     return any(each.may_concern(classes) for each in snapshot.rules)
 
 
-def is_about(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
+def is_affected_by(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
     """Return whether a pod with this amount, on any node, affects a rule of these classes."""
-    return any(each.is_about(amount, classes) for each in snapshot.rules)
+    return any(each.is_affected_by(amount, classes) for each in snapshot.rules)
 
 
 def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules | None":

@@ -12,7 +12,7 @@ from serried.api.resources import Resources, add
 from serried.api.verdict import Reason, Verdict, render
 from serried.plan.capacity import Capacity, Fork, group_classes
 from serried.plan.gang import estimate_each, feasible, plan_gang, score
-from serried.plan.placement import Trial, generate_placements, list_steps
+from serried.plan.placement import PlanState, generate_placements, list_search_levels
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 
 _MAX_ALTERNATIVES = 16
@@ -213,10 +213,10 @@ class _Search:
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
         self._apply(partial)
-        trial = Trial(self._snapshot, replace(ask, levels=(), spills=True), self._capacity)
-        trial.count()
-        (step,) = list_steps(trial.ask)
-        best_cases = estimate_each(trial, step, generate_placements(trial.census, step, trial.ask))
+        state = PlanState(self._snapshot, replace(ask, levels=(), spills=True), self._capacity)
+        state.count()
+        (search_level,) = list_search_levels(state.ask)
+        best_cases = estimate_each(state, search_level, generate_placements(state.census, search_level, state.ask))
         fitting = feasible(best_cases, ask.need) if ask.need else best_cases
         if not fitting:
             self._note_obstacle(ask, partial)

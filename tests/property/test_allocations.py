@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serried.cluster.cache import Store
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.rules.all import RULES
 from tests.support import upstream
 from tests.support.builders import node, pod
@@ -146,7 +146,7 @@ def count(
     settle(store)
     found = store.pods["pod-p"]
     searched = any("sets of" in name for name, _ in found.shape.requests)
-    return min(MOST, slots(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle, searched
+    return min(MOST, count_fitting(found.shape, store.nodes["n1"], None)), found.uncountable, found.obstacle, searched
 
 
 def ask(

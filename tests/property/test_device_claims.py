@@ -8,7 +8,7 @@ import pytest
 
 from serried.api.device import DeviceClass, ResourceClaim, ResourceSlice
 from serried.cluster.cache import Store
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.rules.all import RULES
 from tests.support.builders import node, pod, pod_group
 from tests.support.devices import DRIVER, claim, claiming, counters, device_class, devices, note_devices
@@ -143,7 +143,7 @@ def show(store: Store) -> dict[str, Any]:
     """Return the counts of the Store that plans depend on."""
     used = store.occupancy.used
     fits = {
-        (pod.name, name): slots(pod.shape, each, used.get(name))
+        (pod.name, name): count_fitting(pod.shape, each, used.get(name))
         for pod in store.pods.values()
         if pod.pending  # what a bound one would ask for elsewhere nobody asks
         for name, each in store.nodes.items()

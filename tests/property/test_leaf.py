@@ -11,7 +11,7 @@ from serried.api.group import PodGroup
 from serried.api.names import GroupKey, GroupKind
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
-from serried.plan.quorum import GroupMembers, count_missing, is_whole
+from serried.plan.quorum import GroupMembers, count_missing, has_quorum
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from serried.rules.all import RULES
@@ -89,7 +89,7 @@ def describe(verdict: Verdict | None) -> tuple[Reason, int, int] | None:
 def test_what_is_missing_is_the_same_and_said_with_the_same_numbers(stand: Stand) -> None:
     store, alone, members = stand.look()
     forest, tree, leaves = stand.look(parent="root")
-    assert is_whole(alone, members) == is_whole(tree, leaves)
+    assert has_quorum(alone, members) == has_quorum(tree, leaves)
     assert count_missing(alone.tree, members.placed_by_leaf) == count_missing(tree.tree, leaves.placed_by_leaf)
     assert store.members.count_placed(ALONE) == {"": members.placed}
     assert forest.members.count_placed(TREE) == {"g": members.placed}

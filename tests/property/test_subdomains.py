@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serried.plan.packing import Path, distribute, leave_largest
+from serried.plan.packing import Path, choose_leaving_largest, distribute
 
 PLENTY = 1_000_000
 
@@ -24,82 +24,82 @@ def cost_of(paths: Iterable[Path]) -> tuple[int, ...]:
     return tuple(len(set(column)) for column in columns)
 
 
-def list_cheapest(count: int, rooms: Mapping[Path, int]) -> list[tuple[Path, ...]]:
+def list_cheapest(count: int, capacities: Mapping[Path, int]) -> list[tuple[Path, ...]]:
     """Return all sets of narrowest domains that hold ``count`` members at the least cost."""
-    sets = [each for size in range(1, len(rooms) + 1) for each in combinations(rooms, size)]
-    enough = [each for each in sets if sum(rooms[path] for path in each) >= count]
+    sets = [each for size in range(1, len(capacities) + 1) for each in combinations(capacities, size)]
+    enough = [each for each in sets if sum(capacities[path] for path in each) >= count]
     least = min(map(cost_of, enough))
     return [each for each in enough if cost_of(each) == least]
 
 
-def split(count: int, rooms: Mapping[Path, int], steps: int) -> dict[Path, int]:
+def split(count: int, capacities: Mapping[Path, int], steps: int) -> dict[Path, int]:
     """Shares of the narrowest domains, level by level as the planner does it."""
     given_out: dict[Path, int] = {}
-    for share, name in distribute(count, rooms, steps):
-        inside = {path[1:]: room for path, room in rooms.items() if path[0] == name}
+    for share, name in distribute(count, capacities, steps):
+        inside = {path[1:]: room for path, room in capacities.items() if path[0] == name}
         deeper = split(share, inside, steps) if len(next(iter(inside))) else {(): share}
         given_out.update({(name, *path): part for path, part in deeper.items()})
     return given_out
 
 
-def largest_left_whole(rooms: Mapping[Path, int], used: Iterable[Path]) -> int:
+def largest_left_whole(capacities: Mapping[Path, int], used: Iterable[Path]) -> int:
     dirty = {path[0] for path in used}
     left: dict[str, int] = {}
-    for path, room in rooms.items():
+    for path, room in capacities.items():
         if path[0] not in dirty:
             left[path[0]] = left.get(path[0], 0) + room
     return max(left.values(), default=0)
 
 
-@given(rooms=st.integers(1, 3).flatmap(trees), data=st.data())
+@given(capacities=st.integers(1, 3).flatmap(trees), data=st.data())
 def test_a_split_takes_the_fewest_domains_of_each_level_from_the_widest_down(
-    rooms: dict[Path, int], data: st.DataObject
+    capacities: dict[Path, int], data: st.DataObject
 ) -> None:
-    count = data.draw(st.integers(1, sum(rooms.values())))
-    shares = split(count, rooms, PLENTY)
+    count = data.draw(st.integers(1, sum(capacities.values())))
+    shares = split(count, capacities, PLENTY)
     assert sum(shares.values()) == count
-    assert all(0 < share <= rooms[path] for path, share in shares.items())
-    cheapest = list_cheapest(count, rooms)
+    assert all(0 < share <= capacities[path] for path, share in shares.items())
+    cheapest = list_cheapest(count, capacities)
     assert cost_of(shares) == cost_of(cheapest[0])
-    assert largest_left_whole(rooms, shares) == max(largest_left_whole(rooms, each) for each in cheapest)
+    assert largest_left_whole(capacities, shares) == max(largest_left_whole(capacities, each) for each in cheapest)
 
 
-@given(rooms=st.integers(1, 3).flatmap(trees), steps=st.integers(0, 60), data=st.data())
+@given(capacities=st.integers(1, 3).flatmap(trees), steps=st.integers(0, 60), data=st.data())
 def test_without_time_for_a_search_all_are_placed_on_the_fewest_domains_of_the_widest_level(
-    rooms: dict[Path, int], steps: int, data: st.DataObject
+    capacities: dict[Path, int], steps: int, data: st.DataObject
 ) -> None:
-    count = data.draw(st.integers(1, sum(rooms.values())))
-    shares = split(count, rooms, steps)
+    count = data.draw(st.integers(1, sum(capacities.values())))
+    shares = split(count, capacities, steps)
     assert sum(shares.values()) == count
-    assert all(0 < share <= rooms[path] for path, share in shares.items())
-    assert cost_of(shares)[0] == cost_of(list_cheapest(count, rooms)[0])[0]
+    assert all(0 < share <= capacities[path] for path, share in shares.items())
+    assert cost_of(shares)[0] == cost_of(list_cheapest(count, capacities)[0])[0]
 
 
-@given(rooms=trees(1), data=st.data())
+@given(capacities=trees(1), data=st.data())
 def test_of_as_few_domains_those_are_taken_that_leave_room_for_the_largest_gang(
-    rooms: dict[Path, int], data: st.DataObject
+    capacities: dict[Path, int], data: st.DataObject
 ) -> None:
-    count = data.draw(st.integers(1, sum(rooms.values())))
-    shares = {path: share for share, path in leave_largest(count, rooms.items())}
+    count = data.draw(st.integers(1, sum(capacities.values())))
+    shares = {path: share for share, path in choose_leaving_largest(count, capacities.items())}
 
     def largest(used: Mapping[Path, int]) -> int:
-        return max(room - used.get(path, 0) for path, room in rooms.items())
+        return max(room - used.get(path, 0) for path, room in capacities.items())
 
     def fill(paths: tuple[Path, ...], last: Path) -> dict[Path, int]:
-        others = {path: rooms[path] for path in paths if path != last}
+        others = {path: capacities[path] for path in paths if path != last}
         return {**others, last: count - sum(others.values())}
 
-    every = [fill(paths, last) for paths in list_cheapest(count, rooms) for last in paths]
+    every = [fill(paths, last) for paths in list_cheapest(count, capacities) for last in paths]
     assert largest(shares) == max(map(largest, every))
 
 
-@given(rooms=st.integers(1, 3).flatmap(trees), more=st.integers(0, 3))
-def test_too_little_room_is_given_out_whole(rooms: dict[Path, int], more: int) -> None:
-    assert split(sum(rooms.values()) + more, rooms, PLENTY) == rooms
+@given(capacities=st.integers(1, 3).flatmap(trees), more=st.integers(0, 3))
+def test_too_little_room_is_given_out_whole(capacities: dict[Path, int], more: int) -> None:
+    assert split(sum(capacities.values()) + more, capacities, PLENTY) == capacities
 
 
-@given(rooms=st.integers(1, 3).flatmap(trees), steps=st.integers(0, 60), data=st.data())
-def test_the_order_of_the_domains_changes_nothing(rooms: dict[Path, int], steps: int, data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, sum(rooms.values())))
-    shuffled = {path: rooms[path] for path in data.draw(st.permutations(list(rooms)))}
-    assert split(count, shuffled, steps) == split(count, rooms, steps)
+@given(capacities=st.integers(1, 3).flatmap(trees), steps=st.integers(0, 60), data=st.data())
+def test_the_order_of_the_domains_changes_nothing(capacities: dict[Path, int], steps: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, sum(capacities.values())))
+    shuffled = {path: capacities[path] for path in data.draw(st.permutations(list(capacities)))}
+    assert split(count, shuffled, steps) == split(count, capacities, steps)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
+from serried.plan.eviction import Blocker, EvictionUnit, NoVictims, Preemption
 from serried.plan.gang import plan_gang
 from serried.plan.limit import Limit
 from serried.plan.preemption import plan_victims
@@ -203,7 +203,7 @@ def can_have(field: Occupied, ask: PlanRequest) -> bool:
     return fits_without(field, [unit for unit in field.units if unit.priority < HIGH and not unit.protection], ask)
 
 
-def fits_by_plan(field: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bool:
+def fits_by_plan(field: Occupied, gone: Iterable[EvictionUnit], ask: PlanRequest) -> bool:
     away = list(gone)
     return isinstance(plan_gang(field.without(away), field.tell(ask, away)), Plan)
 

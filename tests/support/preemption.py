@@ -6,7 +6,7 @@ from itertools import combinations
 
 from serried.api.names import GroupKey, Key
 from serried.api.node import Node
-from serried.plan.eviction import Allowances, Budget, NoVictims, Preemption, Spare, Unit
+from serried.plan.eviction import Allowances, Budget, EvictionUnit, NoVictims, Preemption, SpareMembers
 from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest, Snapshot
 from tests.support.builders import NodeBuilder, PodBuilder
@@ -22,10 +22,10 @@ class Occupied:
     """A cluster in use, built step by step. Every method for a step returns a new one."""
 
     nodes: Mapping[str, Node]
-    units: tuple[Unit, ...] = ()
+    units: tuple[EvictionUnit, ...] = ()
     """The running pods, in units that are evicted together."""
 
-    gangs: Mapping[GroupKey, Spare] = field(default_factory=dict)
+    gangs: Mapping[GroupKey, SpareMembers] = field(default_factory=dict)
     """By gang: the number of members beyond its quorum."""
 
     budgets: Mapping[Budget, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Occupied:
         """With running pods that are evicted together or not at all."""
         values = tuple(each.value() for each in pods)
         gang, budget = said.get("gang"), said.get("budget")
-        unit = Unit(
+        unit = EvictionUnit(
             values,
             priority,
             gang=GroupKey("default", str(gang)) if gang else None,
@@ -61,7 +61,7 @@ class Occupied:
     def with_gang(self, name: str, spare: int = 0, above: str = "") -> "Occupied":
         """With a gang that can lose ``spare`` members. If it loses more, its parent ``above`` loses one group."""
         key = GroupKey("default", name)
-        found = Spare(spare, GroupKey("default", above) if above else None)
+        found = SpareMembers(spare, GroupKey("default", above) if above else None)
         return replace(self, gangs={**self.gangs, key: found})
 
     def with_budget(self, name: str, allowed: int = 0) -> "Occupied":
@@ -82,7 +82,7 @@ class Occupied:
         """The snapshot with all running pods."""
         return self.without(())
 
-    def without(self, gone: Iterable[Unit]) -> Snapshot:
+    def without(self, gone: Iterable[EvictionUnit]) -> Snapshot:
         """Return the snapshot after the eviction of some units."""
         left = set(self.units) - set(gone)
         used: dict[str, dict[str, int]] = {}
@@ -92,7 +92,7 @@ class Occupied:
                 amounts[name] = amounts.get(name, 0) + amount
         return Snapshot(self.nodes, used, rules=PLAN_RULES)
 
-    def tell(self, ask: PlanRequest, gone: Iterable[Unit] = ()) -> PlanRequest:
+    def tell(self, ask: PlanRequest, gone: Iterable[EvictionUnit] = ()) -> PlanRequest:
         """Return a gang's request after the eviction of some units: with the domains that other gangs then hold."""
         left = set(self.units) - set(gone)
         homes = [self.nodes[pod.node] for unit in left if unit.holds_domain for pod in unit.pods]
@@ -111,7 +111,7 @@ def occupied(*nodes: NodeBuilder) -> Occupied:
     return Occupied({value.name: value for value in values})
 
 
-def names(units: Iterable[Unit]) -> list[str]:
+def names(units: Iterable[EvictionUnit]) -> list[str]:
     """Return the names of the pods of units, sorted."""
     return sorted(pod.name for unit in units for pod in unit.pods)
 
@@ -122,7 +122,7 @@ Price = tuple[tuple[int, ...], ...]
 """For each priority of victims, the highest first: the priority, violated budgets, broken gangs, and pods."""
 
 
-def price(field_: Occupied, victims: Sequence[Unit]) -> Price:
+def price(field_: Occupied, victims: Sequence[EvictionUnit]) -> Price:
     """Return the cost of victims, computed by the definition of `plan.eviction.Cost`, but without their age."""
     found = []
     for priority in sorted({unit.priority for unit in victims}, reverse=True):
@@ -135,13 +135,13 @@ def price(field_: Occupied, victims: Sequence[Unit]) -> Price:
     return tuple(found)
 
 
-def count_violations(field_: Occupied, victims: Iterable[Unit]) -> int:
+def count_violations(field_: Occupied, victims: Iterable[EvictionUnit]) -> int:
     """Count the evictions beyond what the budgets allow."""
     taken = [budget for unit in victims for budget in unit.budgets]
     return sum(max(0, taken.count(budget) - allowed) for budget, allowed in field_.budgets.items())
 
 
-def find_broken(field_: Occupied, victims: Iterable[Unit]) -> set[GroupKey]:
+def find_broken(field_: Occupied, victims: Iterable[EvictionUnit]) -> set[GroupKey]:
     """Return the gangs that lose their quorum."""
     lost = [unit.gang for unit in victims for _ in unit.pods]
     broken: set[GroupKey] = set()
@@ -168,18 +168,18 @@ def find_least(field_: Occupied, ask: PlanRequest, priority: int = HIGH) -> Pric
     return None
 
 
-def is_legal(field_: Occupied, victims: Iterable[Unit]) -> bool:
+def is_legal(field_: Occupied, victims: Iterable[EvictionUnit]) -> bool:
     """Return whether all victims may be evicted: binding budgets are not exceeded."""
     return not field_.binding or not count_violations(field_, victims)
 
 
-def _list_sets(field_: Occupied, units: Sequence[Unit]) -> Iterator[tuple[Price, tuple[Unit, ...]]]:
+def _list_sets(field_: Occupied, units: Sequence[EvictionUnit]) -> Iterator[tuple[Price, tuple[EvictionUnit, ...]]]:
     for size in range(len(units) + 1):
         for victims in combinations(units, size):
             yield price(field_, victims), victims
 
 
-def fits_without(field_: Occupied, gone: Iterable[Unit], ask: PlanRequest) -> bool:
+def fits_without(field_: Occupied, gone: Iterable[EvictionUnit], ask: PlanRequest) -> bool:
     """Return whether one domain holds the quorum after the eviction of some units.
 
     Domains that a remaining gang holds exclusively do not count.

@@ -6,7 +6,7 @@ from random import Random
 from serried.api.names import GroupKey, Key
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.plan.eviction import Budget, Spare, Unit
+from serried.plan.eviction import Budget, EvictionUnit, SpareMembers
 from serried.plan.request import PlanRequest
 from tests.support.builders import RACK
 from tests.support.preemption import HIGH, Occupied
@@ -61,20 +61,20 @@ EXCLUSIVE = Features(exclusive=True)
 def draw_case(source: Random, features: Features) -> tuple[Occupied, PlanRequest]:
     """Return a random full cluster, and the request of a preemptor gang."""
     nodes = {name: _draw_node(source, name) for name in [f"n{place}" for place in range(source.randint(1, 4))]}
-    gangs = {GroupKey("default", f"g{place}"): Spare(source.randint(0, 2)) for place in range(features.gangs)}
+    gangs = {GroupKey("default", f"g{place}"): SpareMembers(source.randint(0, 2)) for place in range(features.gangs)}
     priorities = {gang: _draw_priority(source, features) for gang in gangs}
     budgets: dict[Budget, int] = {
         Key("default", f"b{place}"): source.randint(0, 1) for place in range(features.budgets)
     }
     left = {name: dict(node.allocatable) for name, node in nodes.items()}
-    units: list[Unit] = []
+    units: list[EvictionUnit] = []
     for place in range(30):
         pods = _draw_pods(source, features, left, place)
         if not pods or len(units) == _MAX_UNITS:
             continue
         gang = source.choice([None, *gangs]) if len(pods) == 1 or not gangs else source.choice([*gangs])
         units.append(
-            Unit(
+            EvictionUnit(
                 pods,
                 _draw_priority(source, features) if gang is None else priorities[gang],
                 gang,

@@ -33,8 +33,8 @@ from serried.api.topology import explain_missing
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.membership import owner_of_provisional
 from serried.ops.steps import Work, sort_in_steps
-from serried.plan.quorum import GroupMembers, find_quorum_time, is_whole
-from serried.plan.request import Turn, Waiting
+from serried.plan.quorum import GroupMembers, find_quorum_time, has_quorum
+from serried.plan.request import QueueKey, Waiting
 
 _ERROR_SECONDS = 10.0
 """The pause after an internal error before the group is considered again."""
@@ -186,7 +186,7 @@ class GroupScheduler:
 
     def sort_by_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """Return these groups in queue order."""
-        placed: list[tuple[Turn, GroupKey]] = []
+        placed: list[tuple[QueueKey, GroupKey]] = []
         for number, key in enumerate(due, start=1):
             placed.append((self._queue.turn_of(self._describe(key)), key))
             if number % _GROUPS_PER_STEP == 0:
@@ -298,7 +298,7 @@ class GroupScheduler:
     def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
         """Return whether the group or a member may have run, or a feature has state of the group."""
         ran = state.started or group.scheduled or group.key in self._store.vacancies or bool(state.memory)
-        return bool(ran or group_members.placed or group_members.terminating or is_whole(group, group_members))
+        return bool(ran or group_members.placed or group_members.terminating or has_quorum(group, group_members))
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
         """Return why a group could not start even with free room, a phrase; "" if nothing says so.

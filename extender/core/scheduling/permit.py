@@ -30,7 +30,7 @@ from serried.api.reservation import Reservation
 from serried.api.resources import capacity, subtract
 from serried.cluster.cache import Store
 from serried.cluster.ledger import Ledger
-from serried.plan.fit import admits, slots
+from serried.plan.fit import admits, count_fitting
 from serried.plan.quorum import MemberState, count_missing
 from serried.plan.revalidate import keeps_rules
 
@@ -115,7 +115,7 @@ def find_offered(
         node = store.nodes.get(name)
         if node is None or name in closed or (key is not None and node.labels.get(key) != reservation.domain):
             continue
-        if slots(pod.shape, node, store.occupancy.used.get(name)) > 0:
+        if count_fitting(pod.shape, node, store.occupancy.used.get(name)) > 0:
             return name
     return None
 

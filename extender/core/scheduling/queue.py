@@ -27,7 +27,7 @@ from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
-from serried.plan.request import Ageing, Plan, PlanRequest, Turn, Waiting, order_groups
+from serried.plan.request import Ageing, Plan, PlanRequest, QueueKey, Waiting, order_groups
 
 _REVIEW_SECONDS = 30.0
 """The period in which the list of priorities is refreshed: ageing raises a gang from one priority to the next."""
@@ -61,11 +61,11 @@ class QueueOrder:
     def precedes(self, first: Waiting, second: Waiting) -> bool:
         """Return whether the first group goes before the second."""
         now = self._clock()
-        return self._ageing.place(first, now) < self._ageing.place(second, now)
+        return self._ageing.sort_key(first, now) < self._ageing.sort_key(second, now)
 
-    def turn_of(self, waiting: Waiting) -> Turn:
+    def turn_of(self, waiting: Waiting) -> QueueKey:
         """Return the present place of a group."""
-        return self._ageing.place(waiting, self._clock())
+        return self._ageing.sort_key(waiting, self._clock())
 
     def raised_priority(self, waiting: Waiting) -> int:
         """Return the priority of a group, raised by ageing."""
@@ -109,7 +109,7 @@ class Queue:
         """Return what decides about a group's place in the queue. ``state`` is None for a group not considered yet."""
         return self.order.describe(group, state)
 
-    def turn_of(self, waiting: Waiting) -> Turn:
+    def turn_of(self, waiting: Waiting) -> QueueKey:
         """Return the present place of a group: the smaller one goes first."""
         return self.order.turn_of(waiting)
 

@@ -32,7 +32,7 @@ from serried.api.reservation import Reservation, Slot, Victim
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
-from serried.plan.eviction import Unit
+from serried.plan.eviction import EvictionUnit
 from serried.plan.quorum import GroupMembers, MemberState
 from serried.plan.request import Plan, PlanRequest
 
@@ -332,7 +332,7 @@ class SchedulingCycle:
         concerned = (feature for feature in self._features[Feature.allow] if feature.concerns(group))
         return all(feature.allow(group, found.plan, gone) for feature in concerned)
 
-    def _abort_victim(self, unit: Unit, to: PodGroup) -> None:
+    def _abort_victim(self, unit: EvictionUnit, to: PodGroup) -> None:
         """Abort the cycle of a planned gang that is a victim of the group ``to``."""
         gang = self._groups.states[unit.gang] if unit.gang is not None else None
         if gang is not None and gang.cycle is not None:
@@ -346,7 +346,7 @@ class SchedulingCycle:
         request: PlanRequest,
         plan: Plan,
         closed: frozenset[str],
-        victims: Collection[Unit] = (),
+        victims: Collection[EvictionUnit] = (),
     ) -> Reservation:
         now = self._clock()
         pods = {pod.uid: pod for pod in request.members if pod.uid in plan.nodes}
@@ -402,7 +402,7 @@ class SchedulingCycle:
 
 
 def make_reservation(
-    group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[Unit] = ()
+    group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[EvictionUnit] = ()
 ) -> Reservation:
     """Return the reservation for a plan: the slot and PodGroup of each member, and the pods that have to end first."""
     names = {pod.uid: pod.name for pod in request.members}
@@ -412,7 +412,7 @@ def make_reservation(
     return Reservation(group.key, group.uid, plan.domain, need, planned, parts=parts, victims=_list_victims(victims))
 
 
-def _list_victims(units: Iterable[Unit]) -> Iterator[Victim]:
+def _list_victims(units: Iterable[EvictionUnit]) -> Iterator[Victim]:
     for unit in units:
         whole = unit.gang.encoded if unit.gang is not None and unit.together else ""
         for pod in unit.pods:

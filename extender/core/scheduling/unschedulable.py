@@ -19,7 +19,7 @@ from serried.api.pod import Shape
 from serried.api.resources import Resources
 from serried.api.verdict import Mark, Verdict
 from serried.cluster.usage import Freed
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.plan.request import PlanRequest
 
 
@@ -344,20 +344,20 @@ class UnschedulableGroups:
         used = self._used.get(node.name, {})
         domain = _domain(hint, node) or ""
         many = len(hint.shapes) > _MAX_SHAPES_COUNTED
-        free = [shape for shape in hint.shapes if slots(shape, node, used)] if not many else []
+        free = [shape for shape in hint.shapes if count_fitting(shape, node, used)] if not many else []
         if many or (free and (before is None or _has_more(hint, free, node, before, used))):
             waiters.room[domain] = 1
         waiters.room.setdefault(domain, 0)
         return many or bool(free)
 
     def _count(self, hint: QueueingHint, node: Node, used: Resources) -> int:
-        return sum(slots(shape, node, used) for shape in hint.shapes)
+        return sum(count_fitting(shape, node, used) for shape in hint.shapes)
 
 
 def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
     """Return whether a node holds more members than when ``before`` was used; members of ``free`` shapes fit alone."""
     if len(hint.shapes) == 1:
-        return any(slots(shape, node, before) < slots(shape, node, used) for shape in free)
+        return any(count_fitting(shape, node, before) < count_fitting(shape, node, used) for shape in free)
     # Two shapes may fit together where neither has a slot more than before.
     wanted = {name for shape in hint.shapes for name, _ in shape.requests}
     return any(before.get(name, 0) > used.get(name, 0) for name in wanted)

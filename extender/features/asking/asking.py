@@ -54,9 +54,9 @@ from serried.api.verdict import Mark, Reason, Stage, Verdict
 from serried.kube.errors import ApiError, NotFound
 from serried.ops.log import name_group
 from serried.ops.steps import Work
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.plan.quorum import GroupMembers
-from serried.plan.request import Plan, PlanRequest, Turn, Waiting
+from serried.plan.request import Plan, PlanRequest, QueueKey, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -573,7 +573,7 @@ class Asking(Feature):
 
         Each must have a target, and share no NodePool with a gang before it.
         """
-        first: list[tuple[Turn, GroupKey]] = []
+        first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter([group for group, unplaced in self._unplaced.items() if self._may_ask(group, unplaced, now)])
         while keys := list(islice(rest, _GANGS_PER_STEP)):
             some = [(self._order.turn_of(self._unplaced[key].waiting), key) for key in keys if key in self._unplaced]
@@ -785,7 +785,7 @@ def _is_new_node(node: Node, ask: Ask) -> bool:
         is_new = node.created is not None and node.created >= ask.at - _CLOCK_SKEW_SECONDS
     if not is_new or (ask.target.key and node.labels.get(ask.target.key) != ask.target.domain):
         return False
-    return any(slots(shape, node, None) for shape in ask.shapes)
+    return any(count_fitting(shape, node, None) for shape in ask.shapes)
 
 
 def _describe_predecessor(before: str) -> str:

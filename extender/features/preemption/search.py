@@ -34,7 +34,7 @@ from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.usage import Vacancy
 from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
-from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit, measure_cost
+from serried.plan.eviction import Allowances, Blocker, EvictionUnit, NoVictims, Preemption, measure_cost
 from serried.plan.preemption import plan_victims
 from serried.plan.request import Overlay, PlanRequest, Snapshot, Waiting
 from serried.plan.revalidate import revalidate
@@ -620,7 +620,7 @@ def _explain(found: Preemption | NoVictims | None) -> str:
     return ""  # too little runs at a lower priority, and the user of the gang can do nothing about that
 
 
-def describe_victims(units: Collection[Unit]) -> str:
+def describe_victims(units: Collection[EvictionUnit]) -> str:
     """Return a phrase with the number of the victims' pods, and some of their names.
 
     A unit has the pods that are evicted together.

@@ -17,8 +17,8 @@ from serried.api.group import Branch, Leaf, PodGroup, Tree, find_whole
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.pod import Pod, Shape
 from serried.cluster.priorities import DisruptionGroup, find_exclusive_key
-from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, Spare, Unit
-from serried.plan.fit import slots
+from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, Budget, EvictionUnit, SpareMembers
+from serried.plan.fit import count_fitting
 from serried.plan.limit import Limit
 
 _YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
@@ -86,7 +86,7 @@ class Refusals:
 class Running:
     """All units of the cluster, and what their budgets and gangs allow."""
 
-    units: tuple[Unit, ...]
+    units: tuple[EvictionUnit, ...]
     allowances: Allowances
 
 
@@ -149,7 +149,7 @@ class Units:
         priority = listing.priorities[group.key] if group is not None else None
         budgets, doubly_guarded = listing.find_budgets(together)
         protection = self._find_protection(together) or self._find_contest_of(listing, together)
-        unit = Unit(
+        unit = EvictionUnit(
             together,
             pod.priority if priority is None else priority,
             budgets=budgets,
@@ -161,9 +161,9 @@ class Units:
         )
         listing.units.append(unit)
 
-    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str], limit: Limit) -> list[Unit]:
+    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str], limit: Limit) -> list[EvictionUnit]:
         """Return a unit for each planned gang that has no bound members: its slots can be released at no cost."""
-        units: list[Unit] = []
+        units: list[EvictionUnit] = []
         for key, state in self._states.states.items():
             if key == preemptor or state.cycle is None:
                 continue
@@ -172,7 +172,7 @@ class Units:
                 units.append(unit)
         return units
 
-    def is_current(self, unit: Unit) -> bool:
+    def is_current(self, unit: EvictionUnit) -> bool:
         """Return whether a unit can still be evicted as it was found: same nodes, and the same pods."""
         if unit.planned:
             planned = self._find_planned(unit.gang)
@@ -190,7 +190,7 @@ class Units:
         )
         return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
 
-    def _find_planned(self, key: GroupKey | None) -> Unit | None:
+    def _find_planned(self, key: GroupKey | None) -> EvictionUnit | None:
         """Return a planned gang as a unit; None if it is bound in part, committed, or has victims of its own."""
         state = self._states.states.get(key) if key is not None else None
         cycle = state.cycle if state is not None else None
@@ -204,7 +204,7 @@ class Units:
         pods = tuple(replace(self._pods[uid], node=slot.node) for uid, slot in slots.items() if uid in self._pods)
         own = self._priorities.find_own(key)
         priority = max((pod.priority for pod in pods), default=0) if own is None else own
-        return Unit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
+        return EvictionUnit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
 
     def _list_together(self, disruption_group: DisruptionGroup, away: AbstractSet[str]) -> tuple[Pod, ...]:
         return tuple(pod for pod in self._disruption_groups.list_running(disruption_group) if pod.uid not in away)
@@ -253,14 +253,16 @@ class Units:
     def _is_contested(self, name: str, rivals: Collection[Shape]) -> bool:
         """Return whether a pod of one of these shapes would fit on the node if it were empty."""
         node = self._nodes.get(name)
-        return node is not None and (len(rivals) > _MAX_RIVALS or any(slots(shape, node, None) for shape in rivals))
+        return node is not None and (
+            len(rivals) > _MAX_RIVALS or any(count_fitting(shape, node, None) for shape in rivals)
+        )
 
     # --- what gangs can lose -----------------------------------------------------------------------------------
 
-    def list_spares(self, units: Iterable[Unit]) -> dict[GroupKey, Spare]:
+    def list_spares(self, units: Iterable[EvictionUnit]) -> dict[GroupKey, SpareMembers]:
         """Return how many members the gangs of these units, and the groups above them, can lose now."""
         keys = {self._members.group_of(unit.pods[0].uid) for unit in units if unit.gang is not None}
-        found: dict[GroupKey, Spare] = {}
+        found: dict[GroupKey, SpareMembers] = {}
         for group in [self._groups.get(key) for key in keys if key is not None]:
             if group is not None:
                 found.update(self._list_spares(group, self._pending_victims.uids))
@@ -276,7 +278,7 @@ class Units:
                     return True
         return False
 
-    def _list_spares(self, group: PodGroup, away: AbstractSet[str]) -> Iterator[tuple[GroupKey, Spare]]:
+    def _list_spares(self, group: PodGroup, away: AbstractSet[str]) -> Iterator[tuple[GroupKey, SpareMembers]]:
         if isinstance(group.tree, Branch) or group.policy.min_count is not None:
             placed = self._members.count_placed(group.key, away)
             yield from _list_tree_spares(group.key, group.tree, placed, None)
@@ -290,7 +292,7 @@ class _Listing:
     the UIDs of pods that will end anyway; ``rivals`` are the shapes of waiting pods of other schedulers.
     """
 
-    units: list[Unit]
+    units: list[EvictionUnit]
     alone_in: str | None
     budgets: InitVar[Collection[DisruptionBudget]]
     away: AbstractSet[str]
@@ -300,7 +302,7 @@ class _Listing:
     contested: dict[str, bool] = field(default_factory=dict, init=False)
     """True for a node on which a rival fits, by the node's name; only nodes that were checked."""
 
-    gangs: dict[GroupKey, Spare] = field(default_factory=dict, init=False)
+    gangs: dict[GroupKey, SpareMembers] = field(default_factory=dict, init=False)
 
     priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
     """The priority of each group met so far; None for a group whose pods have their own priorities."""
@@ -341,13 +343,13 @@ def _counts(pod: Pod, away: AbstractSet[str]) -> bool:
     return pod.bound and not pod.deleting and pod.uid not in away
 
 
-def _list_places(unit: Unit) -> dict[str, str]:
+def _list_places(unit: EvictionUnit) -> dict[str, str]:
     return {pod.uid: pod.node for pod in unit.pods}
 
 
 def _list_tree_spares(
     root: GroupKey, tree: Tree, placed: Mapping[str, int], above: GroupKey | None
-) -> Iterator[tuple[GroupKey, Spare]]:
+) -> Iterator[tuple[GroupKey, SpareMembers]]:
     if isinstance(tree, Leaf):
         spare = placed.get(tree.name, -1) - tree.need
         key = root.leaf(tree.name)
@@ -355,7 +357,7 @@ def _list_tree_spares(
         spare = sum(_stands(each, placed) for each in tree.below) - tree.need
         key = GroupKey(root.namespace, tree.name, GroupKind.COMPOSITE)
     if spare >= 0:
-        yield key, Spare(spare, above)
+        yield key, SpareMembers(spare, above)
     for each in tree.below:
         yield from _list_tree_spares(root, each, placed, key)
 
@@ -389,7 +391,7 @@ def keep_gangs(running: Running) -> Running:
     """
     gangs = running.allowances.gangs
     kept = _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
-    units: list[Unit] = []
+    units: list[EvictionUnit] = []
     for unit in kept.units:
         gang = unit.gang
         units.append(unit if gang is None else replace(unit, budgets=(*unit.budgets, *([gang] * len(unit.pods)))))
@@ -398,7 +400,7 @@ def keep_gangs(running: Running) -> Running:
     return Running(tuple(units), replace(kept.allowances, limits=limits))
 
 
-def _can_spare(unit: Unit, gangs: Mapping[GroupKey, Spare]) -> bool:
+def _can_spare(unit: EvictionUnit, gangs: Mapping[GroupKey, SpareMembers]) -> bool:
     spare = gangs.get(unit.gang) if unit.gang is not None else None
     return spare is not None and len(unit.pods) <= spare.count
 
@@ -408,18 +410,18 @@ def spare_young(running: Running, priority: int, latest: float) -> Running:
     return _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest)
 
 
-def _protect(running: Running, why: str, concerns: Callable[[Unit], bool]) -> Running:
+def _protect(running: Running, why: str, concerns: Callable[[EvictionUnit], bool]) -> Running:
     units = [
         replace(unit, protection=why) if not unit.protection and concerns(unit) else unit for unit in running.units
     ]
     return Running(tuple(units), running.allowances)
 
 
-def _violates(unit: Unit, allowed: Mapping[Budget, int]) -> bool:
+def _violates(unit: EvictionUnit, allowed: Mapping[Budget, int]) -> bool:
     if not unit.budgets:
         return unit.doubly_guarded
     return unit.doubly_guarded or any(count > allowed.get(budget, 0) for budget, count in Counter(unit.budgets).items())
 
 
-def _find_start(unit: Unit) -> float:
+def _find_start(unit: EvictionUnit) -> float:
     return max((pod.started for pod in unit.pods if pod.started is not None), default=-math.inf)

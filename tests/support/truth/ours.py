@@ -36,7 +36,7 @@ from serried.api.volume import (
 )
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from serried.plan.eviction import Allowances, NoVictims, Preemption, Unit
+from serried.plan.eviction import Allowances, EvictionUnit, NoVictims, Preemption
 from serried.plan.gang import plan_gang
 from serried.plan.preemption import plan_victims
 from serried.plan.request import Plan, PlanRequest
@@ -131,7 +131,7 @@ class Ours:
         """Return the victims for members of priority ``HIGH``. ``priorities`` are those of the running pods."""
         with self._waiting(members) as waiting:
             running = (self.store.pods[f"bound-{index}"] for index in range(len(priorities)))
-            units = [Unit((pod,), priority) for pod, priority in zip(running, priorities, strict=True)]
+            units = [EvictionUnit((pod,), priority) for pod, priority in zip(running, priorities, strict=True)]
             snapshot = self.store.snapshots.take(HIGH, waiting)
             return plan_victims(snapshot, self._ask(waiting, need, topology_key), HIGH, units, Allowances())
 

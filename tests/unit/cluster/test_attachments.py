@@ -7,7 +7,7 @@ import pytest
 from serried.api.volume import CSINode
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
 from tests.support.builders import Builder, PodBuilder, node, pod
@@ -24,7 +24,7 @@ def room(store: Store, waiting: str = "p") -> str:
     """Return for how many pods like this one each node has room; "many" without a limit."""
     found = store.pods[f"pod-{waiting}"].shape
     used = store.occupancy.used
-    free = {each.name: slots(found, each, used.get(each.name)) for each in store.nodes.values()}
+    free = {each.name: count_fitting(found, each, used.get(each.name)) for each in store.nodes.values()}
     return " ".join(f"{name}:{count if count < 30 else 'many'}" for name, count in sorted(free.items()))
 
 

@@ -14,7 +14,7 @@ from serried.api.resources import DEVICES
 from serried.api.verdict import Verdict
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from serried.plan.fit import admits, slots
+from serried.plan.fit import admits, count_fitting
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest
 from serried.rules.all import RULES
@@ -92,7 +92,9 @@ def find(store: Store) -> Pod:
 
 def count(store: Store) -> tuple[int, int]:
     """Return how many pods like p fit on n1 and on n2."""
-    found = [slots(find(store).shape, each, store.occupancy.used.get(name)) for name, each in store.nodes.items()]
+    found = [
+        count_fitting(find(store).shape, each, store.occupancy.used.get(name)) for name, each in store.nodes.items()
+    ]
     return found[0], found[1]
 
 
@@ -241,12 +243,12 @@ def test_sorts_that_overlap_are_counted_together() -> None:
     for store in in_every_order(CLASS, P, other("q", "large"), any_gpu, big, mixed.pool(1, 2), more.pool(1, 2)):
         shape = store.pods["pod-q"].shape
         free = store.nodes["n1"]
-        assert (count(store)[0], slots(shape, free, None)) == (4, 2)
+        assert (count(store)[0], count_fitting(shape, free, None)) == (4, 2)
         three = {name: 3 * amount for name, amount in find(store).shape.requests}
-        assert slots(shape, free, three) == 1, "beside three of any kind there is one of the large ones"
+        assert count_fitting(shape, free, three) == 1, "beside three of any kind there is one of the large ones"
         two = {name: 2 * amount for name, amount in shape.requests}
-        assert slots(find(store).shape, free, two) == 2
-        assert slots(shape, free, two) == 0
+        assert count_fitting(find(store).shape, free, two) == 2
+        assert count_fitting(shape, free, two) == 0
 
 
 def test_a_bound_pod_uses_what_its_claim_holds_whatever_it_asked_for() -> None:
@@ -312,7 +314,10 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
         assert first.neighbours.beside == mates
         assert second.neighbours == InterPodRules(replace(mates, follows=True))
         assert dict(second.requests)[mates.matching.amount] == 1
-        assert (slots(first, store.nodes["n1"], None), slots(second, store.nodes["n2"], None)) == (1, 64)
+        assert (count_fitting(first, store.nodes["n1"], None), count_fitting(second, store.nodes["n2"], None)) == (
+            1,
+            64,
+        )
         store.put_object(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
         assert count(store) == (1, 0)
         assert find(store).shape.neighbours is None
@@ -438,7 +443,7 @@ def test_the_resource_of_a_class_is_counted_by_devices_where_no_plugin_shows_it(
     for order in permutations([N1, plugged, providing, asks, devices("n1", 8)]):
         store = stored(*order)
         shape = find(store).shape
-        assert [slots(shape, store.nodes[name], None) for name in ("n1", "n2")] == [4, 1]
+        assert [count_fitting(shape, store.nodes[name], None) for name in ("n1", "n2")] == [4, 1]
         assert not find(store).counted_elsewhere
 
 
@@ -485,7 +490,7 @@ def test_those_who_have_parts_of_devices_are_counted_once_bound_and_leave_room_f
     held = halves[1].holding("n1", "gpu-4", consumers=("q",))
     for store in in_every_order(CLASS, P, other("q", "x").on("n1"), halves[0], held, *MIG):
         assert count(store) == (3, 0)
-        assert slots(find(store).shape, store.nodes["n1"], None) == 4, "what would be without q"
+        assert count_fitting(find(store).shape, store.nodes["n1"], None) == 4, "what would be without q"
         store.drop_pod("pod-q")
         assert count(store) == (3, 0), "its claim holds the device still"
         store.put_object(halves[1].value())
@@ -531,7 +536,7 @@ def test_a_new_sort_concerns_only_nodes_that_have_its_devices_and_pods_that_ask_
     show(store, other("q", "big"))
     assert find(store) is before
     assert store.nodes["n1"] is small
-    assert [slots(store.pods["pod-q"].shape, each, None) for each in store.nodes.values()] == [0, 4]
+    assert [count_fitting(store.pods["pod-q"].shape, each, None) for each in store.nodes.values()] == [0, 4]
 
 
 def test_whoever_asks_for_other_devices_is_let_alone_where_a_selector_fails() -> None:

@@ -9,7 +9,7 @@ from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.rules.all import RULES
 from serried.rules.extended.cluster import ExtendedResources
 from tests.support.builders import Builder, NodeBuilder, PodBuilder, node, pod
@@ -50,7 +50,7 @@ def stored(*builders: Builder) -> Store:
 def count(store: Store) -> dict[str, int]:
     """Return how many pods like p fit on each node."""
     shape = store.pods["pod-p"].shape
-    return {name: slots(shape, found, store.occupancy.used.get(name)) for name, found in store.nodes.items()}
+    return {name: count_fitting(shape, found, store.occupancy.used.get(name)) for name, found in store.nodes.items()}
 
 
 CASES: list[tuple[str, list[Builder], dict[str, int], tuple[str, ...]]] = [

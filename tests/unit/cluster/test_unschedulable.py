@@ -10,7 +10,7 @@ from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.usage import Freed, UsageSource
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.plan.gang import plan_gang
 from serried.plan.request import PlanRequest
 from serried.rules.all import RULES
@@ -192,10 +192,10 @@ def test_who_has_left_is_not_woken(scene: Scene) -> None:
 
 
 def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting = Mock(side_effect=slots)
+    counting = Mock(side_effect=count_fitting)
     for number in range(50):
         scene.refuse(GroupKey("default", f"g{number}"), 5 + number)
-    monkeypatch.setattr("extender.core.scheduling.unschedulable.slots", counting)
+    monkeypatch.setattr("extender.core.scheduling.unschedulable.count_fitting", counting)
     scene.free("a1", 4)
     assert counting.call_count == 2  # before and after
 

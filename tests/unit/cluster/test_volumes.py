@@ -10,7 +10,7 @@ from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
 from serried.plan.capacity import group_classes
-from serried.plan.fit import admits, slots
+from serried.plan.fit import admits, count_fitting
 from serried.plan.request import Snapshot
 from serried.rules.all import RULES
 from serried.rules.volumes.cluster import Volumes
@@ -306,7 +306,7 @@ def obstacles(store: Store, *names: str) -> list[str]:
 def free_nodes(store: Store, found: Pod) -> str:
     """The nodes with room for a pod."""
     used = store.occupancy.used
-    return " ".join(each.name for each in store.nodes.values() if slots(found.shape, each, used.get(each.name)))
+    return " ".join(each.name for each in store.nodes.values() if count_fitting(found.shape, each, used.get(each.name)))
 
 
 def test_a_claim_that_one_pod_may_use_is_not_shared() -> None:

@@ -3,7 +3,7 @@ import pytest
 from serried.api.device import DeviceClass, decode_device_class
 from serried.api.names import Malformed
 from serried.api.pod import HELD
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from tests.support.builders import node, pod, pod_group
 from tests.support.devices import device_class, objection, offer
 
@@ -54,7 +54,7 @@ def test_a_pod_lacks_its_claim_until_its_status_names_it(statuses: list[dict[str
 def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest_does() -> None:
     plain, claiming = (pod("p").cpu(1), pod("p").cpu(1).having([{"resourceClaimName": "c"}], "spec", "resourceClaims"))
     assert plain.value().shape != claiming.value().shape
-    assert slots(claiming.value().shape, node("n").cpu(4).pods(9).value(), None) == 4
+    assert count_fitting(claiming.value().shape, node("n").cpu(4).pods(9).value(), None) == 4
 
 
 @pytest.mark.parametrize(

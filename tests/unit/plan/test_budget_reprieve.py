@@ -9,8 +9,8 @@ from serried.api.names import Key
 from serried.api.pod import Pod
 from serried.plan import budget_reprieve
 from serried.plan import preemption as survey
-from serried.plan.budget_reprieve import StepLimit
-from serried.plan.eviction import Blocker, NoVictims, Preemption, Unit
+from serried.plan.budget_reprieve import SearchLimit
+from serried.plan.eviction import Blocker, EvictionUnit, NoVictims, Preemption
 from serried.plan.limit import Limit
 from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest
@@ -94,7 +94,7 @@ def test_a_pair_that_one_budget_keeps_takes_nothing_of_the_other_budgets_that_al
     field = occupied(host("n1"), host("n2"), host("n3")).with_budget("web", 2).with_budget("db", 1)
     for place, budgets in enumerate((["web", "db"], ["web", "db"], ["web"]), 1):
         pair = [one(f"p{place}-{index}", f"n{place}", 1).value() for index in (0, 1)]
-        unit = Unit(tuple(pair), 0, budgets=tuple(Key("default", name) for name in budgets))
+        unit = EvictionUnit(tuple(pair), 0, budgets=tuple(Key("default", name) for name in budgets))
         field = replace(field, units=(*field.units, unit))
     found = field.with_binding_budgets().plan(PlanRequest(gang(2, 2), 2))
     assert isinstance(found, Preemption)
@@ -197,7 +197,7 @@ def test_other_ways_are_tried_for_so_long_only(monkeypatch: pytest.MonkeyPatch) 
 def test_so_is_whether_they_would_do_which_takes(ask: PlanRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rack that is no choice takes work, too: with very many of them there would be no end."""
     assert isinstance(crossed().plan(ask), Preemption)
-    monkeypatch.setattr(survey, "StepLimit", lambda: StepLimit(units=0))
+    monkeypatch.setattr(survey, "SearchLimit", lambda: SearchLimit(units=0))
     found = crossed().plan(ask)
     assert isinstance(found, NoVictims)
     assert found.blocker is Blocker.PROTECTION

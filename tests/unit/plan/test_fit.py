@@ -4,7 +4,7 @@ import pytest
 
 from serried.api.resources import SHARES
 from serried.api.selectors import NodeSelectorTerm, Requirement
-from serried.plan.fit import admits, matches, matches_terms, slots
+from serried.plan.fit import admits, count_fitting, matches, matches_terms
 from tests.support.builders import NodeBuilder, PodBuilder, node, pod
 
 CORDON = "node.kubernetes.io/unschedulable"
@@ -136,4 +136,4 @@ def test_which_nodes_admit_a_pod(guest: PodBuilder, host: NodeBuilder, admitted:
     ],
 )
 def test_how_many_fit(guest: PodBuilder, host: NodeBuilder, used: dict[str, int], count: int) -> None:
-    assert slots(guest.value().shape, host.value(), used) == count
+    assert count_fitting(guest.value().shape, host.value(), used) == count

@@ -1,7 +1,7 @@
 import pytest
 
 from serried.plan.packing import Bin, Counts, mix
-from serried.plan.placement import Budget
+from serried.plan.placement import StepBudget
 
 CPU, MEMORY = {"cpu": 3, "memory": 1, "pods": 1}, {"cpu": 1, "memory": 3, "pods": 1}
 
@@ -31,13 +31,13 @@ def make_bin(name: str, cpu: int, memory: int, slots: Counts = (9, 9)) -> Bin:
 )
 def test_mixes(wanted: Counts, need: int, bins: list[Bin], found: dict[str, Counts] | None) -> None:
     requests = [CPU, MEMORY, CPU, CPU, CPU][: len(wanted)]
-    assert mix(wanted, need, requests, bins, Budget(1000)) == found
+    assert mix(wanted, need, requests, bins, StepBudget(1000)) == found
 
 
 def test_a_budget_ends_it_and_is_shared() -> None:
-    bins, budget = [make_bin("n1", 4, 4)], Budget(3)
+    bins, budget = [make_bin("n1", 4, 4)], StepBudget(3)
     assert mix((1, 1), 2, [CPU, MEMORY], bins, budget) is not None
-    assert mix((1, 1), 2, [CPU, MEMORY], bins * 9, Budget(0)) is None
+    assert mix((1, 1), 2, [CPU, MEMORY], bins * 9, StepBudget(0)) is None
     while mix((1, 1), 2, [CPU, MEMORY], bins, budget) is not None:
         pass
     assert budget.left < 0

@@ -11,7 +11,7 @@ from serried.api.interpod import Namespace
 from serried.api.pod import Pod
 from serried.cluster.cache import Store
 from serried.cluster.rule import KindState
-from serried.plan.eviction import Allowances, Blocker, NoVictims, Preemption, Unit
+from serried.plan.eviction import Allowances, Blocker, EvictionUnit, NoVictims, Preemption
 from serried.plan.preemption import plan_victims
 from serried.plan.request import PlanRequest
 from serried.rules.all import RULES
@@ -64,7 +64,7 @@ class Ground:
     def solve(self, ask: PlanRequest) -> Preemption | NoVictims:
         """Plan victims among the pods that run. Return the preemption, or why there is none."""
         settle(self.store)
-        units = [Unit((self.store.pods[uid],), priority) for uid, priority in self._priorities.items()]
+        units = [EvictionUnit((self.store.pods[uid],), priority) for uid, priority in self._priorities.items()]
         snapshot = self.store.snapshots.take(HIGH, ask.members)
         return plan_victims(snapshot, ask, HIGH, units, Allowances())
 

@@ -8,7 +8,7 @@ import pytest
 from extender.core.scheduling.queue import Queue
 from extender.features.preemption.units import Running, keep_budgets, spare_young
 from serried.api.names import Disruption, Key
-from serried.plan.eviction import Allowances, Unit
+from serried.plan.eviction import Allowances, EvictionUnit
 from tests.support.budgets import budget
 from tests.support.builders import pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
@@ -22,7 +22,9 @@ def crowd(allowed: int) -> Running:
     """Return many pods that have just started, all under one budget."""
     value = pod("p").cpu(1).on("n1").started("2026-01-01T00:00:00Z").value()
     pods = [replace(value, uid=f"u{place}") for place in range(MANY)]
-    return Running(tuple(Unit((each,), 0, budgets=(BUDGET,)) for each in pods), Allowances({}, {BUDGET: allowed}))
+    return Running(
+        tuple(EvictionUnit((each,), 0, budgets=(BUDGET,)) for each in pods), Allowances({}, {BUDGET: allowed})
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from extender.core.scheduling.request import build_request
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.usage import UsageSource
-from serried.plan.fit import slots
+from serried.plan.fit import count_fitting
 from serried.plan.quorum import classify
 from serried.plan.request import PlanRequest
 from serried.rules.all import RULES
@@ -47,5 +47,5 @@ class TestRequests:
 def test_room_left_is_what_a_class_finds_free() -> None:
     store = Store([], rules=RULES)
     store.occupancy.add_usage("x", UsageSource.BOUND, "n1", (("cpu", 3000), ("pods", 1)))
-    assert slots(MEMBER.shape, node("n1").cpu(8).value(), store.occupancy.used.get("n1")) == 5
-    assert slots(MEMBER.shape, node("n1").cpu(8).cordoned().value(), store.occupancy.used.get("n1")) == 0
+    assert count_fitting(MEMBER.shape, node("n1").cpu(8).value(), store.occupancy.used.get("n1")) == 5
+    assert count_fitting(MEMBER.shape, node("n1").cpu(8).cordoned().value(), store.occupancy.used.get("n1")) == 0
