@@ -120,7 +120,7 @@ class SchedulingLoop:
         self._planning = planning
         self._group_scheduler = group_scheduler
         self._runner = runner
-        self._rounds = Rounds(group_scheduler.sort_by_turn)
+        self._rounds = Rounds(group_scheduler.sort_in_queue_order)
 
         self.planned = -math.inf
         """The loop time at which this instance last checked for due groups, or considered one, while it led."""
@@ -136,7 +136,7 @@ class SchedulingLoop:
                 self._groups.wake()
                 await asyncio.sleep(0)
             if not self._term.active:
-                self._group_scheduler.stand_by()
+                self._group_scheduler.drop_queued()
                 self._rounds.clear()
                 self._runner.carry_out()
                 continue
@@ -148,7 +148,7 @@ class SchedulingLoop:
                 due |= self._group_scheduler.take_woken()
             if now - tick >= _TICK_SECONDS:
                 tick = now
-                due |= await self._take_steps(self._group_scheduler.tick()) or set()
+                due |= await self._take_steps(self._group_scheduler.run_periodic_work()) or set()
             self._runner.carry_out()
             await self.consider(due)
             rest_until = max(rest_until, loop.time() + _REST_FACTOR * self._planning.vain_seconds)

@@ -20,7 +20,7 @@ from extender.core.binding.nominator import Nominator
 from extender.core.binding.run import CycleRunner
 from extender.core.feature import Feature
 from extender.core.protocol import MAX_COMPLETE_LIST, Answer, BindRequest, Candidate, Hold, Narrow, Pass, Steer
-from extender.core.scheduling.activity import may_try_out
+from extender.core.scheduling.activity import may_be_simulated
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context
@@ -36,7 +36,7 @@ from serried.kube.errors import ApiError
 
 def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
     """Return the domain that kube-scheduler may be simulating: the one that contains all offered nodes; else None."""
-    if group is None or not group.constrained or not names or not may_try_out(group, pod, store):
+    if group is None or not group.constrained or not names or not may_be_simulated(group, pod, store):
         return None
     first = find_domain(group, names[0], store.nodes)
     return first if all(find_domain(group, name, store.nodes) == first for name in names) else None
@@ -105,12 +105,12 @@ class ExtenderService:
         if known is not None and known.node and known.node in names:
             # kube-scheduler's watch is late. With any other answer it would report the bound pod as unschedulable.
             return Steer(known.node)
-        cycle = self._groups.cycle_of(pod.uid)
+        cycle = self._groups.find_cycle(pod.uid)
         group = self._store.groups.get(key)
         tried = find_tried_domain(group, pod, names, self._store)
         if cycle is None or cycle.reservation.group != key or self._store.obstacles.needed:
             self._held.add(pod.uid, self._clock())
-            self._groups.note_return(key)
+            self._groups.note_tried_again(key)
             if tried is None:
                 self._note_offer(pod, names)
             return self._hold(key)
@@ -134,13 +134,13 @@ class ExtenderService:
         wave is not open, or if no open slot for it is on an offered node.
         """
         self._nominator.arrived(pod.uid)
-        if cycle.open_slots.is_closed(pod.uid) and not may_try_out(group, pod, self._store):
+        if cycle.open_slots.is_closed(pod.uid) and not may_be_simulated(group, pod, self._store):
             cycle.mark_unschedulable(pod.uid)
             return self._hold(cycle.reservation.group)
         own = cycle.reservation.slots[pod.uid].node
         if tried is not None and find_domain(group, own, self._store.nodes) != tried:
             return self._hold(cycle.reservation.group)
-        open_names = self._list_free(cycle, group, pod, names) if cycle.preempts else names
+        open_names = self._list_free(cycle, group, pod, names) if cycle.waits_for_victims else names
         node = self._slot_assigner.assign(cycle, pod, open_names)
         if node is None:
             self._note_missed(cycle, pod, own, names)
@@ -163,7 +163,7 @@ class ExtenderService:
         offers the node and the member is held, kube-scheduler clears the nomination and the next pod takes the room. So
         once evictions are sent, all offered nodes are returned.
         """
-        if cycle.eviction_sent and not may_try_out(group, pod, self._store):
+        if cycle.eviction_sent and not may_be_simulated(group, pod, self._store):
             return names
         return [name for name in names if not self._store.pending_victims.are_on(name)]
 
@@ -177,7 +177,7 @@ class ExtenderService:
         If ``names`` shows that kube-scheduler has ruled out its planned ``node``, note that; else nominate it again.
         """
         cycle.mark_unschedulable(pod.uid)
-        if cycle.preempts:
+        if cycle.waits_for_victims:
             # The nomination makes kube-scheduler keep other pods off, but the victims still use the room.
             self._held.add(pod.uid, self._clock())
             return
@@ -192,7 +192,7 @@ class ExtenderService:
         # this request is nominated to it, or because the list is complete. A sample without the node proves nothing.
         # Nor does the first complete list: kube-scheduler may have begun the cycle before its watch showed that the
         # room was free. After evictions its watch shows the victims end one after the other.
-        missed, nominated = cycle.member(pod.uid).missed, pod.nominated == node
+        missed, nominated = cycle.member(pod.uid).not_offered, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
         if not ((missed and nominated) if lags else (missed or nominated)):
             self._slot_assigner.nominate_missed(cycle, pod.uid)
@@ -204,7 +204,7 @@ class ExtenderService:
 
     def _refuse(self, uid: str, node: str, names: Sequence[str]) -> None:
         try:
-            self._cycle_updates.refuse(uid, node, names)
+            self._cycle_updates.handle_rejected_node(uid, node, names)
         finally:
             self._runner.carry_out()
 
@@ -297,10 +297,10 @@ class ExtenderService:
         return sent.error
 
     async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
-        cycle = self._groups.cycle_of(request.uid)
+        cycle = self._groups.find_cycle(request.uid)
         if cycle is None or cycle.reservation.slots[request.uid].node != request.node:
             self._reassignments.admit_late(request.uid, request.node)
-            cycle = self._groups.cycle_of(request.uid)
+            cycle = self._groups.find_cycle(request.uid)
         if cycle is None:
             return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
         node = cycle.reservation.slots[request.uid].node

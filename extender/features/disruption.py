@@ -81,7 +81,7 @@ class Disruption(Feature):
         disrupted = self._list_disrupted(key)
         if not disrupted and gang.memory.find(Followers) is None:
             return
-        memory = gang.memory.of(Followers)
+        memory = gang.memory.get_or_create(Followers)
         for pod in disrupted:
             if pod.uid not in memory.disrupted:
                 memory.disrupted.add(pod.uid)
@@ -257,7 +257,7 @@ class _Endings:
     def _note_leaving(self, key: GroupKey, uids: Collection[str]) -> None:
         gang = self._groups.states.get(key)
         if gang is not None:
-            gang.memory.of(Followers).leaving.update(uids)
+            gang.memory.get_or_create(Followers).leaving.update(uids)
             self._groups.mark_dirty(key)
 
     def _let_stay(self, key: GroupKey, uids: Iterable[str]) -> None:

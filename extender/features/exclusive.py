@@ -175,7 +175,7 @@ class Exclusive(Feature):
                 promised |= feature.list_promised(waiting, group.topology_key)
         spent = self._shares.find_spent(group, promised=promised)
         if spent is not None:
-            gang.memory.of(Share).spent = spent
+            gang.memory.get_or_create(Share).spent = spent
         else:
             gang.memory.pop(Share, None)
         return close_taken(request, group, self._store, self._ledger, spent)

@@ -181,7 +181,7 @@ class Repairs(Feature):
         """
         if not _has_run(gang, group, members, self._store):
             return NO_REPAIR
-        memory = gang.memory.of(Losses)
+        memory = gang.memory.get_or_create(Losses)
         committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
         intact = has_quorum(group, members)
         gang.started = gang.started or intact or committed or _was_scheduled(group, members)
@@ -271,7 +271,7 @@ class Repairs(Feature):
         fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
         replacements = tuple(pod for pod in replacements if pod.uid in fitting)
         # A PodGroup with fewer kept slots than it lost members is not repaired: it starts anew, as a whole.
-        mended = find_repairable(group, group_members, vacancies, state.memory.of(Losses).stood)
+        mended = find_repairable(group, group_members, vacancies, state.memory.get_or_create(Losses).stood)
         return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
 
     def _place_replacements(
@@ -285,7 +285,7 @@ class Repairs(Feature):
         priority = self._store.priorities.find_own(group.key)
         request = PlanRequest(replacements, 0, key, pinned, out.pairs, out.nodes, group_priority=priority)
         taken = self._store.snapshots.take(request.yielding_priority, replacements)
-        return self._kept_slots.find(request, taken.used)
+        return self._kept_slots.assign(request, taken.used)
 
     def describe(
         self, gang: GroupState, group: PodGroup, members: GroupMembers, verdict: Verdict | None

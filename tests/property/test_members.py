@@ -108,8 +108,8 @@ class MemberMachine(RuleBasedStateMachine):
     @rule(uid=UIDS)
     def miss_its_node(self, uid: str) -> None:
         self.facts[uid].filtered = False
-        self.cycle.mark_missed(uid)
-        assert self.cycle.member(uid).missed
+        self.cycle.mark_not_offered(uid)
+        assert self.cycle.member(uid).not_offered
 
     @rule(uid=UIDS)
     def call(self, uid: str) -> None:
@@ -145,7 +145,7 @@ class MemberMachine(RuleBasedStateMachine):
         facts.filtered = False
         self.cycle.abandon_call(uid, call)
         assert not call.done()
-        assert bool(self._find_at_bind()) is (self.cycle.reached is not None)
+        assert bool(self._find_at_bind()) is (self.cycle.first_reached_at is not None)
 
     @precondition(lambda self: any(facts.older for facts in self.facts.values()))
     @rule(data=st.data())
@@ -166,7 +166,7 @@ class MemberMachine(RuleBasedStateMachine):
     def move(self, uid: str) -> None:
         self.facts[uid].filtered = False
         self.cycle.mark_moved(uid)
-        assert not self.cycle.member(uid).missed
+        assert not self.cycle.member(uid).not_offered
 
     @rule(uid=UIDS)
     def close_call(self, uid: str) -> None:
@@ -263,7 +263,7 @@ class MemberMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_scheduler_was_there_while_a_call_is_open(self) -> None:
-        assert not self.cycle.at_bind or self.cycle.reached is not None
+        assert not self.cycle.at_bind or self.cycle.first_reached_at is not None
 
     # --- how it is checked -------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class MemberMachine(RuleBasedStateMachine):
     def _photograph(self) -> object:
         cycle, members = self.cycle, sorted(self.facts)
         told = [copy(cycle.member(uid)) for uid in members]
-        return cycle.stage, cycle.progressed, cycle.reached, cycle.idle_seconds, told, set(cycle.at_bind)
+        return cycle.stage, cycle.progressed, cycle.first_reached_at, cycle.idle_seconds, told, set(cycle.at_bind)
 
 
 TestMembers = MemberMachine.TestCase

@@ -81,7 +81,7 @@ async def ask_questions(source: Random) -> int:
                 given = [draw_candidate(source, world, name) for name in names]
                 left = {each.node for each in world.service.preempt(about, given)}
                 assert left <= set(names)
-            case _ if world.groups.cycle_of(about.uid) is None:
+            case _ if world.groups.find_cycle(about.uid) is None:
                 event(type(world.service.filter(about, names)).__name__)
             case _:
                 made -= 1  # what filter may do for a planned member is the next story's

@@ -139,7 +139,7 @@ async def test_the_scheduler_of_a_leader_is_told_when_one_decision_never_ends() 
     async with FakeApiServer() as server, running(server, "here_1") as scene:
         await until(lambda: scene.extender.core.term.plans)
         await scene.hears(200)
-        scene.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
+        scene.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
         await scene.hears(503)
 
 

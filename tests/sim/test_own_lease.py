@@ -103,7 +103,7 @@ async def test_one_whose_decision_never_ends_gives_the_lease_to_the_other(
     await until(first.is_ready)
     second = Pod(server, "b")
     await until(lambda: second.extender.leadership.holder.startswith("a_"))
-    first.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
+    first.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=1.5, cap=1.5))  # the loop of the other looks each 0.5 s
     await until(second.is_ready)
     assert second.extender.core.term.plans
@@ -175,7 +175,7 @@ async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
     server.add(pod_groups(FALLBACK.group, FALLBACK.version), pod_group("g").gang(1).raw())
     server.add(PODS, pod("m0").cpu(1).scheduler("serried").in_group("g").raw())
     await asyncio.wait_for(gate.reached.wait(), 10)
-    first.extender.core.group_scheduler.tick = never_end  # type: ignore[method-assign, assignment]
+    first.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.3, cap=0.3))
     await until(lambda: (server.look(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"] == "")
     gate.open()

@@ -305,8 +305,8 @@ class Harness:
     def look(self) -> None:
         """Make one pass of the group scheduler, with its tick."""
         due = self.group_scheduler.take_dirty() | self.group_scheduler.take_woken()
-        due |= finish(self.group_scheduler.tick())
-        for key in finish(self.group_scheduler.sort_by_turn(due)):
+        due |= finish(self.group_scheduler.run_periodic_work())
+        for key in finish(self.group_scheduler.sort_in_queue_order(due)):
             self.group_scheduler.consider(key)
             self.core.runner.carry_out()
         self.core.runner.carry_out()

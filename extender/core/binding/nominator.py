@@ -198,7 +198,7 @@ class Nominator:
             return
         # kube-scheduler treats a nominated pod as present on the node, which may keep off mates of earlier waves.
         any_order = cycle.open_slots.in_any_order(uid) and uid != cycle.open_slots.chosen_missed
-        if cycle.preempts:
+        if cycle.waits_for_victims:
             if not any_order and cycle.open_slots.is_first_on_node(uid, cycle.reservation.slots):
                 await self._nominate_early(cycle, pod, slot.node)
                 self._renominate_if_moved(cycle, uid, slot.node)

@@ -288,8 +288,8 @@ class Recovery:
             open_slots=OpenSlots(waves),
             preempted=bool(reservation.victims),
             # Also those of deleted members: no more victims are to be evicted for these.
-            cleared={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},
-            taken_up=True,
+            evicted_for={uid: slot for uid, slot in reservation.slots.items() if preempts and uid not in runs},
+            from_earlier_term=True,
         )
         if reservation.victims and not preempts:
             cycle.note_eviction_sent(self._store.list_foreign(reservation.nodes))

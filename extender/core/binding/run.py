@@ -188,13 +188,13 @@ class CycleRunner:
             await self._bind_remaining(cycle)
 
     async def _record(self, cycle: BindingCycle) -> None:
-        if cycle.reservation.need == 0 and not cycle.preempts:
+        if cycle.reservation.need == 0 and not cycle.waits_for_victims:
             # The quorum is bound already: each member is bound when it comes, and needs no record.
             cycle.enter(CycleStage.BINDING)
             self._effects.nominate(cycle)
             return
         try:
-            if cycle.preempts:
+            if cycle.waits_for_victims:
                 await self._records.write(cycle.group, cycle.reservation)
             else:  # no victims end for this plan, so after a restart another plan does as well
                 self._records.check_size(cycle.group, cycle.reservation)
@@ -202,7 +202,7 @@ class CycleRunner:
             self._give_up(cycle, Verdict(Reason.RECORD_FAILED, detail=str(error)))
             return
         if not cycle.over:
-            cycle.enter(CycleStage.PREEMPTING if cycle.preempts else CycleStage.GATHERING)
+            cycle.enter(CycleStage.PREEMPTING if cycle.waits_for_victims else CycleStage.GATHERING)
 
     async def _preempt(self, cycle: BindingCycle) -> None:
         verdict: Verdict | None = None
@@ -218,7 +218,7 @@ class CycleRunner:
         self._reassign_after_eviction(cycle)
         if not cycle.over:
             cycle.enter(CycleStage.GATHERING)
-            self._cycle_updates.note_room(cycle)
+            self._cycle_updates.note_victims_ended(cycle)
 
     def _reassign_after_eviction(self, cycle: BindingCycle) -> None:
         """Give each member whose slot is not valid after the evictions another slot, or drop the member."""
@@ -293,8 +293,8 @@ class CycleRunner:
             min(self._context.options.barrier_idle_seconds, cycle.group.timeout),
         )
         longest = min(max(total, LONGEST_PREBIND_SECONDS), total + cycle.assumed_seconds, cycle.group.timeout)
-        latest = cycle.started + _LONGEST_QUEUE if cycle.reached is None else cycle.reached + longest
-        return min(latest, cycle.idle_counted + idle - cycle.late_seconds)
+        latest = cycle.started + _LONGEST_QUEUE if cycle.first_reached_at is None else cycle.first_reached_at + longest
+        return min(latest, cycle.idle_counted_until + idle - cycle.late_seconds)
 
     async def _wait(self, cycle: BindingCycle, deadline: float) -> None:
         cycle.changed.clear()
@@ -364,7 +364,7 @@ class CycleRunner:
 
         The member then counts as one beyond the quorum.
         """
-        return bool(cycle.member(uid).failure) and self._permit.stands_without(cycle, uid)
+        return bool(cycle.member(uid).failure) and self._permit.is_complete_without(cycle, uid)
 
     async def _recheck_commit(self, cycle: BindingCycle) -> None:
         """Check the whole commit again before its first Binding, and give the cycle up if it is not valid any more.
@@ -373,7 +373,7 @@ class CycleRunner:
         So this is the last moment at which the whole gang can be planned again on other nodes.
         """
         refusal = self._refuse_commit(cycle)
-        if refusal is not None and cycle.taken_up:
+        if refusal is not None and cycle.from_earlier_term:
             # The earlier term may have ended while it sent Bindings that this cache does not show yet.
             await self._earlier.ask(cycle)
             refusal = self._refuse_commit(cycle)
@@ -416,7 +416,7 @@ class CycleRunner:
     def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
         """Send members beyond the commit if they complete the quorum in place of a member that cannot be bound."""
         spares = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
-        if spares and cycle.binding_sent and self._permit.stands_without(cycle, uid, spares):
+        if spares and cycle.binding_sent and self._permit.is_complete_without(cycle, uid, spares):
             self._send_alone(cycle, cycle.calling & spares)
 
     def _send_alone(self, cycle: BindingCycle, uids: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ Bind calls that wait for such a member end then.
 """
 
 
-def may_try_out(group: PodGroup | None, pod: Pod, store: Store) -> bool:
+def may_be_simulated(group: PodGroup | None, pod: Pod, store: Store) -> bool:
     """Return whether kube-scheduler schedules the pod's gang itself, so that a call may be about a simulation."""
     native = store.schedules_gangs or (group is not None and group.told_natively)
     return native and pod.link is Link.FIELD
@@ -63,8 +63,8 @@ class SchedulerActivity:
         If kube-scheduler has refused a member that the quorum needs, or one of a committed gang, all of the time
         counts. Else time in which it has assumed a member is no delay of the gang.
         """
-        now, refused = self._clock(), self.find_refused(cycle)
-        since = max(cycle.idle_counted, cycle.progressed)
+        now, refused = self._clock(), self.find_rejected(cycle)
+        since = max(cycle.idle_counted_until, cycle.progressed)
         if self._lacks(cycle, refused):
             cycle.count_idle(now, now - since, assumed=False)
         else:
@@ -78,17 +78,17 @@ class SchedulerActivity:
 
     def has_assumed(self, cycle: BindingCycle) -> bool:
         """Return whether kube-scheduler is between filter and bind with a member that has a slot."""
-        return self._is_assumed(cycle, self.find_refused(cycle))
+        return self._is_assumed(cycle, self.find_rejected(cycle))
 
     def _is_assumed(self, cycle: BindingCycle, refused: Set[str]) -> bool:
         since, slots, pods = self._clock() - LONGEST_PREBIND_SECONDS, cycle.reservation.slots, self._store.pods
         for uid in slots.keys() - refused:
             member, pod = cycle.member(uid), pods.get(uid)
             if member.stage is MemberStage.FILTERED and pod is not None and (member.filtered_at or 0.0) > since:
-                return not may_try_out(cycle.group, pod, self._store)
+                return not may_be_simulated(cycle.group, pod, self._store)
         return False
 
-    def find_refused(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
+    def find_rejected(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
         """Return the UIDs of members that kube-scheduler has refused though they have slots.
 
         Only the members in ``among`` are checked; all for None.
@@ -103,11 +103,13 @@ class SchedulerActivity:
             return False
         if member.stage is MemberStage.FILTERED:
             # Filter has answered the node, and then a later plugin or extender has refused it.
-            return bool(pod.said) and (pod.said != member.said or (member.sent and pod.nominated != slot.node))
+            return bool(pod.said) and (
+                pod.said != member.last_message or (member.nominated_at_filter and pod.nominated != slot.node)
+            )
         if member.stage is not MemberStage.UNSCHEDULABLE:
             return False
-        if pod.objection and pod.said != member.said:
+        if pod.objection and pod.said != member.last_message:
             return True  # even if this was before the nomination, which did not make kube-scheduler try again
         # A member that was never nominated is only waiting, and so is one whose nomination is still there:
         # kube-scheduler clears the nomination when it has tried the pod and failed.
-        return (member.nominated or member.missed) and pod.nominated != slot.node
+        return (member.nominated or member.not_offered) and pod.nominated != slot.node

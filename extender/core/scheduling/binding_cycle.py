@@ -84,13 +84,13 @@ class BindingCycle:
     eviction_sent: bool = False
     """True once an eviction may have been sent. Before, the preemption can be cancelled without loss."""
 
-    cleared: dict[str, Slot] = field(default_factory=dict)
+    evicted_for: dict[str, Slot] = field(default_factory=dict)
     """The slots that get the room of victims, as they were at the first eviction, by the member's UID.
 
     The replacement of a deleted member takes over its entry.
     """
 
-    foreign: frozenset[str] = frozenset()
+    foreign_pods: frozenset[str] = frozenset()
     """The UIDs of the pods of other schedulers that ran on these nodes at the first eviction.
 
     Other pods of theirs found there later have taken room of the victims.
@@ -102,7 +102,7 @@ class BindingCycle:
     freed_at: float = 0.0
     """The time when the last of ``freed_slots`` was added."""
 
-    taken_up: bool = False
+    from_earlier_term: bool = False
     """True if an earlier term began the cycle."""
 
     binding_sent: bool = False
@@ -120,13 +120,13 @@ class BindingCycle:
     late_version: int = 0
     """A counter that grows with each change of ``late``."""
 
-    reached: float | None = None
+    first_reached_at: float | None = None
     """The time when kube-scheduler reached the first of the members that it has now; None if it has none."""
 
     idle_seconds: float = 0.0
     """The seconds since ``progressed`` in which kube-scheduler was free to work on the gang, but did not."""
 
-    idle_counted: float = field(init=False)
+    idle_counted_until: float = field(init=False)
     """The time up to which ``idle_seconds`` are counted."""
 
     late_seconds: float = 0.0
@@ -156,13 +156,13 @@ class BindingCycle:
     _failing: dict[str, None] = field(default_factory=dict)
     """The UIDs of members with a ``failure``, in the order in which they failed."""
 
-    _news: dict[str, None] | None = None
+    _changed: dict[str, None] | None = None
     """The members (UIDs) to check at the next update; None before the first check, which is of all members."""
 
     _late: dict[str, Shape] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.idle_counted = self.started
+        self.idle_counted_until = self.started
 
     # --- readings ----------------------------------------------------------------------------------------------
 
@@ -172,12 +172,12 @@ class BindingCycle:
         return self.stage is CycleStage.ENDED
 
     @property
-    def steers(self) -> bool:
+    def serves_slots(self) -> bool:
         """True while filter answers members with their slots: any needed record is written, and no commit is open."""
         return self.stage in (CycleStage.GATHERING, CycleStage.BINDING)
 
     @property
-    def preempts(self) -> bool:
+    def waits_for_victims(self) -> bool:
         """True while filter holds the members because victims still use their slots."""
         return bool(self.reservation.victims)
 
@@ -254,7 +254,7 @@ class BindingCycle:
 
     def list_lost(self) -> Set[str]:
         """Return the UIDs of members that were to get the room of victims, and whose slots are lost."""
-        return self.cleared.keys() - self.reservation.slots.keys()
+        return self.evicted_for.keys() - self.reservation.slots.keys()
 
     def may_move(self, uid: str) -> bool:
         """Return whether a member's slot may move to another node: no commit, Binding or bind call names its node."""
@@ -271,7 +271,7 @@ class BindingCycle:
 
     def mark_rejected_before(self, uid: str, said: str) -> None:
         """Note that a new member was rejected by kube-scheduler before, with the condition's message ``said``."""
-        self.member(uid).said = said
+        self.member(uid).last_message = said
         self.mark_unschedulable(uid)
 
     def mark_nominating(self, uid: str, *, begun: bool) -> None:
@@ -291,22 +291,22 @@ class BindingCycle:
         member.filtered_at = now
         if member.stage is not MemberStage.FILTERED:  # else this is another try, maybe after a refusal
             slot = self.reservation.slots.get(uid)
-            member.said, member.sent = said, slot is not None and nominated == slot.node
+            member.last_message, member.nominated_at_filter = said, slot is not None and nominated == slot.node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.enter(MemberStage.FILTERED)
         self.open_slots.note_taken(uid)
         self._note_reached(now)
 
-    def mark_missed(self, uid: str) -> None:
+    def mark_not_offered(self, uid: str) -> None:
         """Note that kube-scheduler did not offer a member's node. The caller nominates the member (again)."""
         member = self.member(uid)
-        member.missed = True
+        member.not_offered = True
         self._forget_filter(uid, member)
 
     def mark_moved(self, uid: str) -> None:
         """Note that a member's slot was moved to another node. The last answer of filter does not count any more."""
         member = self.member(uid)
-        member.missed = False
+        member.not_offered = False
         self._forget_filter(uid, member)
 
     def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
@@ -349,7 +349,7 @@ class BindingCycle:
             member.filtered_at = None
             self._leave_bind(uid, member)
             if not self._at_bind:
-                self.reached = None
+                self.first_reached_at = None
             self.changed.set()
 
     def start_sending(self, uid: str) -> None:
@@ -387,26 +387,26 @@ class BindingCycle:
 
     # --- members to check --------------------------------------------------------------------------------------
 
-    def note_news(self, uid: str) -> None:
+    def mark_changed(self, uid: str) -> None:
         """Have a member checked at the next update, because it has changed; "" stands for the group itself."""
-        if self._news is not None:
-            self._news[uid] = None
+        if self._changed is not None:
+            self._changed[uid] = None
 
-    def take_news(self) -> Collection[str] | None:
+    def take_changed(self) -> Collection[str] | None:
         """Remove and return the members to check; None for all."""
-        taken, self._news = self._news, {}
+        taken, self._changed = self._changed, {}
         return taken
 
     def note_planned(self, late: Iterable[Pod], state: tuple[object, ...]) -> None:
         """Initialize a new cycle, whose plan has checked every member. ``late`` got no slot."""
-        self._news = {}
+        self._changed = {}
         for pod in late:
             self.note_late(pod.uid, pod.shape)
         self.note_checked(state)
 
     def check_all_members(self) -> None:
         """Have all members checked at the next update."""
-        self._news = None
+        self._changed = None
 
     def note_late(self, uid: str, shape: Shape) -> None:
         """Note that a member waits without a slot."""
@@ -434,16 +434,16 @@ class BindingCycle:
     def note_victims_gone(self, now: float) -> None:
         """Note that all victims have ended. The gang's deadline starts anew."""
         self.started = now
-        if self.reached is not None:
-            self.reached = now  # a member whose node was free all the time may be at bind already
+        if self.first_reached_at is not None:
+            self.first_reached_at = now  # a member whose node was free all the time may be at bind already
         self._advance(now)
-        self.idle_counted = now
+        self.idle_counted_until = now
 
     def close_calls(self, error: str) -> None:
         """Fail all open bind calls, so that kube-scheduler tries their members again."""
         for uid in list(self._at_bind):
             self.close_call(uid, error)
-        self.reached = None
+        self.first_reached_at = None
 
     def restore_bound(self, bound: Iterable[str]) -> None:
         """Note the members that were bound by an earlier term; they count as no progress."""
@@ -456,10 +456,10 @@ class BindingCycle:
         ``foreign`` are the pods of other schedulers that run on the nodes of the gang's slots.
         """
         self.eviction_sent = True
-        self.cleared |= self.reservation.slots
-        self.foreign = frozenset(pod.uid for pod in foreign)
+        self.evicted_for |= self.reservation.slots
+        self.foreign_pods = frozenset(pod.uid for pod in foreign)
 
-    def free_slot(self, slot: Slot, now: float) -> None:
+    def keep_freed_slot(self, slot: Slot, now: float) -> None:
         """Keep the slot of a deleted member, whose victims have ended, for its replacement."""
         self.freed_slots.append(slot)
         self.freed_at = now
@@ -467,8 +467,8 @@ class BindingCycle:
     def fill_freed(self, slot: Slot, by: Slot) -> None:
         """Note that a replacement has taken the freed ``slot``; ``by`` is its own slot."""
         self.freed_slots.remove(slot)
-        self.cleared.pop(slot.uid, None)
-        self.cleared[by.uid] = by
+        self.evicted_for.pop(slot.uid, None)
+        self.evicted_for[by.uid] = by
 
     def note_binding_sent(self) -> None:
         """Note that a Binding of the commit is being sent or exists: the commit cannot be withdrawn any more."""
@@ -489,9 +489,9 @@ class BindingCycle:
         """
         if not assumed:
             self.late_seconds += seconds
-        elif self.reached is not None:
-            self.assumed_seconds += now - max(self.idle_counted, self.reached)
-        self.idle_counted = now
+        elif self.first_reached_at is not None:
+            self.assumed_seconds += now - max(self.idle_counted_until, self.first_reached_at)
+        self.idle_counted_until = now
         self.idle_seconds += seconds
 
     def end(self, error: str) -> None:
@@ -504,8 +504,8 @@ class BindingCycle:
     # --- what the verbs share ----------------------------------------------------------------------------------
 
     def _note_reached(self, now: float) -> None:
-        if self.reached is None:
-            self.reached, self.assumed_seconds = now, 0.0
+        if self.first_reached_at is None:
+            self.first_reached_at, self.assumed_seconds = now, 0.0
 
     def _advance(self, now: float) -> None:
         self.progressed = now
@@ -515,7 +515,7 @@ class BindingCycle:
         member.filtered_at = None
         if member.stage is MemberStage.FILTERED:
             member.enter(MemberStage.WAITING)
-        self.note_news(uid)
+        self.mark_changed(uid)
 
     def _leave_bind(self, uid: str, member: Member) -> None:
         self._at_bind.discard(uid)
@@ -527,7 +527,7 @@ class BindingCycle:
         member.step_back()
         if member.stage is MemberStage.AT_BIND:
             self._calling.add(uid)
-        self.note_news(uid)
+        self.mark_changed(uid)
 
     def _set_bound(self, uid: str, error: str) -> None:
         member = self.member(uid)

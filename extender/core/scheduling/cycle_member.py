@@ -76,16 +76,16 @@ class Member:
     nominating: bool = False
     """True while a nomination is being written: it may exist before the response arrives."""
 
-    missed: bool = False
+    not_offered: bool = False
     """True if kube-scheduler has not offered the member's node, so that the member is nominated (again).
 
     If the node is missing once more, it counts as refused.
     """
 
-    said: str = ""
+    last_message: str = ""
     """The message of the pod's condition when it got its slot, or when filter answered. Another message is newer."""
 
-    sent: bool = False
+    nominated_at_filter: bool = False
     """True if the member was nominated to its node when filter answered.
 
     A nomination cleared since then means failure.

@@ -11,7 +11,7 @@ from extender.core.scheduling.binding_cycle import BindingCycle, CycleStage
 from extender.core.scheduling.cycle_member import MemberStage
 from extender.core.scheduling.effects import ActivateIdle, Context, Nominate
 from extender.core.scheduling.group import GroupState
-from extender.core.scheduling.offers import SETTLED_SECONDS, Offers
+from extender.core.scheduling.offers import REJECTION_COUNTS_SECONDS, Offers
 from extender.core.scheduling.permit import Permit, adjust_quorum
 from extender.core.scheduling.planning import Planning
 from extender.core.scheduling.queue import Queue
@@ -42,16 +42,16 @@ class CycleUpdates:
         self._outbox = context.outbox
         self._clock = context.clock
 
-    def review(self, cycle: BindingCycle) -> None:
+    def check_periodically(self, cycle: BindingCycle) -> None:
         """Do the periodic checks of a cycle: open waves, count idle time, and find refused members."""
         self.slot_assigner.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
-        refused = self.offers.find_refused(cycle, cycle.reservation.slots.keys())
-        refused += self.offers.find_refused_after(cycle, cycle.reservation.slots)
+        refused = self.offers.find_rejected(cycle, cycle.reservation.slots.keys())
+        refused += self.offers.find_rejected_after_filter(cycle, cycle.reservation.slots)
         refused += self._find_displaced(cycle, cycle.reservation.slots)
         for uid in refused:
-            cycle.note_news(uid)
+            cycle.mark_changed(uid)
         if refused:
             self._groups.mark_dirty(cycle.reservation.group)
 
@@ -75,8 +75,8 @@ class CycleUpdates:
         if not committed and group is None:
             self.endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
             return None
-        news = self._take_news(cycle)
-        refusal = self.offers.drop_refused(cycle, news)
+        news = self._take_changed(cycle)
+        refusal = self.offers.drop_rejected(cycle, news)
         if refusal is not None:
             self.endings.abort(cycle, refusal)
             return None
@@ -93,8 +93,8 @@ class CycleUpdates:
         cycle.changed.set()
         return self._describe(cycle)
 
-    def _take_news(self, cycle: BindingCycle) -> Collection[str]:
-        news = cycle.take_news()
+    def _take_changed(self, cycle: BindingCycle) -> Collection[str]:
+        news = cycle.take_changed()
         if news is None:
             mates = (pod.uid for pod in self._store.members.iterate(cycle.reservation.group))
             news = dict.fromkeys(chain(cycle.reservation.slots, mates))
@@ -105,7 +105,7 @@ class CycleUpdates:
 
     def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         self.reassignments.drop_surplus(cycle, error)
-        self._check_members(cycle, self._take_news(cycle))  # a dropped member may get another slot at once
+        self._check_members(cycle, self._take_changed(cycle))  # a dropped member may get another slot at once
 
     def _check_members(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -141,7 +141,7 @@ class CycleUpdates:
         if reservation.committed:
             need = len(reservation.committed)
             return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
-        if cycle.preempts:
+        if cycle.waits_for_victims:
             return describe_wait(reservation, self._store.pending_victims)
         if cycle.preempted and cycle.stage is CycleStage.GATHERING:
             return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
@@ -156,7 +156,7 @@ class CycleUpdates:
             self._drop_surplus(cycle, "its gang is below its quorum by now")
         if self._term.obstacle:
             return
-        if cycle.steers:
+        if cycle.serves_slots:
             self.reassignments.refill(state, cycle, group)
         elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
             self.reassignments.fill_freed(cycle, group)
@@ -167,7 +167,7 @@ class CycleUpdates:
         member = cycle.member(uid)
         if pod is None or pod.deleting or pod.phase is not Phase.ACTIVE:
             if cycle.stage is CycleStage.PREEMPTING and cycle.eviction_sent:
-                cycle.free_slot(slot, self._clock())
+                cycle.keep_freed_slot(slot, self._clock())
             self.reassignments.drop(cycle, uid, "the pod is being deleted")
         elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
             self.reassignments.drop(cycle, uid, "the pod has left the group")
@@ -175,43 +175,43 @@ class CycleUpdates:
             cycle.mark_bound(uid, self._clock())
         elif pod.node and pod.node != slot.node:
             error = f"the pod is bound to {pod.node}"
-            if cycle.taken_up and uid in cycle.reservation.committed:
+            if cycle.from_earlier_term and uid in cycle.reservation.committed:
                 # An earlier term may have moved this slot and bound it without a record: the commit goes on.
                 cycle.note_binding_sent()
             cycle.mark_bound_elsewhere(uid, f"serried: {error}")
             self.reassignments.drop(cycle, uid, error)
         elif pod.unschedulable and member.stage is MemberStage.WAITING:
             cycle.mark_unschedulable(uid)
-            if cycle.steers and not (member.nominated or pod.objection):
+            if cycle.serves_slots and not (member.nominated or pod.objection):
                 self._outbox.put(Nominate(cycle, (uid,)))
 
-    def refuse(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
+    def handle_rejected_node(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
         """Handle kube-scheduler's refusal of a member's planned node: move the slot, or plan the gang again.
 
         ``names`` are the nodes that kube-scheduler offered. A member that the quorum does not need only loses its slot.
         Ignored if the member's slot is on another node by now.
         """
-        cycle = self._groups.cycle_of(uid)
+        cycle = self._groups.find_cycle(uid)
         pod = self._store.pods.get(uid)
-        if cycle is None or pod is None or not _is_open(cycle, uid) or cycle.reservation.slots[uid].node != node:
+        if cycle is None or pod is None or not _may_change(cycle, uid) or cycle.reservation.slots[uid].node != node:
             return
-        self.offers.note_refusal(cycle, pod, names)
-        self.offers.spare_if_evicted(cycle, pod)
+        self.offers.note_rejected_node(cycle, pod, names)
+        self.offers.exempt_if_evicted(cycle, pod)
         self.offers.close_unoffered(cycle, pod)
         cycle.close_call(uid, f"serried: the scheduler refused {node}")
         if self.reassignments.reassign(cycle, pod):
             return
-        self.offers.refuse_domain(cycle, pod, names)
+        self.offers.note_rejected_domain(cycle, pod, names)
         self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}")
 
     def _move_refused(self, cycle: BindingCycle, uids: Collection[str]) -> None:
         """Move the slots of members whose nodes kube-scheduler has refused, or abort the cycle."""
-        for uid in self.offers.find_refused_after(cycle, uids):
+        for uid in self.offers.find_rejected_after_filter(cycle, uids):
             pod = self._store.pods.get(uid)
             if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
                 continue
             node = cycle.reservation.slots[uid].node
-            self.offers.note_refusal_after(cycle, pod)
+            self.offers.note_rejection_after_filter(cycle, pod)
             if not self.reassignments.reassign(cycle, pod):
                 self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
                 # Each try closes one more node, so the tries end by themselves and need no backoff.
@@ -226,10 +226,10 @@ class CycleUpdates:
 
     def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
         """Return the UIDs of those members that kube-scheduler has refused because other pods have taken their room."""
-        if cycle.preempts:
+        if cycle.waits_for_victims:
             return []
-        settled = cycle.idle_seconds >= SETTLED_SECONDS
-        tried = self._activity.find_refused(cycle, uids) - cycle.reservation.committed if settled else ()
+        settled = cycle.idle_seconds >= REJECTION_COUNTS_SECONDS
+        tried = self._activity.find_rejected(cycle, uids) - cycle.reservation.committed if settled else ()
         aside = [uid for uid in tried if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
         stuck = self.offers.find_stuck(cycle, uids)
         return [uid for uid in (*aside, *stuck) if self._permit.find_misfit(cycle, uid) is not None]
@@ -242,7 +242,7 @@ class CycleUpdates:
         if cycle.out_of_reach() and not self.reassignments.drop_parts(cycle, cycle.reservation.slots):
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
-    def note_room(self, cycle: BindingCycle) -> None:
+    def note_victims_ended(self, cycle: BindingCycle) -> None:
         """Requeue the group of a cycle whose victims have ended, so that its verdict says so."""
         self._groups.mark_dirty(cycle.reservation.group)
 
@@ -254,7 +254,7 @@ class CycleUpdates:
             self._groups.mark_dirty(cycle.reservation.group)
 
 
-def _is_open(cycle: BindingCycle, uid: str) -> bool:
+def _may_change(cycle: BindingCycle, uid: str) -> bool:
     """Return whether no Binding of a member is committed, being sent or done."""
     decided = uid in cycle.reservation.committed
     return not decided and cycle.member(uid).stage not in (MemberStage.SENDING, MemberStage.BOUND)

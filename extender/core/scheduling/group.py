@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Memory)
 class Memories(dict[type[Memory], Memory]):
     """The state that features keep of one group, by class; empty for a gang to which no feature applies."""
 
-    def of(self, kind: type[M]) -> M:
+    def get_or_create(self, kind: type[M]) -> M:
         """Return the memory of this class; make it if there is none yet."""
         found = self.find(kind)
         if found is None:
@@ -187,7 +187,7 @@ class HeldPods:
         """Return whether kube-scheduler tries a pod again only after a write of Serried activates it."""
         return pod.unschedulable or pod.uid in self
 
-    def review(self, now: float) -> None:
+    def prune(self, now: float) -> None:
         """Drop pods that do not wait any more. Strangers that the watch has shown meanwhile are known from now on."""
         self._now = now
         for uid in [uid for uid in self._unseen if uid in self._pods]:
@@ -227,21 +227,22 @@ class Groups:
         """Wake the loop."""
         self.changed.set()
 
-    def note_news(self) -> None:
+    def pass_on_changes(self) -> None:
         """Pass the changes of groups and members since the last call to their cycles."""
         for key, uid in self._store.dirty.take_members():
             state = self.states.get(key)
-            cycles = (state.cycle if state is not None else None), self.cycle_of(uid)  # a commit outlasts its PodGroup
+            # A committed cycle may outlast its PodGroup, so the cycle in which the pod has its slot is noted, too.
+            cycles = (state.cycle if state is not None else None), self.find_cycle(uid)
             for cycle in cycles:
                 if cycle is not None:
-                    cycle.note_news(uid)
+                    cycle.mark_changed(uid)
 
     def mark_dirty(self, key: GroupKey) -> None:
         """Mark a group dirty. Its cycle gets no news: it has caused the change itself."""
         self._store.dirty.groups.add(key)
         self.wake()
 
-    def is_due(self, state: GroupState) -> bool:
+    def pop_due(self, state: GroupState) -> bool:
         """Return whether a backoff or retry time of a group has come. True once per time."""
         now = self._clock()
         rested = state.entry.pop_backoff(now)
@@ -250,20 +251,20 @@ class Groups:
         again = state.cycle is None and state.entry.pop_retry(now)
         return rested or again
 
-    def note_return(self, key: GroupKey) -> None:
+    def note_tried_again(self, key: GroupKey) -> None:
         """Note that kube-scheduler tries a held member. A gang that had timed out untried is requeued at once."""
         state = self.states.get(key)
         if state is not None and state.entry.pop_unattended():
             self.mark_dirty(key)
 
-    def note_task(self, key: GroupKey) -> None:
+    def note_task_done(self, key: GroupKey) -> None:
         """Note that a planning task of this group is done, and requeue the group."""
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
             state.cycle.note_refill(())
         self.mark_dirty(key)
 
-    def say(self, key: GroupKey, verdict: Verdict) -> None:
+    def report(self, key: GroupKey, verdict: Verdict) -> None:
         """Record and report the verdict of a group if it has changed, or if the group has members again."""
         state = self.states.get(key)
         if state is None:
@@ -289,7 +290,7 @@ class Groups:
                 self._metrics.started(now - state.waiting_since, namespace)
         state.reason_since = now
 
-    def cycle_of(self, uid: str) -> BindingCycle | None:
+    def find_cycle(self, uid: str) -> BindingCycle | None:
         """Return the binding cycle in which a pod has a slot; None if it has none."""
         reservation = self._ledger.of_pod(uid)
         state = self.states.get(reservation.group) if reservation is not None else None

@@ -98,7 +98,7 @@ class GroupScheduler:
         for feature in self._features[Feature.begin_term]:
             feature.begin_term(now)
 
-    def stand_by(self) -> None:
+    def drop_queued(self) -> None:
         """Drop what was queued while another instance leads.
 
         A new term considers every group anyway. Pods without a group stay queued, because they may still have to be
@@ -135,7 +135,7 @@ class GroupScheduler:
 
     def take_dirty(self) -> set[GroupKey]:
         """Return the groups that may have changed since the last call. Activate the pods that have lost their group."""
-        self._groups.note_news()
+        self._groups.pass_on_changes()
         dirty = self._store.dirty.take_groups()
         for uid in self._store.dirty.take_orphans():
             if self._store.members.group_of(uid) is None:
@@ -149,7 +149,7 @@ class GroupScheduler:
         states = self._groups.states
         return {key for key in self._queue.take_woken() if key in states and states[key].cycle is None}
 
-    def tick(self) -> Work[set[GroupKey]]:
+    def run_periodic_work(self) -> Work[set[GroupKey]]:
         """Do the periodic work of queue, features and cycles. Return the groups that are due.
 
         Effects of one step have to be carried out before the next one, because the term may end between two steps.
@@ -164,7 +164,7 @@ class GroupScheduler:
                 due.update((yield from feature.hints()))
         due |= yield from self._review_groups(now)
         # These were held before their owner or the pod itself was listed. By now they are known to need no gang.
-        self._held.review(now)
+        self._held.prune(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
             self._activate(uid)
         return due | (self._store.pending_victims.take_changed() & self._groups.states.keys())
@@ -176,15 +176,15 @@ class GroupScheduler:
                 yield
             if self._groups.states.get(key) is not state:
                 continue  # it was dropped between two steps
-            if state.cycle is not None and state.cycle.steers:
-                self._cycle_updates.review(state.cycle)
+            if state.cycle is not None and state.cycle.serves_slots:
+                self._cycle_updates.check_periodically(state.cycle)
             elif state.awaited is not None and state.awaited.is_due(now):
                 self.consider(key)
-            if self._groups.is_due(state):
+            if self._groups.pop_due(state):
                 due.add(key)
         return due
 
-    def sort_by_turn(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
+    def sort_in_queue_order(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
         """Return these groups in queue order."""
         placed: list[tuple[QueueKey, GroupKey]] = []
         for number, key in enumerate(due, start=1):
@@ -207,7 +207,7 @@ class GroupScheduler:
 
     def consider(self, key: GroupKey) -> None:
         """Assess one group: plan it, update its binding cycle, or drop its state. Report its verdict."""
-        self._groups.note_news()
+        self._groups.pass_on_changes()
         if self._store.obstacles.needed:
             self._report_missing_kind(key)
             return
@@ -223,7 +223,7 @@ class GroupScheduler:
         # CycleUpdates checks the members of a cycle one by one.
         verdict = self._cycle_updates.update(state) if state.cycle is not None else self._assess(key, state, group)
         if verdict is not None:
-            self._groups.say(key, verdict)
+            self._groups.report(key, verdict)
 
     def _report_missing_kind(self, key: GroupKey) -> None:
         """Report API_MISSING for a waiting group, and do nothing else, because a kind is not served any more."""
@@ -233,7 +233,7 @@ class GroupScheduler:
         if any(pod.pending for pod in members):
             state = self._groups.states.setdefault(key, GroupState(self._clock()))
             if state.cycle is None:
-                self._groups.say(key, Verdict(Reason.API_MISSING, detail=self._store.obstacles.needed))
+                self._groups.report(key, Verdict(Reason.API_MISSING, detail=self._store.obstacles.needed))
 
     def _forget(self, key: GroupKey) -> None:
         state = self._groups.states.get(key)

@@ -17,13 +17,13 @@ from serried.api.pod import Pod, is_by_node, is_partly_checked, lacks_matching_p
 from serried.api.selectors import selects
 from serried.api.verdict import Mark, Verdict
 
-SETTLED_SECONDS = 0.5
+REJECTION_COUNTS_SECONDS = 0.5
 """The seconds without progress after which kube-scheduler's refusal of a member counts, whatever it says is missing."""
 
-_LAG_SECONDS = 5.0
+_REJECTION_COUNTS_AFTER_EVICTION_SECONDS = 5.0
 """The seconds after which a refusal counts if pods were evicted: kube-scheduler may see their end late."""
 
-_FOLLOW_SECONDS = 12.0
+_REJECTION_COUNTS_WITH_AFFINITY_SECONDS = 12.0
 """The seconds after which the refusal of a member with affinity to a mate counts.
 
 kube-scheduler tries it again up to 10 s after the mate has its node.
@@ -65,12 +65,12 @@ class Offers:
             state.entry.ask_again()
             self._groups.mark_dirty(key)
 
-    def note_refusal(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
+    def note_rejected_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note that kube-scheduler refuses the node of a member.
 
         ``names`` are the nodes that it offers instead, maybe a sample.
         """
-        state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
+        state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
         state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(mates))
         if names and (is_complete(names) or not pod.counted_elsewhere):
@@ -90,21 +90,21 @@ class Offers:
             mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
             cycle.close_nodes(unoffered.difference(mates))
 
-    def spare_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
+    def exempt_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
         """Exempt a member's node from further evictions if kube-scheduler refuses it after victims have ended."""
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
             self._groups.states[cycle.reservation.group].refusals.spare(pod.shape, node, self._clock(), self._store)
 
-    def refuse_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
+    def note_rejected_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note all nodes of the gang's domain as refused for a member if kube-scheduler offers none of them."""
         if not is_complete(names):
             return
-        state, mates = self._groups.states[cycle.reservation.group], self._list_taken(cycle, pod)
+        state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         for name in self._list_domain(cycle, pod) - mates - set(names):
             state.refusals.refuse(pod.shape, name, self._store, beside_mates=bool(mates))
 
-    def find_refused(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
+    def find_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
         """Return the UIDs of those members for which kube-scheduler has found no node since the cycle began.
 
         A member that has reached filter or its bind call since then does not count: its condition is older. In a cycle
@@ -119,37 +119,37 @@ class Offers:
         refused = [pod for pod in planned if pod.refused and pod.pending]
         if cycle.preempted:
             refused = [pod for pod in refused if not is_partly_checked(pod.objection)]
-        if cycle.idle_seconds >= SETTLED_SECONDS:
-            tried = self._activity.find_refused(cycle, uids)
+        if cycle.idle_seconds >= REJECTION_COUNTS_SECONDS:
+            tried = self._activity.find_rejected(cycle, uids)
             settled = [pod for pod in planned if pod.uid in tried and cycle.idle_seconds >= self._find_lag(cycle, pod)]
             refused += [pod for pod in settled if pod.objection and pod.pending]
-        left = [uid for uid in dict.fromkeys(pod.uid for pod in refused) if not self._has_come(cycle, uid)]
+        left = [uid for uid in dict.fromkeys(pod.uid for pod in refused) if not self._was_reached(cycle, uid)]
         return [uid for uid in left if self._members.group_of(uid) == cycle.reservation.group]
 
-    def find_refused_after(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
+    def find_rejected_after_filter(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
         """Return the UIDs of those members that kube-scheduler has refused after filter had answered their nodes.
 
         A later plugin or another extender has refused the node. A condition from an earlier try may arrive late, so
         only members that should have reached their bind calls by now count.
         """
         stuck = self.find_stuck(cycle, uids)
-        return sorted(self._activity.find_refused(cycle, stuck)) if stuck else []
+        return sorted(self._activity.find_rejected(cycle, stuck)) if stuck else []
 
     def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
         """Return the UIDs of those members whose node filter has answered long enough ago for a bind call."""
-        since = self._clock() - SETTLED_SECONDS
+        since = self._clock() - REJECTION_COUNTS_SECONDS
         slots, committed = cycle.reservation.slots, cycle.reservation.committed
         sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots and uid not in committed)
         filtered = ((uid, member.filtered_at) for uid, member in sent if member.stage is MemberStage.FILTERED)
         return [uid for uid, at in filtered if at is not None and at <= since]
 
-    def note_refusal_after(self, cycle: BindingCycle, pod: Pod) -> None:
+    def note_rejection_after_filter(self, cycle: BindingCycle, pod: Pod) -> None:
         """Note that kube-scheduler refuses a member's node after filter had answered it."""
         node = cycle.reservation.slots[pod.uid].node
         refusals, evicted = self._groups.states[cycle.reservation.group].refusals, cycle.eviction_sent
         refusals.refuse_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
 
-    def _has_come(self, cycle: BindingCycle, uid: str) -> bool:
+    def _was_reached(self, cycle: BindingCycle, uid: str) -> bool:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
@@ -160,25 +160,25 @@ class Offers:
         if pod.affinity and lacks_matching_pods(pod.objection):
             mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
             if any(selects(term, mate.labels) for mate in mates for term in pod.affinity):
-                return _FOLLOW_SECONDS
-        return _LAG_SECONDS if cycle.eviction_sent else SETTLED_SECONDS
+                return _REJECTION_COUNTS_WITH_AFFINITY_SECONDS
+        return _REJECTION_COUNTS_AFTER_EVICTION_SECONDS if cycle.eviction_sent else REJECTION_COUNTS_SECONDS
 
-    def drop_refused(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
+    def drop_rejected(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
         """Drop the members that kube-scheduler refuses on every node.
 
         Return the verdict with which the cycle must end, if any. Only members with ``news`` (UIDs) are checked.
         """
-        refused = [self._pods[uid] for uid in self.find_refused(cycle, news)]
+        refused = [self._pods[uid] for uid in self.find_rejected(cycle, news)]
         if not refused:
             return None
-        state, taken = self._groups.states[cycle.reservation.group], self._list_taken(cycle, refused[0])
+        state, taken = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, refused[0])
         group_members = self._members.classify(cycle.group.key)
         beside = " while others of its gang have theirs" if taken else ""
         need = cycle.group.policy.min_count or 1
         verdict = describe_refused(group_members, need, refused, beside)
-        apart = {pod.uid: self._list_apart(cycle, pod, taken) for pod in refused}
+        apart = {pod.uid: self._list_nodes_to_close(cycle, pod, taken) for pod in refused}
         for pod in refused:
-            self._drop_refused(cycle, pod, taken)
+            self._drop_rejected(cycle, pod, taken)
         if cycle.reservation.committed or not cycle.out_of_reach():
             return None
         if self._reassignments.drop_parts(cycle, cycle.reservation.slots):
@@ -189,20 +189,20 @@ class Offers:
                 state.refusals.reject(pod, apart[pod.uid], taken, verdict.detail, now, self._store, evicted=evicted)
         return verdict
 
-    def _drop_refused(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
+    def _drop_rejected(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
         if is_by_node(pod.objection):  # a reason in the pod itself says nothing of the node
-            self.spare_if_evicted(cycle, pod)
+            self.exempt_if_evicted(cycle, pod)
             state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
             state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(taken))
         self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
-    def _list_apart(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
+    def _list_nodes_to_close(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
         """Return the nodes to close for a member that has no node while its mates have ``taken`` theirs."""
         if pod.counted_elsewhere:
             return set()  # other devices may be free the next time
         return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
 
-    def _list_taken(self, cycle: BindingCycle, pod: Pod) -> set[str]:
+    def _list_nodes_of_mates(self, cycle: BindingCycle, pod: Pod) -> set[str]:
         """Return the nodes of all other members that kube-scheduler has reached."""
         slots = cycle.reservation.slots.items()
         return {slot.node for uid, slot in slots if uid != pod.uid and cycle.member(uid).reached}

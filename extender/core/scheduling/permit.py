@@ -100,7 +100,7 @@ def find_scattered(
     return f"the nodes of {split.name}: {', '.join(domains)} are not one domain any more"
 
 
-def find_offered(
+def find_offered_node(
     reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
 ) -> str | None:
     """Return an offered node to which a member's slot can move within its domain; None if none has room.
@@ -207,15 +207,15 @@ class Permit:
 
         Members that the PodGroups of these members lack are counted, too.
         """
-        return self._count_missing(group, self._iterate_coming(uids, cycle.reservation.committed, cycle.bound), uids)
+        return self._count_missing(group, self._iterate_unplaced(uids, cycle.reservation.committed, cycle.bound), uids)
 
-    def stands_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
+    def is_complete_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
         """Return whether the quorum is complete without a member, with the bound members and these ``spares``.
 
         The quorum of the member's own PodGroup has to be complete, too.
         """
         group = self.find_group(cycle)
-        coming = self._iterate_coming(spares, cycle.bound)
+        coming = self._iterate_unplaced(spares, cycle.bound)
         return group is not None and not self._count_missing(group, coming, [uid])
 
     def _count_missing(self, group: PodGroup, coming: Iterator[str], uids: Collection[str]) -> float:
@@ -236,7 +236,7 @@ class Permit:
         own = {members.leaf_of(uid) for uid in uids} if short else set[str]()
         return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
 
-    def _iterate_coming(self, *coming: Iterable[str]) -> Iterator[str]:
+    def _iterate_unplaced(self, *coming: Iterable[str]) -> Iterator[str]:
         """Iterate over those of these members that are not placed yet, each once."""
         seen: set[str] = set()
         for uid in chain(*coming):

@@ -27,7 +27,7 @@ from serried.cluster.usage import Vacancy
 from serried.plan.fit import admits
 from serried.plan.request import Plan, PlanRequest
 
-_SOON_SECONDS = 0.5
+_MIN_RETRY_SECONDS = 0.5
 """The shortest pause before a gang is planned again that was refused while room was freed."""
 
 
@@ -90,9 +90,9 @@ class Planning:
         if backoff.pause:
             state.entry.back_off(now + backoff.pause)
         if backoff.stale or refusal.reason is Reason.PLAN_UNFINISHED:
-            state.entry.retry_by(now + max(backoff.pause, _SOON_SECONDS))
+            state.entry.retry_by(now + max(backoff.pause, _MIN_RETRY_SECONDS))
 
-    def settle(self, group: GroupKey) -> None:
+    def forget_answers(self, group: GroupKey) -> None:
         """Drop the answers and the backoff of a group that was planned."""
         self._planning_tasks.settle(group)
 
@@ -118,7 +118,7 @@ class KeptSlots:
         found = (self._store.vacancies.of_replacement(pod.uid) for pod in members)
         return [vacancy for vacancy in found if vacancy is not None]
 
-    def find(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
+    def assign(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
         """Return the nodes (by member UID) of replacements that fit in their own kept slots, all in one domain.
 
         ``base`` are the used resources by node.
@@ -145,7 +145,7 @@ class KeptSlots:
                     domains.add(node.labels[ask.topology_key])
         return kept_slots
 
-    def move_out(self, plan: Plan) -> None:
+    def release_unused(self, plan: Plan) -> None:
         """Release the kept slots that the plan of a gang does not use."""
         for uid, node in plan.nodes.items():
             vacancy = self._store.vacancies.of_replacement(uid)
@@ -166,7 +166,7 @@ class KeptSlotPlanner:
         kept = self._kept_slots.list_kept(ask.members)
         if not kept and not ask.own_slots:
             return self._plan(ask)
-        kept_slots = self._kept_slots.find(ask, self._store.snapshots.take(ask.yielding_priority, ask.members).used)
+        kept_slots = self._kept_slots.assign(ask, self._store.snapshots.take(ask.yielding_priority, ask.members).used)
         if ask.own_slots:
             return self._plan_kept_slots(ask, kept_slots)
         found = self._plan_beside(kept_slots, ask) if kept_slots else None

@@ -611,7 +611,7 @@ class PlanningTasks:
         if task.child is None and not task.tried and not self._is_long(task.group, task.request):
             # Another task has counted its classes meanwhile: a burst of gangs of one new shape counts it once.
             self._tasks[task.group].remove(task)
-            self._context.groups.note_task(task.group)
+            self._context.groups.note_task_done(task.group)
             return
         child = task.child or self._begin(task)
         if child is not None:
@@ -704,7 +704,7 @@ class PlanningTasks:
     def _settle_task(self, task: PlanningTask) -> None:
         """Requeue the group of a task that is done."""
         self._note_cost(task)
-        self._context.groups.note_task(task.group)
+        self._context.groups.note_task_done(task.group)
 
     def _fail(self, task: PlanningTask, why: str) -> None:
         """Give a task up because its child could not be started or died, with a backoff; ``why`` is a phrase."""

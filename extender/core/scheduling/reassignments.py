@@ -44,7 +44,7 @@ class Reassignments:
         """Take a member out of a cycle: fail its bind call, release its slot."""
         cycle.close_call(uid, f"serried: {error}")
         self._ledger.drop(uid)
-        cycle.note_news(uid)
+        cycle.mark_changed(uid)
         self._outbox.put(Release(frozenset({uid})))
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
@@ -141,13 +141,13 @@ class Reassignments:
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
-        if pod is None or cycle is None or not cycle.steers or cycle.open_slots.has_waves:
+        if pod is None or cycle is None or not cycle.serves_slots or cycle.open_slots.has_waves:
             return
         group = self._permit.find_group(cycle)
         if (
             group is None
             or not isinstance(group.tree, Leaf)
-            or self._slot_assigner.find_offered(cycle, pod, (node,)) is None
+            or self._slot_assigner.find_offered_node(cycle, pod, (node,)) is None
         ):
             return
         if cycle.may_move(uid):

@@ -81,7 +81,7 @@ class CycleEndings:
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
         """End a cycle that has not committed: fail its bind calls, release its slots, back off and report why."""
         size = len(cycle.reservation.slots)
-        refused = self._activity.find_refused(cycle)
+        refused = self._activity.find_rejected(cycle)
         unattended = not refused and not any(member.reached for _, member in cycle.list_members())
         self._close(cycle, f"serried: {verdict.reason}")
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
@@ -95,7 +95,7 @@ class CycleEndings:
         if Mark.RETRIED in verdict.reason.marks:
             gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
         self._notify_features(gang, cycle, refused, verdict)
-        self._groups.say(cycle.reservation.group, verdict)
+        self._groups.report(cycle.reservation.group, verdict)
         self._groups.mark_dirty(cycle.reservation.group)
 
     def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
@@ -105,7 +105,7 @@ class CycleEndings:
 
     def finish(self, cycle: BindingCycle) -> None:
         """End a cycle whose remaining members are bound. Members beyond the quorum may still wait."""
-        gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_refused(cycle)
+        gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_rejected(cycle)
         self._close(cycle, "serried: the binding cycle is over")
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
         if cycle.reservation.committed:
@@ -225,7 +225,7 @@ class SchedulingCycle:
         if isinstance(answer, Verdict):
             opens_in = find_next_opening(group, self._find_wait(state))
             return self._refuse(Refused(state, group, place, request, opens_in), answer)
-        self._planning.settle(group.key)
+        self._planning.forget_answers(group.key)
         self._begin(state, group, request, answer, self._queue.list_kept(place, request))
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
@@ -353,7 +353,7 @@ class SchedulingCycle:
         reservation = make_reservation(group, request, plan, self._store, victims)
         self._ledger.reserve(reservation, pods)
         if request.need:
-            self._kept_slots.move_out(plan)
+            self._kept_slots.release_unused(plan)
         any_node = not victims and self._needs_no_nomination(group, plan)
         waves = merge_waves(plan.waves, pods, self._store.members.leaf_of)
         cycle = BindingCycle(

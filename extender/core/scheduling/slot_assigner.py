@@ -18,7 +18,7 @@ from itertools import islice
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.cycle_member import Member, MemberStage
 from extender.core.scheduling.effects import Context, Nominate
-from extender.core.scheduling.permit import find_offered
+from extender.core.scheduling.permit import find_offered_node
 from serried.api.pod import Pod
 
 _FEW_MISSES = 2
@@ -52,7 +52,7 @@ class SlotAssigner:
         if any_order:
             return self._take_first_open(cycle, pod, names) or offered
         # No mate gets a node that was tried and refused, unless victims still have to end there.
-        refused = asked.nominated == own and not cycle.preempts
+        refused = asked.nominated == own and not cycle.waits_for_victims
         spare = self._take_unplanned_node(cycle, pod, names, refused=refused) if cycle.open_slots.any_node else None
         if spare is not None or refused:
             return spare
@@ -75,7 +75,7 @@ class SlotAssigner:
             if node not in offered:
                 cells = self._group_by_labels(cycle, names) if cells is None else cells
                 alike = cells.pop(self._read_labels(cycle, slots[mate].node), ())
-                node = self.find_offered(cycle, pod, alike) if alike else None
+                node = self.find_offered_node(cycle, pod, alike) if alike else None
             if node is not None:
                 return self._exchange(cycle, pod, mate, node)
         return None
@@ -117,7 +117,7 @@ class SlotAssigner:
         if self._replaces_deleted(mate) or self._replaces_deleted(pod.uid):
             return False
         member, any_order = cycle.member(mate), open_slots.in_any_order(mate)
-        if member.reached or (_is_nominated(member, other) and not (cycle.preempts or any_order)):
+        if member.reached or (_is_nominated(member, other) and not (cycle.waits_for_victims or any_order)):
             return False
         return any_order or not (self._keeps_rank_order(cycle, mate) or self._keeps_rank_order(cycle, pod.uid))
 
@@ -159,7 +159,7 @@ class SlotAssigner:
         The exchange is for slots that fill the domain before kube-scheduler has tried their members. There is none if
         kube-scheduler has ``refused`` the member on its planned node. Return the node; None if there is none.
         """
-        node = self.find_offered(cycle, pod, names)
+        node = self.find_offered_node(cycle, pod, names)
         if node is not None:
             self._ledger.move(pod, node)
             return node
@@ -183,7 +183,7 @@ class SlotAssigner:
         their domain, and ``uid`` must not be nominated or tried yet. The slot of a member that joins a running gang
         stays, because it may have been kept for that member.
         """
-        cycle, other = self._groups.cycle_of(uid), self._store.pods.get(uid)
+        cycle, other = self._groups.find_cycle(uid), self._store.pods.get(uid)
         if cycle is None or other is None or other is pod or other.shape != pod.shape:
             return False
         if cycle.reservation.committed:
@@ -207,13 +207,13 @@ class SlotAssigner:
         out = self._groups.states[reservation.group].find_exclusions([pod], self._clock(), self._store).nodes
         return [name for name in found if name not in out]
 
-    def find_offered(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
-        """Return an offered node (of ``names``) on which a member fits, as `permit.find_offered` does; None for none.
+    def find_offered_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> str | None:
+        """Return an offered node (of ``names``) on which a member fits, as `permit.find_offered_node` does, or None.
 
         Nodes that are closed to the cycle, or on which kube-scheduler has refused the member, are left out.
         """
         out = self._groups.states[cycle.reservation.group].find_exclusions([pod], self._clock(), self._store)
-        return find_offered(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
+        return find_offered_node(cycle.reservation, pod, names, self._store, cycle.closed | out.nodes)
 
     # --- no slot on an offered node ----------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class SlotAssigner:
 
         If too many members are missed (`_misses_often`), also nominate all others for which filter has not answered.
         """
-        cycle.mark_missed(uid)
+        cycle.mark_not_offered(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
         if cycle.open_slots.any_node and _misses_often(cycle):
             # The next samples would miss as often.
@@ -259,7 +259,7 @@ class SlotAssigner:
             return False
         if pod is not None and cycle.may_move(uid):
             self._take_first_open(cycle, pod, (node,))
-        cycle.mark_missed(uid)
+        cycle.mark_not_offered(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
         return True
 
@@ -282,7 +282,7 @@ class SlotAssigner:
 
 def _is_nominated(member: Member, pod: Pod) -> bool:
     """Return whether a member is nominated to a node, is being nominated, or is about to be."""
-    return member.nominated or member.nominating or member.missed or bool(pod.nominated)
+    return member.nominated or member.nominating or member.not_offered or bool(pod.nominated)
 
 
 def _keeps_order(pod: Pod) -> bool:
@@ -303,5 +303,5 @@ def _misses_often(cycle: BindingCycle) -> bool:
     tries the pod again. So True if it has happened to two members or more, and to over a third of those tried so far.
     """
     members = [cycle.member(uid) for uid in cycle.reservation.slots]
-    missed = sum(member.missed for member in members)
-    return missed >= _FEW_MISSES and missed * 3 > sum(member.missed or member.reached for member in members)
+    missed = sum(member.not_offered for member in members)
+    return missed >= _FEW_MISSES and missed * 3 > sum(member.not_offered or member.reached for member in members)

@@ -155,7 +155,7 @@ class Preempting:
         await pending.rehearsal.list_budgets()
         begun = self._was_begun_earlier(pending)
         if not begun:
-            if pending.cycle.taken_up:
+            if pending.cycle.from_earlier_term:
                 self._remember_conditions(pending, self._list_with_condition(pending.victims))  # by the earlier term
             refusal = await self._dry_run(pending) or self._revalidate(pending)
             if refusal is not None or self._is_over(pending.cycle):
@@ -186,7 +186,7 @@ class Preempting:
             refusal = None if self._awaits_replacements(cycle) else self._check_members(cycle)
             if refusal is not None or late:
                 return refusal or _describe_rest(pending.victims, left)
-            if cycle.reached is not None and self._clock() > cycle.reached + _BIND_CALL_SECONDS:
+            if cycle.first_reached_at is not None and self._clock() > cycle.first_reached_at + _BIND_CALL_SECONDS:
                 cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
             begun = bool(pending.retry_at)
             refusal = await self._evict_if_ready(pending, left)
@@ -276,7 +276,7 @@ class Preempting:
         """
         left = [pod for victim in pending.victims if (pod := self._find(victim)) is not None]
         gone = len(left) < len(pending.victims)
-        return pending.cycle.taken_up and gone and all(pod.disruption == PREEMPTED for pod in left)
+        return pending.cycle.from_earlier_term and gone and all(pod.disruption == PREEMPTED for pod in left)
 
     def _list_with_condition(self, victims: Iterable[Victim]) -> list[Victim]:
         """Return the victims whose pods have the condition DisruptionTarget with reason PreemptionByScheduler."""

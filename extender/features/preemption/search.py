@@ -270,20 +270,20 @@ class Preemptions(Feature):
         """Return the pods of other schedulers that use the resources freed for a cycle: their UIDs by node.
 
         Only nodes count on which a member of the cycle no longer fits, although the victims there are gone. The slots
-        are those planned at the first eviction (``cycle.cleared``), as the cycle has released its slots by now. Pods
-        that ran there before the first eviction (``cycle.foreign``) do not count.
+        are those planned at the first eviction (``cycle.evicted_for``), as the cycle has released its slots by now.
+        Pods that ran there before the first eviction (``cycle.foreign_pods``) do not count.
         """
         pods = self._store.pods
         ending = {pod.node for uid in cycle.reservation.victims if (pod := pods.get(uid)) is not None and pod.bound}
         wanted: dict[str, Resources] = {}
-        for uid, slot in cycle.cleared.items():
+        for uid, slot in cycle.evicted_for.items():
             member = pods.get(uid)
             if member is not None and member.pending and slot.node not in ending:
                 wanted[slot.node] = add(wanted.get(slot.node, {}), dict(member.shape.requests))
         full = {name for name, request in wanted.items() if not self._has_room(name, request)}
         found: dict[str, set[str]] = {}
         for pod in self._store.list_foreign(full):
-            if pod.uid not in cycle.foreign:
+            if pod.uid not in cycle.foreign_pods:
                 found.setdefault(pod.node, set()).add(pod.uid)
         return {name: frozenset(uids) for name, uids in found.items()}
 
@@ -348,7 +348,7 @@ class Preemptions(Feature):
                 return self._collect_result(gang, group)
             found = None
         search.running = False
-        gang.memory.of(Finding).found = found
+        gang.memory.get_or_create(Finding).found = found
         return self._decide(gang, search, found, backoff.pause)
 
     def _decide(

@@ -149,7 +149,7 @@ class TestOtherSchedulers:
 async def test_its_turn_comes_by_the_priority_of_its_pods(world: Harness) -> None:
     important = [each.priority(10) for each in their_members(2)]
     world.add(*small_nodes(2), gang(2).priority(5), *members(2), theirs(2), *important)
-    assert finish(world.group_scheduler.sort_by_turn({GANG, THEIRS})) == [THEIRS, GANG]
+    assert finish(world.group_scheduler.sort_in_queue_order({GANG, THEIRS})) == [THEIRS, GANG]
 
 
 async def test_debug_names_the_object(world: Harness) -> None:

@@ -225,12 +225,12 @@ class TestAGangThatIsBeingEvicted:
         world.delete("m0")
         await world.go()
         await world.pass_time(10.0)
-        assert world.groups.states[GANG].memory.of(Losses).evicting
+        assert world.groups.states[GANG].memory.get_or_create(Losses).evicting
         world.core.end_term()
         world.term.active = True
         world.group_scheduler.set_obstacle("")
         await world.go()
-        assert not world.groups.states[GANG].memory.of(Losses).evicting
+        assert not world.groups.states[GANG].memory.get_or_create(Losses).evicting
         await world.close()
 
 

@@ -42,7 +42,7 @@ class Keeper(Feature):
         return answer
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        memory = refused.gang.memory.of(Tries)
+        memory = refused.gang.memory.get_or_create(Tries)
         memory.count += 1
         return Verdict(refusal.reason, detail=f"try {memory.count}")
 
@@ -108,7 +108,7 @@ class TestOneThatKeepsANode:
     async def test_what_it_remembers_ends_with_the_term(self) -> None:
         world = Harness()
         await world.add(*small_nodes(1), gang(2), *members(2)).go()
-        assert world.groups.states[GANG].memory.of(Tries).count == 1
+        assert world.groups.states[GANG].memory.get_or_create(Tries).count == 1
         world.core.end_term()
         assert not world.groups.states[GANG].memory
         await world.close()

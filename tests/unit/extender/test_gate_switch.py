@@ -164,16 +164,16 @@ class TestHeldPods:
     async def test_a_stranger_is_known_as_soon_as_the_watch_shows_it_however_late(self, known: dict[str, Pod]) -> None:
         held = HeldPods(known)
         held.add("pod-p", 0.0)
-        held.review(300.0)
+        held.prune(300.0)
         assert (len(held), "pod-p" in held) == (0, True)
         known["pod-p"] = pod("p").value()
-        held.review(301.0)
+        held.prune(301.0)
         assert list(held) == ["pod-p"]
 
     async def test_a_stranger_that_nobody_ever_shows_is_forgotten_in_the_end(self, known: dict[str, Pod]) -> None:
         held = HeldPods(known)
         held.add("pod-p", 0.0)
-        held.review(400.0)
+        held.prune(400.0)
         assert "pod-p" not in held
 
     async def test_of_too_many_strangers_the_oldest_are_forgotten(
@@ -193,7 +193,7 @@ class TestHeldPods:
         known.clear()
         if now is not None:
             known["pod-p"] = now.value()
-        held.review(1.0)
+        held.prune(1.0)
         assert "pod-p" not in held
 
 

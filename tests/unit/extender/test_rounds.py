@@ -70,7 +70,7 @@ async def test_the_order_of_thousands_is_found_in_steps() -> None:
     for number in range(2_000):
         world.store.put_group(pod_group(f"g{number}").gang(1).priority(number % 7).value())
     due = set(world.store.groups)
-    work = world.group_scheduler.sort_by_turn(due)
+    work = world.group_scheduler.sort_in_queue_order(due)
     steps = 1
     while True:
         try:
@@ -88,7 +88,7 @@ async def test_a_tick_looks_through_thousands_of_groups_in_steps() -> None:
     world = Harness()
     for number in range(2_000):
         world.groups.states[GroupKey("default", f"g{number}")] = GroupState(0.0, entry=QueueEntry(retry_at=0.0))
-    work = world.group_scheduler.tick()
+    work = world.group_scheduler.run_periodic_work()
     next(work)
     del world.groups.states[GroupKey("default", "g1999")]
     found = finish(work)

@@ -58,7 +58,7 @@ def bind_call(world: Harness, name: str) -> bytes:
 def look(world: Harness) -> None:
     """Run one round of the scheduling loop, without its tick."""
     scheduler = world.group_scheduler
-    for key in finish(scheduler.sort_by_turn(scheduler.take_dirty() | scheduler.take_woken())):
+    for key in finish(scheduler.sort_in_queue_order(scheduler.take_dirty() | scheduler.take_woken())):
         scheduler.consider(key)
         world.core.runner.carry_out()
 

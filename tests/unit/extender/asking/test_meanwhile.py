@@ -69,7 +69,7 @@ async def test_a_new_leader_that_has_not_looked_at_the_groups_yet_keeps_what_was
 async def test_a_tick_of_the_loop_during_the_recovery_keeps_what_was_asked(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     other = await take_over(world)
-    other.group_scheduler.stand_by()  # the term is not active before the stray nominations are cleared
+    other.group_scheduler.drop_queued()  # the term is not active before the stray nominations are cleared
     other.group_scheduler.begin_term(other.wall())
     await other.core.autoscalers.look()
     await other.pass_time(0.5)

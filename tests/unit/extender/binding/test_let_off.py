@@ -228,7 +228,7 @@ async def test_the_nomination_that_an_earlier_term_has_written_goes_with_the_gan
     await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
     await world.recovery.recover()
     await world.go()
-    assert world.cycle().preempts
+    assert world.cycle().waits_for_victims
     assert list_ended(world)
     world.store.drop_group(GANG)
     await world.go()

@@ -103,7 +103,7 @@ class TestNominations:
         world.nominator.release(["pod-m0"], [world.store.pods["pod-m0"]])
         await world.settle()
         await world.add(node("n1").cpu(1), pod("low").cpu(1).on("n1").priority(0), gang(1).priority(9)).go()
-        assert world.cycle().preempts
+        assert world.cycle().waits_for_victims
         await asyncio.gather(*read_memory(world.nominator)["background"])
         assert world.pod("m0").nominated == "n1"
 

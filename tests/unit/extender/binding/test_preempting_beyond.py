@@ -216,7 +216,7 @@ async def test_a_restart_goes_on_with_them(world: Harness) -> None:
     world.term.active = True
     await world.recovery.recover()
     await world.go()
-    assert world.cycle().preempts
+    assert world.cycle().waits_for_victims
     await come_to_bind(world)
     await come_to_bind(world)
     assert evicted(world) == ["low2", "low3"]

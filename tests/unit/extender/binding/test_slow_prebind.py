@@ -100,7 +100,7 @@ class TestABindCallOfAnEarlierPlan:
         world.add(pod("passing").cpu(1).on("n2"))
         await world.go()
         cycle = world.cycle()
-        world.core.cycle_updates.refuse("pod-m1", "n2")
+        world.core.cycle_updates.handle_rejected_node("pod-m1", "n2")
         await world.go()
         assert world.cycle() is cycle
         assert cycle.reservation.slots["pod-m1"].node == "n3"

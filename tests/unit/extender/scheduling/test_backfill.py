@@ -565,7 +565,7 @@ class TestAgeing:
         await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
         described = world.queue.describe(GANG, world.groups.states[GANG])
         assert world.queue.raised_priority(described) == 5
-        assert finish(world.group_scheduler.sort_by_turn({GANG, SMALL})) == [GANG, SMALL]
+        assert finish(world.group_scheduler.sort_in_queue_order({GANG, SMALL})) == [GANG, SMALL]
 
 
 class TestWakingUp:

@@ -79,16 +79,16 @@ class TestTheWayOfAMember:
 
     def test_leads_back_from_filter_when_its_slot_is_moved_or_its_node_is_missing(self, cycle: BindingCycle) -> None:
         cycle.mark_filtered("a", 1.0)
-        cycle.mark_missed("a")
-        assert (stage_of(cycle), cycle.member("a").missed) == (MemberStage.WAITING, True)
+        cycle.mark_not_offered("a")
+        assert (stage_of(cycle), cycle.member("a").not_offered) == (MemberStage.WAITING, True)
         cycle.mark_filtered("a", 2.0)
         cycle.mark_moved("a")
-        assert (stage_of(cycle), cycle.member("a").missed) == (MemberStage.WAITING, False)
+        assert (stage_of(cycle), cycle.member("a").not_offered) == (MemberStage.WAITING, False)
 
     def test_a_member_put_aside_stays_so_when_it_is_nominated_or_its_node_is_missing(self, cycle: BindingCycle) -> None:
         cycle.mark_unschedulable("a")
         cycle.mark_nominated("a")
-        cycle.mark_missed("a")
+        cycle.mark_not_offered("a")
         assert stage_of(cycle) is MemberStage.UNSCHEDULABLE
 
     async def test_a_member_at_bind_is_not_put_aside_by_older_news(self, cycle: BindingCycle) -> None:
@@ -129,7 +129,7 @@ class TestABindCall:
         cycle.abandon_call("a", call)
         assert (stage_of(cycle), set(cycle.at_bind)) == (MemberStage.WAITING, set())
         assert cycle.member("a").filtered_at is None
-        assert (cycle.reached, cycle.changed.is_set()) == (None, True)
+        assert (cycle.first_reached_at, cycle.changed.is_set()) == (None, True)
 
     async def test_that_is_older_leaves_the_newer_one_alone_when_it_is_abandoned(self, cycle: BindingCycle) -> None:
         old = cycle.open_call("a", 1.0)

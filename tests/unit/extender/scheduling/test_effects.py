@@ -71,7 +71,7 @@ class TestADecision:
     async def test_that_a_node_will_not_do_sends_the_member_to_another(self, world: Harness) -> None:
         cycle = (await begin(world)).cycle()
         node = cycle.reservation.slots["pod-m0"].node
-        world.core.cycle_updates.refuse("pod-m0", node)
+        world.core.cycle_updates.handle_rejected_node("pod-m0", node)
         assert world.core.outbox.drain() == [Nominate(cycle, ("pod-m0",))]
         assert cycle.reservation.slots["pod-m0"].node != node
 

@@ -379,7 +379,7 @@ class TestDuringARound:
         world.store.drop_node(nodes["m0"])
         world.delete("m0")
         await world.go()
-        world.core.cycle_updates.refuse("pod-m2", nodes["m2"])
+        world.core.cycle_updates.handle_rejected_node("pod-m2", nodes["m2"])
         assert (set(world.cycle().reservation.slots), world.cycle().over) == ({"pod-m1"}, False)
         world.api.let_go("bind")
         await world.go()

@@ -223,7 +223,7 @@ class TestWhenSomethingChanges:
         tree = [root(1), group("a", 1).topology()]
         await world.add(node("n0").cpu(1).rack("r"), *tree, *pods("a", 1)).go()
         await world.add(node("n1").cpu(1).rack("r")).go()
-        world.core.cycle_updates.refuse("pod-a0", "n0")
+        world.core.cycle_updates.handle_rejected_node("pod-a0", "n0")
         await world.go()
         await bind(world, "a0")
         assert world.node_of("a0") == "n1"

@@ -140,7 +140,7 @@ async def test_the_time_on_another_node_does_not_count(left: Harness) -> None:
 async def test_the_time_of_an_earlier_term_does_not_count(left: Harness) -> None:
     await left.add(preemptor()).go()
     await left.pass_time(10)
-    left.group_scheduler.stand_by()
+    left.group_scheduler.drop_queued()
     await fail_bind(left, "n1")
     await left.pass_time(5)
     assert not left.is_requeued("p", "n1")

@@ -172,7 +172,7 @@ async def test_a_search_and_a_forecast_without_a_child_are_in_vain_and_their_gan
         if is_planned(world):
             break
     assert is_planned(world)
-    assert world.cycle().preempts
+    assert world.cycle().waits_for_victims
     await world.close()
 
 

@@ -274,8 +274,8 @@ async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
     slow.delete("m50")
     slow.look()
     slow.clock.advance(6)
-    assert finish(slow.group_scheduler.tick()) == {GroupKey("default", "big")}
-    assert finish(slow.group_scheduler.tick()) == set()
+    assert finish(slow.group_scheduler.run_periodic_work()) == {GroupKey("default", "big")}
+    assert finish(slow.group_scheduler.run_periodic_work()) == set()
     await slow.close()
 
 
@@ -370,7 +370,7 @@ async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_othe
 
 async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: Harness) -> None:
     slow.add(gang(1), *members(1)).look()
-    await until(slow, lambda: slow.cycle().steers)
+    await until(slow, lambda: slow.cycle().serves_slots)
     late: list[PodBuilder] = [pod(f"m{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("g") for i in range(5, 20)]
     slow.add(*late).look()
     assert len(slow.cycle().reservation.slots) == 1

@@ -222,7 +222,7 @@ async def test_what_was_refused_stays_so_while_another_rack_is_left(world: Harne
             reservation = world.cycle().reservation
             tried.append(reservation.domain)
             for slot in list(reservation.slots.values()):
-                world.core.cycle_updates.refuse(slot.uid, slot.node)
+                world.core.cycle_updates.handle_rejected_node(slot.uid, slot.node)
         await world.pass_time(5)
         if len(tried) == 12:
             break

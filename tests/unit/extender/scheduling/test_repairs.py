@@ -797,7 +797,7 @@ class TestEvictingTheRest:
         await world.go()
         await world.pass_time(10.0)
         assert [call.name for call in world.api.said("evict")] == ["m1"]
-        assert world.groups.states[GANG].memory.of(Losses).evicting
+        assert world.groups.states[GANG].memory.get_or_create(Losses).evicting
 
     async def test_a_gang_that_is_whole_again_keeps_what_it_has(self, world: Harness) -> None:
         await run_job(world, 3)
@@ -904,9 +904,9 @@ class TestARestart:
         await run_gang(world)
         world.group_scheduler.end_term()
         world.delete("m0")
-        world.group_scheduler.stand_by()
+        world.group_scheduler.drop_queued()
         world.clock.advance(119.0)
-        world.group_scheduler.stand_by()
+        world.group_scheduler.drop_queued()
         world.term.active = True
         await wait_for_room(world)
         await world.add(*members(1)).go()
@@ -916,9 +916,9 @@ class TestARestart:
         await run_gang(world)
         world.group_scheduler.end_term()
         world.delete("m0")
-        world.group_scheduler.stand_by()
+        world.group_scheduler.drop_queued()
         world.clock.advance(120.0)
-        world.group_scheduler.stand_by()
+        world.group_scheduler.drop_queued()
         assert len(world.store.vacancies) == 0
         assert world.store.occupancy.node_of("vacancy:pod-m0") is None
 
@@ -966,7 +966,7 @@ class TestAnotherApiLevel:
         world.term.active = leads
         for seconds, kept in ((119.0, 1), (1.0, 0)):
             world.clock.advance(seconds)
-            await world.go() if leads else world.group_scheduler.stand_by()
+            await world.go() if leads else world.group_scheduler.drop_queued()
             assert len(world.store.vacancies) == kept
 
     async def test_a_term_that_begins_meanwhile_leaves_it_waiting(self, world: Harness) -> None:
