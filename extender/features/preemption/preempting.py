@@ -332,7 +332,7 @@ class Preempting:
         if not cycle.reservation.need:
             if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
                 return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
-            if self._units.breaks(cycle.reservation.victims):
+            if self._units.breaks_a_gang(cycle.reservation.victims):
                 return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
         if self._has_new_members(pending.victims):
             return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
@@ -380,7 +380,7 @@ class Preempting:
             return None
         text = "the API server refuses to evict victims, so the gang is planned anew without them"
         log.info(text, extra=name_group(pending.group) | {"pods": len(refused)})
-        self._units.refusals.add(pending.group, refused)
+        self._units.refused_evictions.add(pending.group, refused)
         first = next(victim for victim in pending.victims if victim.uid in refused)
         return Verdict(Reason.EVICTION_REFUSED, detail=f"{first.namespace}/{first.name}: {refused[first.uid]}")
 

@@ -24,7 +24,14 @@ from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots
 from extender.core.scheduling.planning_tasks import Make, Unfinished
 from extender.features.preemption.preempting import Preempting
-from extender.features.preemption.units import REFUSAL_SECONDS, Running, Units, keep_budgets, keep_gangs, spare_young
+from extender.features.preemption.units import (
+    REFUSED_EVICTION_SECONDS,
+    Units,
+    VictimCandidates,
+    enforce_budgets,
+    enforce_quorums,
+    protect_young,
+)
 from extender.options import Method, PreemptionMode
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
@@ -476,28 +483,28 @@ class Preemptions(Feature):
         latest = self._wall() - self._spare_seconds
 
         def make(snapshot: Snapshot, capacity: Capacity) -> Preemption | NoVictims:
-            running = self._units.list_running(search.waiting.group, gone, snapshot.limit)
+            candidates = self._units.list_candidates(search.waiting.group, gone, snapshot.limit)
             if self._method is Method.EVICTION:
-                running = keep_budgets(running)
+                candidates = enforce_budgets(candidates)
             if not search.request.need:
-                running = keep_gangs(running)
-            gentle = spare_young(running, spared, latest) if self._spare_seconds else running
+                candidates = enforce_quorums(candidates)
+            gentle = protect_young(candidates, spared, latest) if self._spare_seconds else candidates
             found = self._solve(snapshot, search, gentle, capacity)
-            if isinstance(found, NoVictims) and gentle is not running:
-                return self._solve(snapshot, search, running, capacity)
+            if isinstance(found, NoVictims) and gentle is not candidates:
+                return self._solve(snapshot, search, candidates, capacity)
             return found
 
         return make
 
     def _solve(
-        self, snapshot: Snapshot, search: Search, running: Running, capacity: Capacity
+        self, snapshot: Snapshot, search: Search, candidates: VictimCandidates, capacity: Capacity
     ) -> Preemption | NoVictims:
         return plan_victims(
             snapshot,
             search.request,
             search.waiting.priority,
-            running.units,
-            running.allowances,
+            candidates.units,
+            candidates.allowances,
             capacity,
         )
 
@@ -570,7 +577,7 @@ class Preemptions(Feature):
 
         Members of these gangs may have ended meanwhile.
         """
-        allowances = Allowances(self._units.list_spares(found.victims))
+        allowances = Allowances(self._units.list_spare_members(found.victims))
         now = measure_cost(found.victims, allowances, 0).damages
         return any(each.broken > was.broken for each, was in zip(now, found.cost.damages, strict=True))
 
@@ -582,7 +589,7 @@ class Preemptions(Feature):
             gang.entry.retry_by(now)  # it fits by now
         elif found is None or (isinstance(found, NoVictims) and found.blocker is Blocker.PROTECTION):
             # Time alone may change this result, without any room being freed.
-            gang.entry.retry_by(now + max(REFUSAL_SECONDS, pause))
+            gang.entry.retry_by(now + max(REFUSED_EVICTION_SECONDS, pause))
 
 
 def _name_outcome(found: Preemption | NoVictims | None) -> str:

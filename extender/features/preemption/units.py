@@ -1,7 +1,8 @@
-"""The units of the search for victims: pods that are evicted together, with their priority and protection.
+"""The candidates of the search for victims, in units. A unit are the pods that are evicted together, or a single pod.
 
-`Units.list_running` reads them off the Store; `keep_budgets`, `keep_gangs` and `spare_young` protect some of them. A
-large cluster has one unit for almost every pod.
+`Units.list_candidates` makes the units of the pods in the Store. `enforce_budgets`, `enforce_quorums` and
+`protect_young` then mark some of them as protected, so that they are not chosen. In a large cluster almost every pod is
+a unit of its own.
 """
 
 import math
@@ -21,81 +22,93 @@ from serried.plan.eviction import BREAKS, STAYING_OWNERS, TOO_MANY, Allowances, 
 from serried.plan.fit import count_fitting
 from serried.plan.limit import Limit
 
-_YIELDING = (CycleStage.RECORDING, CycleStage.GATHERING)
-"""The stages of a binding cycle in which a gang may lose its slots to a gang of higher priority."""
+_RELEASABLE_STAGES = (CycleStage.RECORDING, CycleStage.GATHERING)
+"""The stages of a binding cycle in which a gang of higher priority may take over a planned gang's slots."""
 
 _MAX_RIVALS = 64
-"""With more shapes than this, every node counts as contested: any user can create any number of shapes."""
+"""The maximum number of shapes of waiting pods of other schedulers that are compared with each node.
+
+If there are more shapes, every node counts as contested, i.e. such a pod would take what an eviction frees there. The
+limit exists because any user can create pods of any number of different shapes.
+"""
 
 _FOREIGN = "another scheduler serves them, and would take the room"
-"""The reason for pods of other schedulers: kube-scheduler keeps nominated room from pods of its own profiles only."""
+"""The reason why pods of other schedulers are no victims.
+
+kube-scheduler keeps only pods of its own profiles off the resources of a nominated pod. The other scheduler would give
+what is freed to another of its pods.
+"""
 
 _CONTESTED = "pods of another scheduler wait for room, and would take theirs"
 
 
-REFUSAL_SECONDS = 60.0
-"""The time for which a pod is no victim after its eviction was refused, in seconds."""
+REFUSED_EVICTION_SECONDS = 60.0
+"""For how many seconds a pod is no victim after the API server has refused, by dry run, to evict it."""
 
 
 @dataclass(slots=True)
-class _Series:
-    """The evictions that were refused for one gang, over several searches in a row."""
+class _RefusalSeries:
+    """The evictions that the API server has refused for one gang, over several searches in a row."""
 
     until: float = -math.inf
-    """The loop time until which they count."""
+    """The loop time until which these pods are no victims."""
 
-    whys: dict[str, str] = field(default_factory=dict)
-    """The reason of each refusal, a phrase, by the pod's UID."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """The reason why the API server has refused the eviction, a phrase, by the pod's UID."""
 
 
-class Refusals:
-    """Evictions that were refused lately, by the gang for which they were rehearsed. ``clock`` gives loop seconds.
+class RefusedEvictions:
+    """The pods that the API server has refused to evict lately, and that are no victims for a minute.
 
-    Each new refusal for a gang prolongs all refusals for it. So each search leaves out more pods than the last, and the
-    searches come to an end.
+    They are stored by the gang for which the dry run was made. Each new refusal for a gang prolongs all earlier ones
+    for it. So each search leaves out more pods than the one before, and the searches come to an end. ``clock`` gives
+    loop seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._series: dict[GroupKey, _Series] = {}
-        self._by_uid: dict[str, _Series] = {}
+        self._series: dict[GroupKey, _RefusalSeries] = {}
+        self._by_uid: dict[str, _RefusalSeries] = {}
 
     def add(self, group: GroupKey, refused: Mapping[str, str]) -> None:
-        """Remember refused evictions: a phrase why, by the pod's UID."""
+        """Remember pods that the API server refuses to evict for the gang ``group``.
+
+        ``refused`` has a phrase why by the pod's UID.
+        """
         now = self._clock()
         for key in [key for key, series in self._series.items() if now >= series.until]:
             self._drop(key)
-        series = self._series.setdefault(group, _Series())
-        series.until = now + REFUSAL_SECONDS
-        series.whys.update(refused)
+        series = self._series.setdefault(group, _RefusalSeries())
+        series.until = now + REFUSED_EVICTION_SECONDS
+        series.reasons.update(refused)
         self._by_uid.update(dict.fromkeys(refused, series))
 
-    def find(self, uid: str) -> str:
-        """Return why the eviction of a pod was refused lately, a phrase; "" if it was not."""
+    def find_reason(self, uid: str) -> str:
+        """Return why the API server has refused to evict a pod lately, a phrase; "" if it has not."""
         series = self._by_uid.get(uid)
-        return series.whys[uid] if series is not None and self._clock() < series.until else ""
+        return series.reasons[uid] if series is not None and self._clock() < series.until else ""
 
     def _drop(self, group: GroupKey) -> None:
         series = self._series.pop(group)
-        for uid in series.whys:
+        for uid in series.reasons:
             if self._by_uid.get(uid) is series:
                 del self._by_uid[uid]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """All units of the cluster, and what their budgets and gangs allow."""
+class VictimCandidates:
+    """All units that a search may choose from, and how many pods budgets and gangs may lose."""
 
     units: tuple[EvictionUnit, ...]
     allowances: Allowances
 
 
 class Units:
-    """Makes units of the pods in the Store."""
+    """Groups the pods in the Store into units, i.e. pods that are evicted together, and checks units again later."""
 
     def __init__(self, context: Context) -> None:
-        self.refusals = Refusals(context.clock)
-        """The pods that the API server would not evict."""
+        self.refused_evictions = RefusedEvictions(context.clock)
+        """The pods that the API server has refused to evict lately."""
 
         self._pods = context.store.pods
         self._nodes = context.store.nodes
@@ -109,41 +122,43 @@ class Units:
         self._profiles = context.store.profiles
         self._rivals = context.store.rivals
 
-    def list_running(
+    def list_candidates(
         self, preemptor: GroupKey, gone: AbstractSet[str] = frozenset(), limit: Limit | None = None
-    ) -> Running:
-        """Return all units except those of the gang ``preemptor``.
+    ) -> VictimCandidates:
+        """Return all units of the cluster except those of the gang ``preemptor``.
 
-        Pods that are being deleted are left out, as they free their room anyway. Victims of other gangs, and the pods
-        with the UIDs ``gone``, are left out, too; their evictions are subtracted from what budgets and gangs allow.
+        Pods that are being deleted are left out, as they free their resources anyway. Victims of other gangs, and the
+        pods with the UIDs ``gone``, are left out, too; they are subtracted from what budgets and gangs may still lose.
+        Units that must not be evicted are included, with ``protection`` set. ``limit`` raises TooLong if this takes too
+        long.
         """
         limit = limit or Limit()
-        away = self._pending_victims.uids | gone if gone else self._pending_victims.uids
-        units = self._list_planned(preemptor, away, limit)
+        ending = self._pending_victims.uids | gone if gone else self._pending_victims.uids
+        units = self._list_planned(preemptor, ending, limit)
         alone_in = find_exclusive_key(self._groups.get(preemptor))
-        listing = _Listing(units, alone_in, self._budgets.values(), away, tuple(self._rivals), limit)
+        listing = _Listing(units, alone_in, self._budgets.values(), ending, tuple(self._rivals), limit)
         for pod in self._pods.values():
             limit.spend()
-            if not _counts(pod, away):
+            if not _is_candidate(pod, ending):
                 listing.charge_budgets(pod)
                 continue
             group = self._find_group(pod)
             if group is None or group.key != preemptor:
-                self._add(listing, pod, group)
-        return Running(tuple(units), Allowances(listing.gangs, listing.allowed))
+                self._add_unit(listing, pod, group)
+        return VictimCandidates(tuple(units), Allowances(listing.gangs, listing.allowed))
 
-    def _add(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> None:
-        """Add the unit of a pod, unless it was added with another pod of the unit."""
+    def _add_unit(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> None:
+        """Add the unit of a pod to the listing. Does nothing if another pod of the unit has added it before."""
         if group is not None and group.key not in listing.priorities:
             listing.priorities[group.key] = self._priorities.find_own(group.key)
-            listing.gangs.update(self._list_spares(group, listing.away))
+            listing.gangs.update(self._list_spare_members(group, listing.ending))
         disruption_group = self._disruption_groups.of_pod(pod.uid)
         together: tuple[Pod, ...] = (pod,)
         if disruption_group is not None:
             if disruption_group in listing.disruption_groups:
                 return
             listing.disruption_groups.add(disruption_group)
-            together = self._list_together(disruption_group, listing.away)
+            together = self._list_together(disruption_group, listing.ending)
             if not together:
                 return  # all pods of the disruption group are being deleted, or are victims already
         priority = listing.priorities[group.key] if group is not None else None
@@ -161,40 +176,52 @@ class Units:
         )
         listing.units.append(unit)
 
-    def _list_planned(self, preemptor: GroupKey, away: AbstractSet[str], limit: Limit) -> list[EvictionUnit]:
-        """Return a unit for each planned gang that has no bound members: its slots can be released at no cost."""
+    def _list_planned(self, preemptor: GroupKey, ending: AbstractSet[str], limit: Limit) -> list[EvictionUnit]:
+        """Return a unit for each other gang that has a plan but no bound members.
+
+        No pod ends when such a gang is preempted: it only releases its slots. Gangs with a member in ``ending`` (UIDs
+        of pods that are about to end) are left out.
+        """
         units: list[EvictionUnit] = []
         for key, state in self._states.states.items():
             if key == preemptor or state.cycle is None:
                 continue
             limit.spend(1 + len(state.cycle.reservation.slots))
-            if away.isdisjoint(state.cycle.reservation.slots) and (unit := self._find_planned(key)) is not None:
+            if ending.isdisjoint(state.cycle.reservation.slots) and (unit := self._find_planned(key)) is not None:
                 units.append(unit)
         return units
 
     def is_current(self, unit: EvictionUnit) -> bool:
-        """Return whether a unit can still be evicted as it was found: same nodes, and the same pods."""
+        """Return whether a unit can be evicted now just as when it was found: same pods, same nodes, no new protection.
+
+        Used when a search has ended, as the cluster may have changed during it.
+        """
         if unit.planned:
             planned = self._find_planned(unit.gang)
             return planned is not None and _list_places(planned) == _list_places(unit)
-        away = self._pending_victims.uids
+        ending = self._pending_victims.uids
         now = [self._pods.get(pod.uid) for pod in unit.pods]
-        if any(pod is None or not _counts(pod, away) or self.refusals.find(pod.uid) for pod in now):
+        if any(
+            pod is None or not _is_candidate(pod, ending) or self.refused_evictions.find_reason(pod.uid) for pod in now
+        ):
             return False
         if any(pod is not None and pod.node != was.node for pod, was in zip(now, unit.pods, strict=True)):
             return False
         disruption_group = self._disruption_groups.of_pod(unit.pods[0].uid)
         uids = {pod.uid for pod in unit.pods}
         together = (
-            {pod.uid for pod in self._list_together(disruption_group, away)} if disruption_group is not None else uids
+            {pod.uid for pod in self._list_together(disruption_group, ending)} if disruption_group is not None else uids
         )
-        return together == uids and not self._find_commit(self._members.group_of(unit.pods[0].uid))
+        return together == uids and not self._find_commit_protection(self._members.group_of(unit.pods[0].uid))
 
     def _find_planned(self, key: GroupKey | None) -> EvictionUnit | None:
-        """Return a planned gang as a unit; None if it is bound in part, committed, or has victims of its own."""
+        """Return the unit of a planned gang; None if the gang cannot be preempted by taking over its slots.
+
+        It can only if no member is bound, its cycle is not committed, and no pods were evicted for it.
+        """
         state = self._states.states.get(key) if key is not None else None
         cycle = state.cycle if state is not None else None
-        if key is None or cycle is None or cycle.stage not in _YIELDING or cycle.preempted:
+        if key is None or cycle is None or cycle.stage not in _RELEASABLE_STAGES or cycle.preempted:
             return None
         slots = cycle.reservation.slots
         if cycle.reservation.committed or not cycle.reservation.need:
@@ -206,8 +233,8 @@ class Units:
         priority = max((pod.priority for pod in pods), default=0) if own is None else own
         return EvictionUnit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
 
-    def _list_together(self, disruption_group: DisruptionGroup, away: AbstractSet[str]) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self._disruption_groups.list_running(disruption_group) if pod.uid not in away)
+    def _list_together(self, disruption_group: DisruptionGroup, ending: AbstractSet[str]) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self._disruption_groups.list_running(disruption_group) if pod.uid not in ending)
 
     def _find_group(self, pod: Pod) -> PodGroup | None:
         key = self._members.group_of(pod.uid)
@@ -228,20 +255,28 @@ class Units:
             return STAYING_OWNERS[pod.owner.kind]
         if pod.scheduler not in self._profiles:
             return _FOREIGN
-        return self.refusals.find(pod.uid) or self._find_commit(self._members.group_of(pod.uid))
+        return self.refused_evictions.find_reason(pod.uid) or self._find_commit_protection(
+            self._members.group_of(pod.uid)
+        )
 
-    def _find_commit(self, key: GroupKey | None) -> str:
+    def _find_commit_protection(self, key: GroupKey | None) -> str:
         state = self._states.states.get(key) if key is not None else None
         if state is None or state.cycle is None or not state.cycle.reservation.committed:
             return ""
         return "its gang is just being bound"
 
     def find_contest(self, nodes: Iterable[str]) -> str:
-        """Return why another scheduler would take the room freed on one of these nodes, a phrase; "" if none would."""
+        """Return a phrase if another scheduler would take the resources freed on one of these nodes, else "".
+
+        It would if one of its pods waits that fits on the empty node.
+        """
         return _CONTESTED if any(self._is_contested(name, self._rivals) for name in nodes) else ""
 
     def _find_contest_of(self, listing: "_Listing", pods: Iterable[Pod]) -> str:
-        """Return the same for the nodes of pods; the listing remembers the result of each node."""
+        """Return a phrase if another scheduler would take the resources that these pods free on their nodes, else "".
+
+        The result of each node is cached in the listing.
+        """
         for name in {pod.node for pod in pods} if listing.rivals else ():
             if name not in listing.contested:
                 listing.limit.spend(min(len(listing.rivals), _MAX_RIVALS))
@@ -251,7 +286,10 @@ class Units:
         return ""
 
     def _is_contested(self, name: str, rivals: Collection[Shape]) -> bool:
-        """Return whether a pod of one of these shapes would fit on the node if it were empty."""
+        """Return whether a pod of one of the shapes ``rivals`` would fit on the node ``name`` if the node were empty.
+
+        True, too, if there are too many shapes to check. False for an unknown node.
+        """
         node = self._nodes.get(name)
         return node is not None and (
             len(rivals) > _MAX_RIVALS or any(count_fitting(shape, node, None) for shape in rivals)
@@ -259,58 +297,69 @@ class Units:
 
     # --- what gangs can lose -----------------------------------------------------------------------------------
 
-    def list_spares(self, units: Iterable[EvictionUnit]) -> dict[GroupKey, SpareMembers]:
-        """Return how many members the gangs of these units, and the groups above them, can lose now."""
+    def list_spare_members(self, units: Iterable[EvictionUnit]) -> dict[GroupKey, SpareMembers]:
+        """Return how many members the gangs of these units can lose without falling below their quorum.
+
+        For a CompositePodGroup above a gang, the number of child groups that it can lose. Groups that are already below
+        their quorum are left out.
+        """
         keys = {self._members.group_of(unit.pods[0].uid) for unit in units if unit.gang is not None}
         found: dict[GroupKey, SpareMembers] = {}
         for group in [self._groups.get(key) for key in keys if key is not None]:
             if group is not None:
-                found.update(self._list_spares(group, self._pending_victims.uids))
+                found.update(self._list_spare_members(group, self._pending_victims.uids))
         return found
 
-    def breaks(self, victims: Iterable[str]) -> bool:
-        """Return whether a gang falls below its quorum without these victims (UIDs), which are pending already."""
+    def breaks_a_gang(self, victims: Iterable[str]) -> bool:
+        """Return whether any gang falls below its quorum if these victims (UIDs) end.
+
+        They must be registered as pending victims in the Store already.
+        """
         for uid in victims:
             group = self._groups.get(key) if (key := self._members.group_of(uid)) is not None else None
             if group is not None and group.policy.is_gang:
-                spares = dict(self._list_spares(group, self._pending_victims.uids))
+                spares = dict(self._list_spare_members(group, self._pending_victims.uids))
                 if group.key.leaf(self._members.leaf_of(uid)) not in spares:
                     return True
         return False
 
-    def _list_spares(self, group: PodGroup, away: AbstractSet[str]) -> Iterator[tuple[GroupKey, SpareMembers]]:
+    def _list_spare_members(self, group: PodGroup, ending: AbstractSet[str]) -> Iterator[tuple[GroupKey, SpareMembers]]:
         if isinstance(group.tree, Branch) or group.policy.min_count is not None:
-            placed = self._members.count_placed(group.key, away)
-            yield from _list_tree_spares(group.key, group.tree, placed, None)
+            placed = self._members.count_placed(group.key, ending)
+            yield from _list_spare_of_tree(group.key, group.tree, placed, None)
 
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """The state of one `Units.list_running`.
+    """The state of one call of `Units.list_candidates`.
 
-    ``alone_in`` is the topology key in whose domains the preemptor wants to be alone, None if it does not. ``away`` are
-    the UIDs of pods that will end anyway; ``rivals`` are the shapes of waiting pods of other schedulers.
+    ``alone_in`` is the topology key if the preemptor is an exclusive gang, i.e. wants a domain of that key for itself;
+    else None. ``ending`` are the UIDs of pods that will end anyway. ``rivals`` are the shapes of waiting pods of other
+    schedulers.
     """
 
     units: list[EvictionUnit]
     alone_in: str | None
     budgets: InitVar[Collection[DisruptionBudget]]
-    away: AbstractSet[str]
+    ending: AbstractSet[str]
     rivals: Collection[Shape]
     limit: Limit
 
     contested: dict[str, bool] = field(default_factory=dict, init=False)
-    """True for a node on which a rival fits, by the node's name; only nodes that were checked."""
+    """True for a node on which a pod of ``rivals`` would fit, by the node's name; only nodes that were checked."""
 
     gangs: dict[GroupKey, SpareMembers] = field(default_factory=dict, init=False)
+    """The number of members that each gang met so far can lose; gangs below their quorum are left out."""
 
     priorities: dict[GroupKey, int | None] = field(default_factory=dict, init=False)
     """The priority of each group met so far; None for a group whose pods have their own priorities."""
 
     disruption_groups: set[DisruptionGroup] = field(default_factory=set, init=False)
-    """The disruption groups whose units are in the list."""
+    """The groups evicted as a whole whose units are in the list already."""
 
     allowed: dict[Budget, int] = field(default_factory=dict, init=False)
+    """The evictions that each PodDisruptionBudget still allows, less those that are pending."""
+
     _budgets: dict[str, list[DisruptionBudget]] = field(default_factory=dict, init=False)
 
     def __post_init__(self, budgets: Collection[DisruptionBudget]) -> None:
@@ -319,7 +368,10 @@ class _Listing:
             self._budgets.setdefault(budget.key.namespace, []).append(budget)
 
     def find_budgets(self, pods: Iterable[Pod]) -> tuple[tuple[Key, ...], bool]:
-        """Return the budgets of these pods, one entry per pod; and whether two budgets select the same pod."""
+        """Return the PodDisruptionBudgets of these pods, and whether any pod has two of them.
+
+        A budget is listed once for each pod whose eviction uses it up, so 3 pods of one budget give 3 equal entries.
+        """
         found: list[Key] = []
         doubled = False
         for pod in pods if self._budgets else ():
@@ -332,72 +384,77 @@ class _Listing:
         return tuple(found), doubled
 
     def charge_budgets(self, pod: Pod) -> None:
-        """Subtract the coming eviction of a running pod from what its budgets allow."""
+        """Subtract the eviction of a pod that is about to end from what its budgets allow.
+
+        Does nothing for a pod that is not bound or is already being deleted: budgets do not count those any more.
+        """
         if pod.bound and not pod.deleting:
             budgets, _ = self.find_budgets((pod,))
             for key in budgets:
                 self.allowed[key] = max(0, self.allowed[key] - 1)
 
 
-def _counts(pod: Pod, away: AbstractSet[str]) -> bool:
-    return pod.bound and not pod.deleting and pod.uid not in away
+def _is_candidate(pod: Pod, ending: AbstractSet[str]) -> bool:
+    return pod.bound and not pod.deleting and pod.uid not in ending
 
 
 def _list_places(unit: EvictionUnit) -> dict[str, str]:
     return {pod.uid: pod.node for pod in unit.pods}
 
 
-def _list_tree_spares(
+def _list_spare_of_tree(
     root: GroupKey, tree: Tree, placed: Mapping[str, int], above: GroupKey | None
 ) -> Iterator[tuple[GroupKey, SpareMembers]]:
     if isinstance(tree, Leaf):
         spare = placed.get(tree.name, -1) - tree.need
         key = root.leaf(tree.name)
     else:
-        spare = sum(_stands(each, placed) for each in tree.below) - tree.need
+        spare = sum(_has_quorum(each, placed) for each in tree.below) - tree.need
         key = GroupKey(root.namespace, tree.name, GroupKind.COMPOSITE)
     if spare >= 0:
         yield key, SpareMembers(spare, above)
     for each in tree.below:
-        yield from _list_tree_spares(root, each, placed, key)
+        yield from _list_spare_of_tree(root, each, placed, key)
 
 
-def _stands(tree: Tree, placed: Mapping[str, int]) -> bool:
+def _has_quorum(tree: Tree, placed: Mapping[str, int]) -> bool:
     if isinstance(tree, Branch):
-        return sum(_stands(each, placed) for each in tree.below) >= tree.need
+        return sum(_has_quorum(each, placed) for each in tree.below) >= tree.need
     return placed.get(tree.name, -1) >= tree.need
 
 
 _YOUNG = "they have just started"
 
 
-def keep_budgets(running: Running) -> Running:
-    """Limit the victims to what budgets allow in sum (Eviction of policy/v1).
+def enforce_budgets(candidates: VictimCandidates) -> VictimCandidates:
+    """Return the candidates with limits, so that victims in sum stay within their PodDisruptionBudgets.
 
-    A unit with more pods under one budget than it allows is protected, and so is a unit with a pod under two budgets:
-    the API server never evicts such a pod.
+    This is for preemption by the Eviction API, which enforces budgets. A unit with more pods under one budget than it
+    allows is marked as protected, and so is a unit with a pod under two budgets: the API server never evicts such a
+    pod.
     """
-    allowed = running.allowances.budgets
+    allowed = candidates.allowances.budgets
     if not allowed:
-        return running
-    kept = _protect(running, TOO_MANY, lambda unit: _violates(unit, allowed))
-    return Running(kept.units, replace(kept.allowances, limits=allowed))
+        return candidates
+    kept = _protect(candidates, TOO_MANY, lambda unit: _violates(unit, allowed))
+    return VictimCandidates(kept.units, replace(kept.allowances, limits=allowed))
 
 
-def keep_gangs(running: Running) -> Running:
-    """Limit the victims to members that their gangs can spare: no gang is broken, whole or planned gangs stay.
+def enforce_quorums(candidates: VictimCandidates) -> VictimCandidates:
+    """Return the candidates with limits, so that no victim's gang falls below its quorum.
 
-    A gang below its quorum is protected, too, as it is being repaired.
+    Only members beyond the quorum can be victims then. Units that are a whole gang, planned gangs, and members of a
+    gang that is already below its quorum are marked as protected.
     """
-    gangs = running.allowances.gangs
-    kept = _protect(running, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
+    gangs = candidates.allowances.gangs
+    kept = _protect(candidates, BREAKS, lambda unit: unit.gang is not None and not _can_spare(unit, gangs))
     units: list[EvictionUnit] = []
     for unit in kept.units:
         gang = unit.gang
         units.append(unit if gang is None else replace(unit, budgets=(*unit.budgets, *([gang] * len(unit.pods)))))
-    limits: dict[Budget, int] = dict(running.allowances.limits)
+    limits: dict[Budget, int] = dict(candidates.allowances.limits)
     limits.update((gang, spare.count) for gang, spare in gangs.items())
-    return Running(tuple(units), replace(kept.allowances, limits=limits))
+    return VictimCandidates(tuple(units), replace(kept.allowances, limits=limits))
 
 
 def _can_spare(unit: EvictionUnit, gangs: Mapping[GroupKey, SpareMembers]) -> bool:
@@ -405,16 +462,19 @@ def _can_spare(unit: EvictionUnit, gangs: Mapping[GroupKey, SpareMembers]) -> bo
     return spare is not None and len(unit.pods) <= spare.count
 
 
-def spare_young(running: Running, priority: int, latest: float) -> Running:
-    """Protect units of this priority with a pod that started after ``latest``, in seconds since 1970."""
-    return _protect(running, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest)
+def protect_young(candidates: VictimCandidates, priority: int, latest: float) -> VictimCandidates:
+    """Return the candidates with those units marked as protected that have just started.
+
+    These are the units with exactly this ``priority`` and a pod that started after ``latest``, in seconds since 1970.
+    """
+    return _protect(candidates, _YOUNG, lambda unit: unit.priority == priority and _find_start(unit) > latest)
 
 
-def _protect(running: Running, why: str, concerns: Callable[[EvictionUnit], bool]) -> Running:
+def _protect(candidates: VictimCandidates, why: str, concerns: Callable[[EvictionUnit], bool]) -> VictimCandidates:
     units = [
-        replace(unit, protection=why) if not unit.protection and concerns(unit) else unit for unit in running.units
+        replace(unit, protection=why) if not unit.protection and concerns(unit) else unit for unit in candidates.units
     ]
-    return Running(tuple(units), running.allowances)
+    return VictimCandidates(tuple(units), candidates.allowances)
 
 
 def _violates(unit: EvictionUnit, allowed: Mapping[Budget, int]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from extender.core.scheduling.queue import Queue
-from extender.features.preemption.units import Running, keep_budgets, spare_young
+from extender.features.preemption.units import VictimCandidates, enforce_budgets, protect_young
 from serried.api.names import Disruption, Key
 from serried.plan.eviction import Allowances, EvictionUnit
 from tests.support.budgets import budget
@@ -18,11 +18,11 @@ MANY = 5000
 BUDGET = Key("default", "b")
 
 
-def crowd(allowed: int) -> Running:
+def crowd(allowed: int) -> VictimCandidates:
     """Return many pods that have just started, all under one budget."""
     value = pod("p").cpu(1).on("n1").started("2026-01-01T00:00:00Z").value()
     pods = [replace(value, uid=f"u{place}") for place in range(MANY)]
-    return Running(
+    return VictimCandidates(
         tuple(EvictionUnit((each,), 0, budgets=(BUDGET,)) for each in pods), Allowances({}, {BUDGET: allowed})
     )
 
@@ -30,11 +30,11 @@ def crowd(allowed: int) -> Running:
 @pytest.mark.parametrize(
     ("protect", "count"),
     [
-        pytest.param(lambda: keep_budgets(crowd(0)), MANY, id="as a budget allows nothing"),
-        pytest.param(lambda: spare_young(crowd(9), 0, 0.0), MANY, id="as they have just started"),
+        pytest.param(lambda: enforce_budgets(crowd(0)), MANY, id="as a budget allows nothing"),
+        pytest.param(lambda: protect_young(crowd(9), 0, 0.0), MANY, id="as they have just started"),
     ],
 )
-def test_thousands_are_protected(protect: Callable[[], Running], count: int) -> None:
+def test_thousands_are_protected(protect: Callable[[], VictimCandidates], count: int) -> None:
     running = protect()
     assert len([unit for unit in running.units if unit.protection]) == count
 

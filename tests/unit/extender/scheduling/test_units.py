@@ -42,7 +42,7 @@ async def test_each_gang_in_flight_that_is_read_is_charged(world: Harness) -> No
     for number in range(MANY):
         plan(world, f"g{number}")
     limit = Limit()
-    assert len(read_units(world).list_running(GANG, limit=limit).units) == MANY
+    assert len(read_units(world).list_candidates(GANG, limit=limit).units) == MANY
     assert limit.spent >= MANY * SIZE
 
 
@@ -50,7 +50,7 @@ async def test_so_are_all_budgets_that_are_asked_about_a_pod(world: Harness) -> 
     world.add(*(pod(f"p{place}").cpu(1).on("n1") for place in range(MANY)))
     world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
     with pytest.raises(TooLong):
-        read_units(world).list_running(GANG, limit=Limit(partial(next, count()), seconds=MANY // 2))
+        read_units(world).list_candidates(GANG, limit=Limit(partial(next, count()), seconds=MANY // 2))
 
 
 def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
@@ -64,7 +64,7 @@ def run(world: Harness, group: str, count: int, first: int = 0) -> list[str]:
 
 def read_spares(world: Harness) -> dict[str, int]:
     """Return how many members each gang that stands can lose, by the name of the gang."""
-    allowances = read_units(world).list_running(GANG).allowances
+    allowances = read_units(world).list_candidates(GANG).allowances
     return {key.name: spare.count for key, spare in allowances.gangs.items()}
 
 
@@ -107,6 +107,6 @@ class TestAGangThatGoesWhole:
         uids = run(world.add(pod_group("whole").gang(2).disruption(Disruption.ALL)), "whole", 3)
         world.store.pending_victims.add(uids[:1], GANG)
         units = read_units(world)
-        (unit,) = units.list_running(GANG).units
+        (unit,) = units.list_candidates(GANG).units
         assert [each.uid for each in unit.pods] == uids[1:]
         assert units.is_current(unit)
