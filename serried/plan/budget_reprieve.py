@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 
 from serried.api.names import GroupKey
-from serried.plan.eviction import Allowances, Budget, Cost, EvictionUnit, age, count_pods, exceeds, measure_cost
+from serried.plan.eviction import Allowances, Budget, Cost, EvictionUnit, count_pods, exceeds, measure_cost, sum_ages
 from serried.plan.reprieve import SlotRemoval, UnitBundle, relative_size, reprieve
 
 _MAX_MOVES = 1_000
@@ -71,11 +71,11 @@ class BudgetReprieve:
 
     def run(self) -> list[EvictionUnit] | None:
         """Remove units so that the quorum fits. Return them; None if there is no selection."""
-        free = self._sort()
+        free = self._split_by_budget()
         self._removal.remove(free)
         banned = self._removal.banned
         forced = [unit for unit in self._scarce if unit in banned] if banned else []
-        if not all(self._spend(unit) for unit in forced):
+        if not all(self._spend_disruptions(unit) for unit in forced):
             return None
         self._remove(forced)
         self._settled.update(forced)
@@ -84,7 +84,7 @@ class BudgetReprieve:
             return None
         return [*free, *self._gone]
 
-    def _sort(self) -> list[EvictionUnit]:
+    def _split_by_budget(self) -> list[EvictionUnit]:
         """Return the units that may always be removed; the others become ``_scarce``."""
         wanted: dict[Budget, int] = {}
         for unit in self._units:
@@ -96,10 +96,10 @@ class BudgetReprieve:
         scarce: list[EvictionUnit] = []
         for unit in self._units:
             (free if self._left.keys().isdisjoint(unit.budgets) else scarce).append(unit)
-        self._scarce = sorted(scarce, key=self._rank)
+        self._scarce = sorted(scarce, key=self._sort_key)
         return free
 
-    def _rank(self, unit: EvictionUnit) -> tuple[int, float, str]:
+    def _sort_key(self, unit: EvictionUnit) -> tuple[int, float, str]:
         """Return the sort key: the lowest priority first, then the largest units, because fewer of them are needed."""
         pod = unit.pods[0]
         return unit.priority, -relative_size(pod.shape, self._removal.request), pod.uid
@@ -112,14 +112,14 @@ class BudgetReprieve:
         for unit in self._scarce:
             if unit not in self._gone:
                 (alone.setdefault(unit.pods[0].node, []) if len(unit.pods) == 1 else joined).append(unit)
-        nodes = self._order_units(alone)
-        self._empty(nodes)
+        nodes = self._order_nodes(alone)
+        self._empty_nodes(nodes)
         if joined:
             # Units with pods on several nodes. Their removal may free slots on nodes that had none.
-            self._remove([unit for unit in joined if self._spend(unit)])
-            self._empty([[unit for unit in node if unit not in self._gone] for node in nodes])
+            self._remove([unit for unit in joined if self._spend_disruptions(unit)])
+            self._empty_nodes([[unit for unit in node if unit not in self._gone] for node in nodes])
 
-    def _order_units(self, alone: Mapping[str, Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
+    def _order_nodes(self, alone: Mapping[str, Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
         """Return the units by node. Nodes with low priorities and few pods per freed slot come first."""
         prices: dict[str, tuple[int, float, str]] = {}
         for node, here in alone.items():
@@ -131,16 +131,16 @@ class BudgetReprieve:
         order = sorted(alone, key=prices.__getitem__)
         return [alone[node] for node in order]
 
-    def _empty(self, nodes: Iterable[Sequence[EvictionUnit]]) -> None:
+    def _empty_nodes(self, nodes: Iterable[Sequence[EvictionUnit]]) -> None:
         for here in nodes:
-            may_go = [unit for unit in here if self._spend(unit)]
+            may_go = [unit for unit in here if self._spend_disruptions(unit)]
             if may_go:
                 self._removal.remove(may_go)
                 stay = dict.fromkeys(self._removal.restore_unneeded(may_go))
                 self._gone.update(stay)
                 for unit in may_go:
                     if unit not in stay:
-                        self._refund(unit.budgets)
+                        self._refund_disruptions(unit.budgets)
 
     # --- other ways --------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class BudgetReprieve:
         for unit in self._scarce:
             if unit not in self._gone:
                 rest.append(unit)
-                self._charge(unit.budgets)
+                self._charge_disruptions(unit.budgets)
         excess = -sum(left for left in self._left.values() if left < 0)
         if excess > _MAX_EXCESS:
             return False
@@ -158,9 +158,9 @@ class BudgetReprieve:
         for unit in reversed(self._gone):
             for budget in dict.fromkeys(unit.budgets):
                 self._by_budget.setdefault(budget, []).append(unit)
-        return self._look()
+        return self._restore_next()
 
-    def _look(self) -> bool:
+    def _restore_next(self) -> bool:
         over = next((budget for budget, left in self._left.items() if left < 0), None)
         if over is None:
             return self._fits()
@@ -172,13 +172,13 @@ class BudgetReprieve:
             if not self._plans or not self._move():
                 break
             del self._gone[unit]
-            self._refund(unit.budgets)
+            self._refund_disruptions(unit.budgets)
             self._removal.restore([unit])
-            found = self._removal.has_slots() and self._look()
+            found = self._removal.has_slots() and self._restore_next()
             if found:
                 break
             self._remove([unit])
-            self._charge(unit.budgets)
+            self._charge_disruptions(unit.budgets)
             # All combinations with this unit restored have been tried.
             self._settled.add(unit)
             settled.append(unit)
@@ -204,23 +204,23 @@ class BudgetReprieve:
         self._gone.update(dict.fromkeys(units))
         self._removal.remove(units)
 
-    def _spend(self, unit: EvictionUnit) -> bool:
+    def _spend_disruptions(self, unit: EvictionUnit) -> bool:
         """Use one disruption of each budget of the unit. Return False, and use none, if a budget has none left."""
         for place, budget in enumerate(unit.budgets):
             left = self._left.get(budget)
             if left is not None and left <= 0:
-                self._refund(unit.budgets[:place])
+                self._refund_disruptions(unit.budgets[:place])
                 return False
             if left is not None:
                 self._left[budget] = left - 1
         return True
 
-    def _charge(self, budgets: Iterable[Budget]) -> None:
+    def _charge_disruptions(self, budgets: Iterable[Budget]) -> None:
         for budget in budgets:
             if budget in self._left:
                 self._left[budget] -= 1
 
-    def _refund(self, budgets: Iterable[Budget]) -> None:
+    def _refund_disruptions(self, budgets: Iterable[Budget]) -> None:
         for budget in budgets:
             if budget in self._left:
                 self._left[budget] += 1
@@ -256,35 +256,35 @@ class Exchange:
             return
         top = max(unit.priority for unit in self.victims)
         units = [unit for unit in self.units if unit.priority <= top]
-        order = sorted(units, key=lambda unit: (unit.priority, age(unit, self.newest), unit.pods[0].uid))
+        order = sorted(units, key=lambda unit: (unit.priority, sum_ages(unit, self.newest), unit.pods[0].uid))
         while self._improve(order):
             pass
 
     def _improve(self, order: Sequence[EvictionUnit]) -> bool:
         """Make one exchange. Return whether a cheaper one was found."""
-        bulks = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
+        bundles = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)
-        for bulk in bulks:
+        for bundle in bundles:
             if self.moves <= 0:
                 return False
-            staying = [unit for unit in bulk if unit not in gone]
+            staying = [unit for unit in bundle if unit not in gone]
             self.moves -= 1
             self.removal.limit.spend()
-            fresh = len(staying) == len(bulk) or len(staying) > 2
+            fresh = len(staying) == len(bundle) or len(staying) > 2
             if fresh and self._try(staying, gone, order):
                 return True
         return False
 
-    def _try(self, bulk: UnitBundle, gone: set[EvictionUnit], order: Iterable[EvictionUnit]) -> bool:
+    def _try(self, bundle: UnitBundle, gone: set[EvictionUnit], order: Iterable[EvictionUnit]) -> bool:
         """Try victims that include these units. Keep them if they cost less, otherwise roll_back the state."""
-        priority = min(unit.priority for unit in bulk)
+        priority = min(unit.priority for unit in bundle)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
         again = [*self.victims, *lower]
-        self.moves -= 3 * (count_pods(again) + count_pods(bulk))
+        self.moves -= 3 * (count_pods(again) + count_pods(bundle))
         before = self.removal.save()
-        self.removal.remove([*bulk, *lower])
+        self.removal.remove([*bundle, *lower])
         rest = reprieve(self.removal, again, self.allowances, self.newest)
-        stay = self.removal.restore_fitting([[unit] for unit in bulk])
+        stay = self.removal.restore_fitting([[unit] for unit in bundle])
         now = [*rest, *(unit for each in stay for unit in each)]
         cost = measure_cost(now, self.allowances, self.newest)
         if cost < self.cost and not exceeds(now, self.allowances.limits):

@@ -23,7 +23,7 @@ LevelKey = tuple[str, ...]
 Domain = tuple[str, ...]
 """The values of the labels of a LevelKey."""
 
-Packed = Sequence[tuple[Shape, "array[int]"]]
+PackedCounts = Sequence[tuple[Shape, "array[int]"]]
 """The slots of each node by shape, in an order of nodes that both sides know."""
 
 _MIN_CLASSES_KEPT = 16
@@ -53,7 +53,7 @@ _MAX_WEIGHT = 200
 _NOTHING: Resources = {}
 
 
-class Table:
+class ShapeCounts:
     """The slots of one shape: ``by_node`` has the nodes with at least one slot, ``total`` is their sum."""
 
     def __init__(self, shape: Shape) -> None:
@@ -70,9 +70,9 @@ class Table:
         self._choosy = bool(shape.node_selector) or shape.node_terms is not None
         self._sums: dict[LevelKey, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
 
-    def copy(self) -> "Table":
+    def copy(self) -> "ShapeCounts":
         """Return an independent copy."""
-        twin = Table(self.shape)
+        twin = ShapeCounts(self.shape)
         twin.by_node = self.by_node.copy()
         twin.total = self.total
         twin.version = self.version
@@ -144,7 +144,7 @@ class Capacity:
 
         self._nodes = nodes
         self._used = used
-        self._tables: OrderedDict[Shape, Table] = OrderedDict()
+        self._tables: OrderedDict[Shape, ShapeCounts] = OrderedDict()
         self.made = 0
         """The number of tables that were counted here, not imported."""
         self._packed: OrderedDict[Shape, tuple[array[int], Sequence[str], int]] = OrderedDict()
@@ -186,7 +186,7 @@ class Capacity:
                 # The sums used the old domain and are computed again. Nodes rarely change their domain.
                 del self._domains_by_node[key], self._domains[key]
 
-    def table(self, shape: Shape, limit: Limit | None = None) -> Table:
+    def table(self, shape: Shape, limit: Limit | None = None) -> ShapeCounts:
         """Return the up-to-date table of a shape. O(nodes) if it is new, otherwise O(changed nodes)."""
         limit = limit or Limit()
         table = self._tables.get(shape)
@@ -201,7 +201,7 @@ class Capacity:
         self.refresh(table, limit)
         return table
 
-    def _unpack(self, shape: Shape, limit: Limit) -> Table | None:
+    def _unpack(self, shape: Shape, limit: Limit) -> ShapeCounts | None:
         """Return the imported table of a shape as of its version; None if there is none, or if it is too old."""
         found = self._packed.get(shape)
         if found is None or found[2] < self._forgotten:
@@ -209,20 +209,20 @@ class Capacity:
         counts, names, version = found
         limit.spend(len(names) // _UNPACKED_PER_UNIT)
         del self._packed[shape]
-        table = Table(shape)
+        table = ShapeCounts(shape)
         table.by_node = {name: free for name, free in zip(names, counts, strict=True) if free}
         table.total = sum(counts)
         table.version = version
         return table
 
-    def refresh(self, table: Table, limit: Limit) -> None:
+    def refresh(self, table: ShapeCounts, limit: Limit) -> None:
         """Update a table of this capacity."""
         self._recount(table, self._list_changed(table.version), limit)
         table.version = self._version
         if self._tables.get(table.shape) is table:
             self._update_size(table)
 
-    def _recount(self, table: Table, names: Collection[str], limit: Limit) -> None:
+    def _recount(self, table: ShapeCounts, names: Collection[str], limit: Limit) -> None:
         for name in names:
             limit.spend(table.weight)
             node = self._nodes.get(name)
@@ -247,7 +247,7 @@ class Capacity:
         known = (self._tables, self._packed)
         return sum(not any(shape in each for each in known) and list_named(shape) is None for shape in shapes)
 
-    def export_tables(self, since: int, names: Iterable[str]) -> Packed:
+    def export_tables(self, since: int, names: Iterable[str]) -> PackedCounts:
         """Return the slots of tables counted after the first ``since`` ones (see ``made``), for nodes in this order.
 
         A forked process sends them to the original, which calls `import_tables`. Too large results are cut off.
@@ -259,7 +259,7 @@ class Capacity:
             for table in fresh[: _MAX_SLOTS_PACKED // max(1, len(order))]
         ]
 
-    def import_tables(self, packed: Packed, names: Sequence[str], version: int) -> None:
+    def import_tables(self, packed: PackedCounts, names: Sequence[str], version: int) -> None:
         """Import slots that a fork has counted at a version. O(1): they are read when their shape is needed."""
         if version < self._forgotten:
             return
@@ -269,14 +269,14 @@ class Capacity:
         while len(self._packed) * len(names) > _MAX_SLOTS_KEPT_PACKED:
             self._packed.popitem(last=False)
 
-    def _add(self, table: Table) -> None:
+    def _add(self, table: ShapeCounts) -> None:
         self._tables[table.shape] = table
         self._update_size(table)
         while len(self._tables) > _MIN_CLASSES_KEPT and self._is_full():
             shape, _ = self._tables.popitem(last=False)
             self._entries -= self._sizes.pop(shape)
 
-    def _update_size(self, table: Table) -> None:
+    def _update_size(self, table: ShapeCounts) -> None:
         size = _ENTRIES_OF_A_TABLE + len(table.by_node)
         self._entries += size - self._sizes.get(table.shape, 0)
         self._sizes[table.shape] = size
@@ -284,8 +284,8 @@ class Capacity:
     def _is_full(self) -> bool:
         return self._entries > _MAX_ENTRIES_KEPT
 
-    def _count_table(self, shape: Shape, limit: Limit) -> Table:
-        table = Table(shape)
+    def _count_table(self, shape: Shape, limit: Limit) -> ShapeCounts:
+        table = ShapeCounts(shape)
         table.fill(self._list_candidates(shape), self._used, limit)
         table.version = self._version
         return table
@@ -356,7 +356,7 @@ class Capacity:
         return self._domains[key]
 
 
-class Fork(Capacity):
+class CapacityFork(Capacity):
     """A capacity in which some nodes (``others``) have other usage or are missing.
 
     Further changes are noted in the fork only. The origin must not change meanwhile.
@@ -377,7 +377,7 @@ class Fork(Capacity):
         """Return the names of the nodes by domain."""
         return self._origin.domains(key)
 
-    def _count_table(self, shape: Shape, limit: Limit) -> Table:
+    def _count_table(self, shape: Shape, limit: Limit) -> ShapeCounts:
         table = self._origin.table(shape, limit).copy()
         self._recount(table, {*self._others, *self._changed}, limit)
         table.version = self._version
@@ -450,7 +450,7 @@ class Census:
         self._capacity = capacity or Capacity(snapshot.nodes, snapshot.used)
         self._special = tuple(name for name in {*snapshot.over, *ask.closed} if name in snapshot.nodes)
         self._corrected: dict[MemberClass, dict[str, int]] = {}
-        self._tables: dict[MemberClass, Table] = {}
+        self._tables: dict[MemberClass, ShapeCounts] = {}
         self._closed_to: dict[MemberClass, frozenset[str]] = {}
 
     def close(self, kind: MemberClass, names: frozenset[str]) -> None:
@@ -463,7 +463,7 @@ class Census:
         self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         self._correct(kind)
 
-    def _table(self, kind: MemberClass) -> Table:
+    def _table(self, kind: MemberClass) -> ShapeCounts:
         # A plan with many classes must not count a table again because the capacity has dropped it meanwhile.
         found = self._tables.get(kind)
         if found is None:
@@ -528,7 +528,7 @@ class Census:
         """Return the allocatable resources of a node."""
         return self._snapshot.nodes[node].allocatable
 
-    def _differences(self, kind: MemberClass, table: Table) -> list[tuple[str, int]]:
+    def _differences(self, kind: MemberClass, table: ShapeCounts) -> list[tuple[str, int]]:
         return [(name, free - table.by_node.get(name, 0)) for name, free in self._correct(kind).items()]
 
     def _correct(self, kind: MemberClass) -> dict[str, int]:

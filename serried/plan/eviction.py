@@ -12,98 +12,115 @@ from serried.api.verdict import Verdict
 from serried.plan.request import Plan
 
 STAYING_OWNERS = {"DaemonSet": "a DaemonSet's pod comes back at once", "Node": "a static pod is the node's own"}
-"""The kinds of owners whose pods are never evicted, with a phrase why."""
+"""The kinds of pod owners whose pods are never evicted, each with a phrase for users why."""
 
 Budget: TypeAlias = Key | GroupKey
-"""A PodDisruptionBudget, or a gang that must keep its quorum: each limits the number of victims."""
+"""A limit for evictions: the key of a PodDisruptionBudget, or of a gang that must keep its quorum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvictionUnit:
-    """Pods that are evicted together or not at all. Units are compared by identity.
+    """Pods that are evicted together or not at all. Two units are equal only if they are the same object.
 
-    It is one pod, or all bound pods of a group with disruption mode ``all``; in a tree those of the highest such group
-    (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go). It may also be a gang with a
-    plan.
+    A unit is one pod, or all bound pods of a PodGroup with disruption mode ``all``. In a tree it has the bound pods of
+    the highest group with that mode (getHighestAllAncestor in upstream's pkg/scheduler/framework/preemption/types.go).
+    It may also be a gang with reserved nodes whose pods are not bound yet, see ``planned``.
     """
 
     pods: tuple[Pod, ...]
 
     priority: int
-    """The priority of the root group if the pods are in a group, as upstream's GetPodPriority."""
+    """The priority by which victims are chosen:
+
+    that of the root group, or of the pod if it is in no group (GetPodPriority).
+    """
 
     gang: GroupKey | None = None
-    """The gang that loses these members; None if the pods are not in a gang."""
+    """The gang whose members the pods are, and that loses them; None if the pods are not in a gang."""
 
     budgets: tuple[Budget, ...] = ()
-    """The budgets of the pods, one entry per pod and budget. Includes the gang if gangs must not break."""
+    """The PodDisruptionBudgets that select the pods:
+
+    one entry per pod and budget, so a budget may be listed several times.
+
+    If gangs must not lose their quorum, the unit's gang is listed as well, once per pod.
+    """
 
     doubly_guarded: bool = False
     """True if two PodDisruptionBudgets select one of its pods. The API server refuses to evict such a pod."""
 
     holds_domain: bool = False
-    """True if its gang uses the domain of its pods exclusively, so that the preemptor may not use it."""
+    """True if the gang of these pods uses their topology domain exclusively: no other gang may use it while they run.
+    """
 
     together: bool = False
     """True if the disruption mode of the gang, or of a group above it, is ``all``."""
 
     planned: bool = False
-    """True if none of its pods is bound. They have slots, on the node in each pod's ``node``.
+    """True if none of the pods is bound:
 
-    Such a gang releases all its slots, and no pod ends. So its cost is only that there is a victim of its priority.
+    they are members of a gang with a plan, and ``node`` of each pod is the planned one.
+
+    To evict such a unit only releases its reservation: no pod ends. So its cost has no violations, run time or pods,
+    but the fact that there is a victim of this priority.
     """
 
     protection: str = ""
-    """A phrase why it must not be evicted, whatever its priority; "" if it may."""
+    """A phrase for users why these pods must not be evicted, whatever their priority; "" if they may be evicted."""
 
 
 def count_pods(units: Iterable[EvictionUnit]) -> int:
-    """Return the number of pods of these units."""
+    """Return the total number of pods in these units."""
     return sum([len(unit.pods) for unit in units])
 
 
 @dataclass(frozen=True, slots=True)
 class SpareMembers:
-    """The members that a gang can add_and_count without breaking."""
+    """The number of members that a running gang can lose before it has fewer than its quorum."""
 
     count: int
-    """The number of members; for a CompositePodGroup the number of child groups."""
+    """The number of members; for a CompositePodGroup the number of child groups that it can lose."""
 
     above: GroupKey | None = None
-    """The CompositePodGroup that loses a child group if this gang breaks; None without one."""
+    """The parent group that loses one of its child groups if this gang loses its quorum; None if there is no parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """The losses that are allowed."""
+    """The number of victims that gangs and PodDisruptionBudgets allow."""
 
     gangs: Mapping[GroupKey, SpareMembers] = field(default_factory=dict)
-    """The running gangs. Other groups cannot break."""
+    """The members that each running gang can lose, by gang. A group that is not listed has no quorum to lose."""
 
     budgets: Mapping[Budget, int] = field(default_factory=dict)
-    """``disruptionsAllowed`` of each PodDisruptionBudget. Budgets that are not listed allow everything."""
+    """The number of allowed evictions per PodDisruptionBudget (``disruptionsAllowed``).
+
+    To exceed it only raises the cost.
+
+    A budget that is not listed allows any number.
+    """
 
     limits: Mapping[Budget, int] = field(default_factory=dict)
-    """The binding limits: victims that exceed one of them are not chosen, whatever the cost.
+    """The number of allowed evictions per budget or gang that must not be exceeded, whatever the cost of other victims.
 
-    They are budgets that must be kept, and gangs that must not break.
+    A PodDisruptionBudget is listed if budgets must be respected. A gang is listed if gangs must not lose their quorum.
     """
 
 
 TOO_MANY = "their PodDisruptionBudgets do not allow it"
-"""A phrase why units that exceed a budget are not evicted."""
+"""The phrase for users why pods are not evicted if that would exceed a PodDisruptionBudget."""
 
 BREAKS = "their gangs would break, and nobody's does for members beyond minCount"
-"""A phrase why units whose gang would break are not evicted."""
+"""The phrase for users why pods are not evicted if their gang would lose its quorum."""
 
 
 def describe_limit(budget: Budget) -> str:
-    """Return the phrase why victims must not exceed a limit."""
+    """Return the phrase for users why victims must not exceed this limit, a PodDisruptionBudget or a gang."""
     return BREAKS if isinstance(budget, GroupKey) else TOO_MANY
 
 
 class Damage(NamedTuple):
-    """The damage by victims of one priority. Fields are compared in their order."""
+    """The damage that the victims of one priority cause. Two values are compared field by field, in the order below."""
 
     priority: int
 
@@ -111,33 +128,34 @@ class Damage(NamedTuple):
     """The number of evictions that exceed a PodDisruptionBudget."""
 
     broken: int
-    """The number of gangs that add_and_count too many members, or child groups."""
+    """The number of gangs that lose their quorum, and of CompositePodGroups that keep too few child groups."""
 
     pods: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """The cost of a set of victims; lower is better.
+    """The cost of a set of victims, for comparing sets: the smaller cost is better.
 
-    Damage at the highest priority is compared first: whether there are victims, then violations of budgets, broken
-    gangs, and pods. If it is equal, the next lower priority is compared, and so on. The last criterion is the run time
-    lost.
+    The damage at the highest priority is compared first: whether there are victims of that priority, then violations of
+    PodDisruptionBudgets, then gangs that lose their quorum, then pods. If all that is equal, the next lower priority is
+    compared, and so on. If all priorities are equal, the lost run time decides.
     """
 
     damages: tuple[Damage, ...] = ()
-    """The damage per priority that has victims, the highest first."""
+    """The damage for each priority that has victims, the highest priority first."""
 
     lost: int = 0
-    """The seconds that the victims' pods had run when the newest pod started, summed up; see `age`.
+    """The run time that is lost, in seconds: the sum of `sum_ages` of all victims.
 
-    No clock is needed: for sets of as many pods, it differs by the same amount as their run times.
+    Ages are measured at the start of the newest pod instead of now, so that no clock is needed. That does not change
+    the order of two sets with the same number of pods.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another domain that would hold the gang, with its cost."""
+    """The second cheapest domain for a preemptor: the gang would fit there after evictions of a higher cost."""
 
     domain: str
     """The name of the domain, as in `verdict.DomainShortage`; "" for the whole cluster."""
@@ -147,62 +165,74 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """The plan of a preemptor, and its victims."""
+    """The answer of `plan_victims` if evictions help.
+
+    It has the nodes for the preemptor's members, and the pods to evict.
+    """
 
     plan: Plan
 
     victims: tuple[EvictionUnit, ...]
-    """The victims, the highest priority first. Each is needed for room, or for having the domain exclusively."""
+    """The pods to evict, the highest priority first; () if the gang fits without evictions.
+
+    Without any one of them the gang would lack resources, or would not have its domain exclusively.
+    """
 
     cost: Cost
 
     runner_up: Alternative | None = None
-    """The second cheapest domain; None if no other was found or examined."""
+    """The second cheapest domain; None if victims were chosen in one domain only."""
 
     domains_fitting: int = 1
-    """The number of domains found that would hold the quorum after evictions."""
+    """The number of domains that were found in which the quorum would fit after evictions."""
 
     domains_examined: int = 1
-    """The number of domains in which victims were chosen."""
+    """The number of these domains in which victims were chosen and their cost compared."""
 
 
 class Blocker(StrEnum):
-    """The kinds of reasons why evictions do not help."""
+    """The kinds of reasons why the planner finds no victims for a gang."""
 
     PROTECTION = "protection"
-    """Pods of lower priority that must not be evicted."""
+    """The gang would only fit if pods of lower priority were evicted that must not be evicted."""
 
     PRIORITY = "priority"
-    """Pods whose priority is not lower."""
+    """The gang would only fit if pods were evicted whose priority is not lower than the gang's."""
 
     ROOM = "room"
-    """No running pods: the gang would not fit if all were evicted."""
+    """The gang would not fit even if all running pods were evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoVictims:
-    """The result if no evictions help."""
+    """The answer of `plan_victims` if no evictions help, with the reason."""
 
     verdict: Verdict
-    """The reason why the gang does not fit after all allowed evictions."""
+    """The planner's reason why the gang does not fit even after all allowed evictions."""
 
     blocker: Blocker
 
     domain: str = ""
-    """The domain that comes closest to holding the gang; "" for the whole cluster, or if none ever would."""
+    """The domain in which the gang would fit if its blocking pods could be evicted.
+
+    It is "" for the whole cluster, and for ROOM.
+    """
 
     priority: int | None = None
-    """For PRIORITY: the lowest priority of pods that would have to be evicted as well."""
+    """The priority up to which pods would have to be evicted, if ``blocker`` is PRIORITY; otherwise None."""
 
     protections: tuple[str, ...] = ()
-    """For PROTECTION: phrases why pods of that domain must not be evicted, without repeats."""
+    """For PROTECTION, the phrases why pods in ``domain`` must not be evicted, without repeats; otherwise ()."""
 
     protected: int = 0
-    """For PROTECTION: the number of protected pods of lower priority there; 0 if a limit on their number applies."""
+    """The number of pods in ``domain`` that have a lower priority but are protected, if ``blocker`` is PROTECTION.
+
+    0 if no single pod is protected, but budgets or gangs limit how many may be evicted.
+    """
 
 
 class Losses:
-    """The losses of gangs and budgets by a set of victims, which changes."""
+    """Counts what gangs and PodDisruptionBudgets lose by a set of victims. Victims are added and removed one by one."""
 
     def __init__(self, allowances: Allowances) -> None:
         self._allowances = allowances
@@ -210,38 +240,48 @@ class Losses:
         self._disruptions: Counter[Budget] = Counter()
 
     def add(self, unit: EvictionUnit) -> None:
-        """Add a victim."""
+        """Count a victim."""
         if unit.gang is not None:
             self._members[unit.gang] += len(unit.pods)
         self._disruptions.update(unit.budgets)
 
     def remove(self, unit: EvictionUnit) -> None:
-        """Remove a victim."""
+        """Undo `add` for a victim."""
         if unit.gang is not None:
             self._members[unit.gang] -= len(unit.pods)
         self._disruptions.subtract(unit.budgets)
 
     def excess(self, budget: Budget) -> int:
-        """Return by how many disruptions a budget is exceeded; not positive if it is not."""
+        """Return by how many evictions the counted victims exceed a budget.
+
+        The result is 0 or negative if they do not.
+        """
         allowed = self._allowances.budgets.get(budget)
         return 0 if allowed is None else self._disruptions[budget] - allowed
 
     def shortage(self, gang: GroupKey) -> int:
-        """Return how many members, or child groups, a gang lacks for its quorum; not positive if it lacks none."""
+        """Return how many members a gang lacks for its quorum after the loss of the counted victims.
+
+        For a CompositePodGroup, return how many child groups it lacks. The result is 0 or negative if nothing is
+        lacking.
+        """
         spare = self._allowances.gangs.get(gang)
         return 0 if spare is None else self._members[gang] - spare.count
 
     def is_critical(self, gang: GroupKey) -> bool:
-        """Return whether breaking this gang would also break the group above it."""
+        """Return whether the parent group of this gang would lose its quorum, too, if the gang lost its own."""
         spare = self._allowances.gangs.get(gang)
         return spare is not None and spare.above is not None and self.shortage(spare.above) >= 0
 
     def violates(self, unit: EvictionUnit) -> bool:
-        """Return whether a victim contributes to the violation of a budget."""
+        """Return whether a counted victim belongs to a PodDisruptionBudget that the counted victims exceed."""
         return any(self.excess(budget) > 0 for budget in unit.budgets)
 
     def add_and_count(self, unit: EvictionUnit) -> tuple[int, int]:
-        """Add a victim. Return the numbers of additional violations and of additionally broken gangs."""
+        """Count a victim.
+
+        Return how many more evictions violate a PodDisruptionBudget, and how many more gangs lose their quorum.
+        """
         violations = 0
         for budget in unit.budgets:
             self._disruptions[budget] += 1
@@ -249,7 +289,10 @@ class Losses:
         return violations, self._count_broken(unit.gang, len(unit.pods)) if unit.gang is not None else 0
 
     def _count_broken(self, gang: GroupKey, count: int) -> int:
-        """Return the number of gangs that break when one loses ``count`` members: itself and its ancestors."""
+        """Count the loss of members.
+
+        Return how many groups lose their quorum by it: the gang itself and groups above it.
+        """
         broken = 0
         while True:
             spare = self._allowances.gangs.get(gang)
@@ -265,13 +308,19 @@ class Losses:
 
 
 def exceeds(victims: Iterable[EvictionUnit], limits: Mapping[Budget, int]) -> bool:
-    """Return whether the victims exceed a limit."""
+    """Return whether evicting these victims exceeds any of the limits.
+
+    Budgets that ``limits`` does not list are ignored.
+    """
     taken = Counter([budget for unit in victims for budget in unit.budgets if budget in limits])
     return any(count > limits[budget] for budget, count in taken.items())
 
 
 def measure_cost(victims: Iterable[EvictionUnit], allowances: Allowances, newest: int) -> Cost:
-    """Return the cost of victims; ``newest`` is the start time of the newest pod, in seconds since 1970."""
+    """Return the cost of evicting these victims.
+
+    ``newest`` is the start time of the newest pod in seconds since 1970.
+    """
     by_priority: dict[int, list[EvictionUnit]] = {}
     for unit in victims:
         by_priority.setdefault(unit.priority, []).append(unit)
@@ -288,13 +337,16 @@ def measure_cost(victims: Iterable[EvictionUnit], allowances: Allowances, newest
             broken += broke
             if not unit.planned:
                 pods += len(unit.pods)
-                lost += age(unit, newest)
+                lost += sum_ages(unit, newest)
         damages.append(Damage(priority, violations, broken, pods))
     return Cost(tuple(damages), lost)
 
 
-def age(unit: EvictionUnit, newest: int) -> int:
-    """Return the seconds that the pods of a unit had run when the newest pod started, summed up."""
+def sum_ages(unit: EvictionUnit, newest: int) -> int:
+    """Return the sum of the ages of the unit's pods in seconds, at the time ``newest`` (in seconds since 1970).
+
+    ``newest`` is the start time of the newest running pod in the cluster. Pods that have not started count as 0.
+    """
     if len(unit.pods) == 1:
         started = unit.pods[0].started
         return 0 if started is None else newest - started

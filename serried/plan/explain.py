@@ -13,7 +13,7 @@ from enum import StrEnum
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import DEVICES, PODS, PROVIDED, Resources, add, capacity, count_slots, subtract
-from serried.plan.capacity import Capacity, Fork, MemberClass, group_classes
+from serried.plan.capacity import Capacity, CapacityFork, MemberClass, group_classes
 from serried.plan.fit import UNSCHEDULABLE, Hurdle, HurdleKind, admits, find_rejection
 from serried.plan.gang import Candidate, estimate_each, measure
 from serried.plan.placement import PlanState, SearchLevel, generate_placements
@@ -315,7 +315,7 @@ class _AdviceSearch:
         all_nodes = {**self._snapshot.nodes, **nodes} if nodes else self._snapshot.nodes
         all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
         others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
-        fork = Fork(self._capacity, all_nodes, all_used, others)
+        fork = CapacityFork(self._capacity, all_nodes, all_used, others)
         answer = plan_group(replace(self._snapshot, nodes=all_nodes, used=all_used), ask, fork)
         return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
 

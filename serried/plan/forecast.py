@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from serried.api.resources import Resources, total
-from serried.plan.capacity import Capacity, Domain, Fork, MemberClass, Table, find_least, group_classes
+from serried.plan.capacity import Capacity, CapacityFork, Domain, MemberClass, ShapeCounts, find_least, group_classes
 from serried.plan.preemption import reopen_full
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
@@ -134,9 +134,9 @@ class _Simulation:
             nodes = {name: node for name, node in nodes.items() if name not in ask.closed}
         self._snapshot = replace(snapshot, nodes=nodes, used=Overlay(self._freed, snapshot.used), over=())
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
-        self._capacity = Fork(origin, nodes, self._snapshot.used, {*snapshot.over, *ask.closed})
-        self._classes: list[tuple[MemberClass, Table]] = []
-        self._least: Table | None = None
+        self._capacity = CapacityFork(origin, nodes, self._snapshot.used, {*snapshot.over, *ask.closed})
+        self._classes: list[tuple[MemberClass, ShapeCounts]] = []
+        self._least: ShapeCounts | None = None
         self._tried: dict[str, int] = {}
         self._trees_left = _MAX_TREES_TRIED if ask.parts else 0
         self._untimed: dict[str, list[Ending]] = {}
@@ -251,10 +251,10 @@ class _Simulation:
     def _total(self, domain: str) -> int:
         return sum(self._room(table, domain) for _, table in self._classes)
 
-    def _room(self, table: Table, domain: str) -> int:
+    def _room(self, table: ShapeCounts, domain: str) -> int:
         return table.total if self._ask.topology_key is None else self._sums(table).get((domain,), 0)
 
-    def _sums(self, table: Table) -> Mapping[Domain, int]:
+    def _sums(self, table: ShapeCounts) -> Mapping[Domain, int]:
         key = (self._ask.topology_key or "",)
         return table.sum_by(key, self._capacity.domains_by_node(key))
 

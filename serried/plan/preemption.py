@@ -15,7 +15,16 @@ from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.plan.budget_reprieve import BudgetReprieve, Exchange, SearchLimit
-from serried.plan.capacity import Capacity, Census, Domain, Fork, MemberClass, Table, find_least, group_classes
+from serried.plan.capacity import (
+    Capacity,
+    CapacityFork,
+    Census,
+    Domain,
+    MemberClass,
+    ShapeCounts,
+    find_least,
+    group_classes,
+)
 from serried.plan.eviction import (
     Allowances,
     Alternative,
@@ -46,7 +55,7 @@ def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None)
     if not ask.unoffered:
         return ask
     origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
-    counted = Fork(origin, snapshot.nodes, snapshot.used, snapshot.over)
+    counted = CapacityFork(origin, snapshot.nodes, snapshot.used, snapshot.over)
     full = set(ask.unoffered)
     for kind in group_classes(ask.members):
         table = counted.table(kind.shape, snapshot.limit)
@@ -157,7 +166,7 @@ class SimulatedCluster:
         self._snapshot = replace(snapshot, nodes=nodes)
         self._removal = Removal(self._snapshot)
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
-        self._capacity = Fork(origin, nodes, self._removal.used, {*snapshot.over, *ask.closed})
+        self._capacity = CapacityFork(origin, nodes, self._removal.used, {*snapshot.over, *ask.closed})
         self._domains_by_node: Mapping[str, Domain] = (
             self._capacity.domains_by_node(self._step.key) if self._step.key else {}
         )
@@ -166,7 +175,7 @@ class SimulatedCluster:
         """True if affinity, spread or similar rules restrict members. Then nodes outside of the domain matter, too."""
 
         self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
-        self._tables: list[tuple[MemberClass, Table]] = []
+        self._tables: list[tuple[MemberClass, ShapeCounts]] = []
         self._simulated: dict[Domain, _SimulatedDomain] = {}
         self._removed: list[EvictionUnit] = []
         self._excluded = frozenset(name for _, name in ask.excluded)
@@ -297,7 +306,7 @@ class SimulatedCluster:
         for domain in domains:
             self._simulated[domain].room = self._room(self._table, domain)
 
-    def _room(self, table: Table, domain: Domain) -> int:
+    def _room(self, table: ShapeCounts, domain: Domain) -> int:
         if not self._step.key:
             return table.total
         return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)

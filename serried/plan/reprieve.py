@@ -17,7 +17,7 @@ from serried.api.pod import Shape
 from serried.api.resources import Resources, add, capacity, count_slots
 from serried.api.verdict import Verdict
 from serried.plan.capacity import Capacity, MemberClass, group_classes
-from serried.plan.eviction import Allowances, EvictionUnit, Losses, age
+from serried.plan.eviction import Allowances, EvictionUnit, Losses, sum_ages
 from serried.plan.fit import admits
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.rule import GangRules, is_affected_by, read_rules
@@ -420,7 +420,7 @@ class _SortKey(NamedTuple):
     """The negative number of removed pods of lower priority on its node, some of which might be restored then."""
 
     age: float
-    """The negative mean age of the bunch, see `age`."""
+    """The negative mean age of the bunch, see `sum_ages`."""
 
     name: str
     """The name of the node, or the UID of the first pod."""
@@ -445,19 +445,19 @@ def reprieve(
     losses = Losses(allowances)
     victims: list[EvictionUnit] = []
     for priority in sorted(by_priority, reverse=True):
-        order = _order_units(removal, by_priority[priority], below, newest)
+        order = _sort_units(removal, by_priority[priority], below, newest)
         level = _PriorityLevel(removal, losses)
         level.start(order)
-        level.keep_budgets()
-        level.keep_gangs(allowances)
-        level.keep_rest()
+        level.restore_for_budgets()
+        level.restore_for_gangs(allowances)
+        level.restore_others()
         victims += level.gone
     # With rules between pods, restoring one unit can make it possible to roll_back another one.
     before = 0
     while removal.has_rules and len(victims) not in (1, before):
         before = len(victims)
         stay = removal.restore_fitting([[unit] for unit in victims if unit not in removal.banned])
-        left = {bulk[0] for bulk in stay}
+        left = {bundle[0] for bundle in stay}
         victims = [unit for unit in victims if unit in left or unit in removal.banned]
     return victims
 
@@ -479,29 +479,29 @@ class _PriorityLevel:
             if unit in self._removal.banned:
                 self._final.add(unit)  # Its resources are not needed, but the gang wants the domain exclusively.
 
-    def keep_budgets(self) -> None:
+    def restore_for_budgets(self) -> None:
         """Restore units while their evictions violate budgets."""
         counted = [unit for unit in self.gone if unit.budgets]
         while picked := self._pick_violating(counted):
             self._put_back([unit] for unit in picked)
 
-    def keep_gangs(self, allowances: Allowances) -> None:
+    def restore_for_gangs(self, allowances: Allowances) -> None:
         """Restore as many units of each gang as it needs for its quorum; gangs that take the least room come first."""
         members: dict[GroupKey, list[EvictionUnit]] = {}
         for unit in self.gone:
             if unit.gang is not None and unit.gang in allowances.gangs and unit not in self._final:
                 members.setdefault(unit.gang, []).append(unit)
-        bulks: list[tuple[tuple[bool, int, int, GroupKey], UnitBundle]] = []
+        bundles: list[tuple[tuple[bool, int, int, GroupKey], UnitBundle]] = []
         for gang, units in members.items():
-            bulk = self._pick_missing(gang, units)
-            if bulk:
-                room = self._removal.count_lost(bulk)
-                pods = sum(len(unit.pods) for unit in bulk)
-                bulks.append(((not self._losses.is_critical(gang), room, -pods, gang), bulk))
-        order = sorted(bulks, key=lambda entry: entry[0])
-        self._put_back(bulk for _, bulk in order)
+            bundle = self._pick_missing(gang, units)
+            if bundle:
+                room = self._removal.count_lost(bundle)
+                pods = sum(len(unit.pods) for unit in bundle)
+                bundles.append(((not self._losses.is_critical(gang), room, -pods, gang), bundle))
+        order = sorted(bundles, key=lambda entry: entry[0])
+        self._put_back(bundle for _, bundle in order)
 
-    def keep_rest(self) -> None:
+    def restore_others(self) -> None:
         """Restore all other units that can be restored."""
         self._put_back([unit] for unit in list(self.gone) if unit not in self._final)
 
@@ -518,27 +518,27 @@ class _PriorityLevel:
     def _pick_missing(self, gang: GroupKey, units: Sequence[EvictionUnit]) -> UnitBundle:
         """Return the fewest units that keep a gang's quorum; none if it is not endangered or cannot be kept."""
         short = self._losses.shortage(gang)
-        bulk = []
+        bundle = []
         for unit in units:
             if short <= 0:
                 break
-            bulk.append(unit)
+            bundle.append(unit)
             short -= len(unit.pods)
-        return bulk if short <= 0 else []
+        return bundle if short <= 0 else []
 
-    def _put_back(self, bulks: Iterable[UnitBundle]) -> None:
-        bulks = list(bulks)
-        stay = {id(bulk) for bulk in self._removal.restore_fitting(bulks)}
-        for bulk in bulks:
-            if id(bulk) not in stay:
-                for unit in bulk:
+    def _put_back(self, bundles: Iterable[UnitBundle]) -> None:
+        bundles = list(bundles)
+        stay = {id(bundle) for bundle in self._removal.restore_fitting(bundles)}
+        for bundle in bundles:
+            if id(bundle) not in stay:
+                for unit in bundle:
                     del self.gone[unit]
                     self._losses.remove(unit)
-            elif len(bulk) == 1:
-                self._final.add(bulk[0])
+            elif len(bundle) == 1:
+                self._final.add(bundle[0])
 
 
-def _order_units(
+def _sort_units(
     removal: SlotRemoval, units: Sequence[EvictionUnit], below: Counter[str], newest: int
 ) -> list[EvictionUnit]:
     """Return units in the order in which they are restored: those that take fewest slots per pod come first.
@@ -561,27 +561,27 @@ def _order_units(
     for unit in joined:
         room = removal.count_lost([unit])
         lower = -sum(below[pod.node] for pod in unit.pods)
-        keys[unit] = _SortKey(room / len(unit.pods), lower, -age(unit, newest), unit.pods[0].uid, 0)
+        keys[unit] = _SortKey(room / len(unit.pods), lower, -sum_ages(unit, newest), unit.pods[0].uid, 0)
     for node, here in alone.items():
-        here.sort(key=lambda unit: (sizes[id(unit.pods[0].shape)], -age(unit, newest), unit.pods[0].uid))
+        here.sort(key=lambda unit: (sizes[id(unit.pods[0].shape)], -sum_ages(unit, newest), unit.pods[0].uid))
         lost = removal.count_each_lost(here)
-        keys.update(_key_units(here, lost, node, below[node], newest))
+        keys.update(_make_sort_keys(here, lost, node, below[node], newest))
     return sorted(units, key=keys.__getitem__)
 
 
-def _key_units(
+def _make_sort_keys(
     units: Sequence[EvictionUnit], lost: Sequence[int], node: str, below: int, newest: int
 ) -> Iterator[tuple[EvictionUnit, _SortKey]]:
     """Yield the sort keys of one node's units; ``lost`` are the slots that each unit takes."""
     # Counted per node, not per bunch. Otherwise the order of equal bunches would depend on the order of the units.
     places = count()
-    for room, bunch in _bunch(units, lost):
-        old = -sum(age(unit, newest) for unit in bunch) / len(bunch)
+    for room, bunch in _group_by_price(units, lost):
+        old = -sum(sum_ages(unit, newest) for unit in bunch) / len(bunch)
         for unit in bunch:
             yield unit, _SortKey(room / len(bunch), -below, old, node, next(places))
 
 
-def _bunch(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Iterator[tuple[int, list[EvictionUnit]]]:
+def _group_by_price(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Iterator[tuple[int, list[EvictionUnit]]]:
     """Group one node's units into bunches with a growing number of slots per unit.
 
     A unit that takes no slot itself belongs to the bunch of the unit before it, because that one paid for its

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from serried.api.resources import Resources, add
 from serried.api.verdict import Reason, Verdict, render
-from serried.plan.capacity import Capacity, Fork, group_classes
+from serried.plan.capacity import Capacity, CapacityFork, group_classes
 from serried.plan.gang import estimate_each, feasible, plan_gang, score
 from serried.plan.placement import PlanState, generate_placements, list_search_levels
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
@@ -69,7 +69,7 @@ class _Search:
         # Each choice changes the usage of a few nodes, and only these are counted again.
         self._snapshot = replace(snapshot, used=Overlay(self._placed, snapshot.used), over=())
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
-        self._capacity = Fork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
+        self._capacity = CapacityFork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
         self._alternatives = 0
         """The remaining number of quorums to try that other members of a group could form in a domain."""

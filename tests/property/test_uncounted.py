@@ -7,7 +7,7 @@ from serried.api.device import DeviceClass
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
-from serried.plan.capacity import Table
+from serried.plan.capacity import ShapeCounts
 from serried.plan.limit import Limit
 from serried.rules.all import RULES
 
@@ -74,7 +74,7 @@ class UncountedMachine(RuleBasedStateMachine):
     def slots_are_those_of_the_schedulers_rule(self) -> None:
         for uid, (_, asked) in self.pods.items():
             table = self.store.capacity.table(self.store.pods[uid].shape)
-            anew = Table(self.store.pods[uid].shape)
+            anew = ShapeCounts(self.store.pods[uid].shape)
             anew.fill(self.store.nodes.values(), self.store.occupancy.used, Limit())
             assert table.by_node == anew.by_node
             assert {name: table.by_node.get(name, 0) for name in self.nodes} == {

@@ -26,7 +26,7 @@ from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import Vacancy
 from serried.ops.fork import Child, ChildError, Fork, WorkError, fork
 from serried.ops.log import name_group
-from serried.plan.capacity import Capacity, Packed
+from serried.plan.capacity import Capacity, PackedCounts
 from serried.plan.fit import weigh
 from serried.plan.forecast import Forecast
 from serried.plan.limit import Limit, TooLong
@@ -322,7 +322,7 @@ class Said(NamedTuple):
     reports: list[Report]
     """The results: of the task that the child was started for, then of the riders that it reached."""
 
-    packed: Packed
+    packed: PackedCounts
     """The slots that the child has counted, for the parent's capacity."""
 
 

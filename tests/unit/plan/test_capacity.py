@@ -7,7 +7,7 @@ import pytest
 from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
-from serried.plan.capacity import Capacity, Fork
+from serried.plan.capacity import Capacity, CapacityFork
 from serried.plan.fit import list_named
 from serried.plan.limit import Limit
 from tests.support.builders import node, pod
@@ -120,7 +120,7 @@ def test_a_fork_goes_its_own_way_and_leaves_the_original_as_it_is() -> None:
     capacity = Capacity(nodes, {})
     shape = pod("p").cpu(1).value().shape
     used = {"n0": {"cpu": 3000}}
-    fork = Fork(capacity, nodes, used, ["n0"])
+    fork = CapacityFork(capacity, nodes, used, ["n0"])
     assert fork.table(shape).by_node == {"n0": 1, "n1": 4, "n2": 4}
     used["n1"] = {"cpu": 2000}
     fork.note_used("n1")
