@@ -1,29 +1,33 @@
-"""Pods of no gang: the nodes that they may use, the victims that kube-scheduler may choose for them, and their requeue.
+"""Plain pods, i.e. pods of no gang: the nodes that they may use, the victims that kube-scheduler may evict for them.
 
-`PlainPods` has four parts. `KeptOffPods` removes nodes from filter's answer. With ``--backfill-plain wait`` these are
-the nodes kept for the head of the queue (docs/queue.md), and all that other features keep (`Feature.keep_from_pod`).
-Without it, they are the nodes of gangs for which pods were evicted and whose members are tried in a fixed order,
-because of a rule about other pods. Elsewhere a nomination protects freed room. There it would keep the members off
-each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues it if nothing
-changes.
+`PlainPods` has four parts.
 
-`Candidates` answers preempt calls. kube-scheduler calls before it preempts, but need not act on the answer. Members
-that must be ended with a victim are handled afterwards (`extender.features.disruption`), whether or not there was a
-call (docs/decisions/0025-a-gang-goes-whole.md).
+`KeptOffPods` removes nodes from filter's answer for a plain pod, and requeues the pod later. With
+``--backfill-plain wait`` these are the nodes kept for the head of the queue (docs/queue.md), and all nodes that other
+features keep (`Feature.keep_from_pod`). With and without it, they are the planned nodes of a gang for which pods were
+evicted, if its members are tried in a fixed order because of a rule about other pods. The members of other gangs are
+nominated to the freed nodes, and kube-scheduler keeps other pods off these. But nominations would keep the members of
+such a gang off each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues
+it if nothing changes.
 
-`RefusedPreemptors` requeues pods whose candidates were all rejected because the victims belonged to gangs that were
-just being bound. kube-scheduler would try such a pod again when a pod ends or a node changes, else after 5 minutes; the
-end of a binding cycle is neither. It was rejected for want of room, not by filter, so it takes more than a touch
-(`effects.Requeue`).
+`Candidates` answers preempt calls, i.e. chooses among the nodes on which kube-scheduler could evict pods.
+kube-scheduler calls before it preempts, but need not act on the answer. So the members that have to end together with a
+victim are handled afterwards (`extender.features.disruption`), whether or not there was a call
+(docs/decisions/0025-a-gang-goes-whole.md).
 
-`OverlookedPreemptors` requeues pods that were nominated to a node where members waited at bind, and are gone. When the
-bind call of such a member fails, kube-scheduler stops counting it at once. That is when its gang's cycle ends: at the
-first victim, so before the other victims are deleted, or before kube-scheduler has seen the deletion. kube-scheduler
-gets these events while it still waits for its own deletions to return, and does not try the preemptor then (upstream's
-pkg/scheduler/framework/preemption/executor.go: isRunningPreemption). The deletion of a pod that counts nowhere is no
-reason to try it later (pkg/scheduler/eventhandlers.go: deletePodFromSchedulingQueue). The same happens to a preemptor
-that is tried once more before kube-scheduler has seen the end of its victim: the second deletion finds no pod, and no
-event follows (PreemptPod there).
+`RefusedPreemptors` requeues pods for which `Candidates` has left no node, because the victims belonged to gangs that
+were just being bound. kube-scheduler would try such a pod again when a pod ends or a node changes, else after 5
+minutes. The end of a binding cycle is neither. kube-scheduler's own plugins have rejected the pod, so an update of the
+pod does not requeue it, as it does after a rejection by filter; a nomination does (`effects.Requeue`).
+
+`OverlookedPreemptors` requeues plain pods that are nominated to a node and would fit there, because kube-scheduler
+fails to try them. That happens when a victim is a member that waits at its bind call. The gang's cycle ends at the
+first victim. Then the bind calls of all its members fail, and kube-scheduler releases their resources at once. These
+events arrive while kube-scheduler still waits for its own deletions of victims to return, and it does not try the
+preemptor then (upstream's pkg/scheduler/framework/preemption/executor.go: isRunningPreemption). The later deletion of a
+pod that uses no resources any more is no reason to try it (pkg/scheduler/eventhandlers.go:
+deletePodFromSchedulingQueue). The same happens to a preemptor that is tried once more before kube-scheduler has seen
+the end of its victim: the second deletion finds no pod, and no event follows (PreemptPod there).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,51 +46,57 @@ from serried.cluster.priorities import DisruptionGroup
 from serried.ops.steps import Work
 from serried.plan.fit import count_fitting
 
-_MAX_WOKEN = 8
-"""The number of pods that are requeued per tick, twice a second, at most."""
+_MAX_REQUEUED = 8
+"""The maximum number of pods that are requeued per tick, twice a second."""
 
 
-_MAX_TURNED_AWAY = 50_000
-"""The number of rejected pods that are remembered; beyond it the oldest are forgotten."""
+_MAX_REJECTED = 50_000
+"""The maximum number of pods that are remembered because filter left no node for them; the oldest are dropped first."""
 
 
 _UNSEEN_SECONDS = 360.0
-"""The time for which a pod is remembered that the watch does not show: kube-scheduler calls again within it."""
+"""For how many seconds a rejected pod is remembered while the watch does not show it.
+
+kube-scheduler tries every waiting pod again within this time, and calls filter then.
+"""
 
 
-_TIDY_SECONDS = 30.0
-"""The pause between two rounds in which pods that are gone are forgotten."""
+_FORGET_PERIOD_SECONDS = 30.0
+"""The period in which rejected pods that are gone or bound are dropped, in seconds."""
 
 
 _NONE: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
-class _TurnedAway:
-    """A pod for which filter left no node."""
+class _RejectedPod:
+    """A plain pod for which filter left no node."""
 
-    closed: frozenset[str]
-    """The nodes that were kept from it."""
+    excluded: frozenset[str]
+    """The nodes that the pod must not use, because they are kept for gangs."""
 
-    at: float
-    """The loop time of the last rejection."""
+    rejected_at: float
+    """The loop time of the last filter call that left no node."""
 
     tries: int
-    """The number of rejections in a row because of these nodes."""
+    """The number of filter calls in a row that left no node, with the same ``excluded``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """The nodes on which the members of a gang have slots for which pods were evicted, and the gang's priority."""
+class _PreemptorNodes:
+    """A gang for which pods were evicted: its priority, and the nodes of its slots."""
 
     priority: int
     nodes: frozenset[str]
 
 
 class KeptOffPods:
-    """Keeps pods of no gang off nodes, and requeues them when the nodes are open again. Every method is synchronous."""
+    """Keeps plain pods off nodes that are kept for gangs, and requeues the pods when they may use the nodes again.
 
-    _tidied = 0.0
+    Every method is synchronous.
+    """
+
+    _forgot_at = 0.0
 
     def __init__(self, context: Context) -> None:
         self._pods = context.store.pods
@@ -99,61 +109,73 @@ class KeptOffPods:
         self._waits = context.options.plain is PlainRule.WAIT
 
         self._cycles: dict[GroupKey, BindingCycle] = {}
-        """The cycles with victims whose members are tried in a fixed order, so that they have no nominations."""
+        """The cycles with victims whose members are tried in a fixed order, and so are not nominated."""
 
-        self._cleared: tuple[_Placed, ...] = ()
-        """The nodes and the priority of each of these cycles."""
+        self._cleared: tuple[_PreemptorNodes, ...] = ()
+        """The nodes and the priority of each cycle in ``_cycles``."""
 
         self._kept: tuple[frozenset[str], ...] = ()
-        """The node sets that other features kept from any pod when ``_united`` was made."""
+        """The node sets that other features kept from plain pods when ``_united`` was filled."""
 
         self._united: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
-        """The unions of several node sets, kept as hundreds of pods may need the same one."""
+        """A cache of unions, by the united node sets: hundreds of pods may need the same one."""
 
-        self._turned_away: dict[str, _TurnedAway] = {}
-        """The pods for which no node was left, by UID."""
+        self._rejected: dict[str, _RejectedPod] = {}
+        """The pods for which filter left no node, by UID."""
 
         self._due: dict[str, None] = {}
         """The UIDs of pods to be requeued, in order."""
 
         self._seen: tuple[frozenset[str], ...] = ()
-        """The node sets that were kept from any pod at the last review, or since."""
+        """The node sets that were kept from plain pods at the last tick, or at a filter call since."""
 
-    def note_begun(self, cycle: BindingCycle) -> None:
-        """Keep pods off the nodes of a cycle with victims if its members get no nominations."""
+    def add_cycle(self, cycle: BindingCycle) -> None:
+        """Keep plain pods off the nodes of a cycle with victims until it ends.
+
+        Ignored if its members are nominated: then kube-scheduler keeps other pods off.
+        """
         if cycle.open_slots.has_waves:
             self._cycles[cycle.reservation.group] = cycle
 
     # --- filter and preempt ------------------------------------------------------------------------------------
 
-    def narrow(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Return the offered nodes that a pod may use; None for all of them."""
-        closed = self.closed_to(pod)
+    def filter_nodes(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
+        """Answer a filter call for a plain pod. Return those of the offered nodes ``names`` that the pod may use.
+
+        None means that it may use all of them. If none is left, the pod is remembered to be requeued.
+        """
+        excluded = self.list_excluded(pod)
         # A nominated pod has had victims of its own: kube-scheduler offers its nominated node alone, first.
         evicted_for = len(names) == 1 and names[0] == pod.nominated
-        left = [name for name in names if name not in closed] if closed and not evicted_for else names
+        left = [name for name in names if name not in excluded] if excluded and not evicted_for else names
         if left or not names:
-            self._turned_away.pop(pod.uid, None)
+            self._rejected.pop(pod.uid, None)
             return None if len(left) == len(names) else left
-        self._note_turned_away(pod, closed, len(names))
+        self._remember_rejected(pod, excluded, len(names))
         return left
 
-    def closed_to(self, pod: Pod) -> frozenset[str]:
-        """Return the nodes that a pod must not use."""
+    def list_excluded(self, pod: Pod) -> frozenset[str]:
+        """Return the names of the nodes that a plain pod must not use; none for a pod of another scheduler.
+
+        Nodes of a gang for which pods were evicted are open to pods of a higher priority than the gang's.
+        """
         if pod.scheduler not in self._schedulers:
             return _NONE
-        self._follow_cycles()
+        self._update_cycles()
         cleared = (each.nodes for each in self._cleared if pod.priority <= each.priority)
-        return self._unite(tuple(nodes for nodes in (*self._list_kept(pod), *cleared) if nodes))
+        return self._unite(tuple(nodes for nodes in (*self._list_kept_nodes(pod), *cleared) if nodes))
 
-    def _list_kept(self, pod: Pod | None) -> tuple[frozenset[str], ...]:
-        """Return the node sets that other features keep from a pod; for None, from any pod."""
+    def _list_kept_nodes(self, pod: Pod | None) -> tuple[frozenset[str], ...]:
+        """Return the sets of nodes that other features keep from ``pod``, or, for None, from any plain pod.
+
+        Empty without ``--backfill-plain wait``.
+        """
         if not self._waits:
             return ()
         return tuple(nodes for each in self._features[Feature.keep_from_pod] for nodes in each.keep_from_pod(pod))
 
-    def _follow_cycles(self) -> None:
-        """Bring the nodes of the cycles up to date, and forget cycles that have ended."""
+    def _update_cycles(self) -> None:
+        """Drop cycles that have ended, and update the nodes of the other cycles, whose slots may have moved."""
         if not (self._cycles or self._cleared):
             return
         states = self._groups.states
@@ -161,16 +183,21 @@ class KeptOffPods:
             if key not in states or states[key].cycle is not cycle:
                 del self._cycles[key]
         cycles = self._cycles.items()
-        cleared = tuple(_Placed(self._priorities.of_group(key), cycle.reservation.nodes) for key, cycle in cycles)
+        cleared = tuple(
+            _PreemptorNodes(self._priorities.of_group(key), cycle.reservation.nodes) for key, cycle in cycles
+        )
         if cleared != self._cleared:
             self._cleared = cleared
             self._united.clear()
 
     def _unite(self, parts: tuple[frozenset[str], ...]) -> frozenset[str]:
-        """Return the union of node sets; the same object as long as the sets are the same."""
+        """Return the union of node sets; the same object in each call while the sets are the same.
+
+        Callers compare unions by identity, which is fast.
+        """
         if len(parts) <= 1:
             return parts[0] if parts else _NONE
-        kept = self._list_kept(None)
+        kept = self._list_kept_nodes(None)
         if kept != self._kept:
             self._kept = kept
             self._united.clear()
@@ -179,77 +206,90 @@ class KeptOffPods:
             known = self._united[parts] = frozenset().union(*parts)
         return known
 
-    def _note_turned_away(self, pod: Pod, closed: frozenset[str], offered: int) -> None:
-        before = self._turned_away.pop(pod.uid, None)
-        tries = before.tries + 1 if before is not None and before.closed is closed else 1
-        self._turned_away[pod.uid] = _TurnedAway(closed, self._clock(), tries)
-        if all(closed is not each for each in self._seen):
-            # A head may come and go between two reviews: the next review has to see that its nodes are open.
-            self._seen = (*self._seen, closed)
-        # kube-scheduler offers a part of many nodes, and another part next time: there may be room on these.
-        if offered >= MAX_COMPLETE_LIST and tries <= len(closed) // offered + 1:
+    def _remember_rejected(self, pod: Pod, excluded: frozenset[str], offered: int) -> None:
+        before = self._rejected.pop(pod.uid, None)
+        tries = before.tries + 1 if before is not None and before.excluded is excluded else 1
+        self._rejected[pod.uid] = _RejectedPod(excluded, self._clock(), tries)
+        if all(excluded is not each for each in self._seen):
+            # A gang may become the head and be bound between two ticks. The next tick has to notice that pods may use
+            # its nodes again.
+            self._seen = (*self._seen, excluded)
+        # In a large cluster kube-scheduler offers only a sample of the nodes, and another sample next time. The pod may
+        # fit there.
+        if offered >= MAX_COMPLETE_LIST and tries <= len(excluded) // offered + 1:
             self._due[pod.uid] = None
-        if len(self._turned_away) > _MAX_TURNED_AWAY:
-            self._forget(next(iter(self._turned_away)))
+        if len(self._rejected) > _MAX_REJECTED:
+            self._forget(next(iter(self._rejected)))
 
     # --- requeueing --------------------------------------------------------------------------------------------
 
-    def review(self) -> None:
-        """Requeue pods to which nodes are open by now. Called about twice a second."""
-        self._follow_cycles()
-        now = (*self._list_kept(None), *(each.nodes for each in self._cleared))
+    def requeue_due(self) -> None:
+        """Requeue rejected pods that may use more nodes by now. Called about twice a second.
+
+        At most eight pods are requeued per call; the others follow in the next calls.
+        """
+        self._update_cycles()
+        now = (*self._list_kept_nodes(None), *(each.nodes for each in self._cleared))
         if now != self._seen:
             self._seen = now
-            self._note_opened(frozenset().union(*now))
-        self._wake()
-        if self._clock() - self._tidied >= _TIDY_SECONDS:
-            self._tidied = self._clock()
-            self._tidy()
+            self._queue_after_change(frozenset().union(*now))
+        self._requeue()
+        if self._clock() - self._forgot_at >= _FORGET_PERIOD_SECONDS:
+            self._forgot_at = self._clock()
+            self._forget_gone()
 
-    def _note_opened(self, closed: frozenset[str]) -> None:
-        """Requeue one pod of each shape and priority; if it is bound, kube-scheduler tries all others."""
+    def _queue_after_change(self, excluded: frozenset[str]) -> None:
+        """Put the rejected pods into the requeue queue that may use a node by now that they must not use before.
+
+        ``excluded`` are all nodes that are kept from plain pods now. Only one pod of each shape and priority is queued:
+        if it is bound, that is a change for which kube-scheduler tries the others by itself.
+        """
         opened: dict[frozenset[str], bool] = {}
         woken: set[tuple[int, int]] = set()
-        for uid, turned in self._turned_away.items():
-            if turned.closed not in opened:
-                opened[turned.closed] = not turned.closed <= closed
+        for uid, rejected in self._rejected.items():
+            if rejected.excluded not in opened:
+                opened[rejected.excluded] = not rejected.excluded <= excluded
             pod = self._pods.get(uid)
-            if not opened[turned.closed] or pod is None or not pod.pending:
+            if not opened[rejected.excluded] or pod is None or not pod.pending:
                 continue
             kind = id(pod.shape), pod.priority  # shapes are shared, and slow to hash
             if kind not in woken:
                 woken.add(kind)
                 self._due[uid] = None
 
-    def _wake(self) -> None:
-        for uid in list(islice(self._due, _MAX_WOKEN)):
+    def _requeue(self) -> None:
+        for uid in list(islice(self._due, _MAX_REQUEUED)):
             del self._due[uid]
             pod = self._pods.get(uid)
-            # A pod that was tried again meanwhile, and got a node, is not in `_turned_away` any more.
-            if uid in self._turned_away and pod is not None and pod.pending:
+            # A pod that was tried again meanwhile, and got a node, is not in `_rejected` any more.
+            if uid in self._rejected and pod is not None and pod.pending:
                 self._outbox.put(Activate(pod))
 
-    def _tidy(self) -> None:
+    def _forget_gone(self) -> None:
         since = self._clock() - _UNSEEN_SECONDS
-        for uid, turned in list(self._turned_away.items()):
+        for uid, rejected in list(self._rejected.items()):
             pod = self._pods.get(uid)
-            if turned.at < since if pod is None else not pod.pending:
+            if rejected.rejected_at < since if pod is None else not pod.pending:
                 self._forget(uid)
 
     def _forget(self, uid: str) -> None:
-        self._turned_away.pop(uid, None)
+        self._rejected.pop(uid, None)
         self._due.pop(uid, None)
 
 
-_REMEMBERED_SECONDS = 30.0
-"""The time for which a node is watched after a failed bind call or an answer with victims, which may end slowly."""
+_WATCH_SECONDS = 30.0
+"""For how many seconds a node is watched after a failed bind call, or after a preempt answer with victims on it.
+
+The victims may take long to end.
+"""
 
 
-_PATIENCE_SECONDS = 11.0
-"""The time for which a pod has room before it is requeued, and before it is requeued once more, in seconds.
+_OVERLOOKED_SECONDS = 11.0
+"""For how many seconds a nominated pod must fit on its node before it is requeued, or requeued once more.
 
-It is longer than kube-scheduler's longest backoff (``podMaxBackoffSeconds``, 10 by default), after which a pod is tried
-anyway. A requeue costs the pod its nomination, which is all that keeps other pods off the node.
+It is longer than kube-scheduler's longest backoff (``podMaxBackoffSeconds``, 10 by default), after which kube-scheduler
+tries the pod by itself. A requeue is the last resort: the pod loses its nomination by it, and nothing else keeps other
+pods off the node.
 """
 
 
@@ -258,75 +298,89 @@ PodOnNode = tuple[str, str]
 
 
 class OverlookedPreemptors:
-    """Requeues preemptors that kube-scheduler overlooks. Every method is synchronous; ``clock`` gives loop seconds.
+    """Requeues nominated plain pods that would fit on their node but that kube-scheduler does not try.
 
-    All of it is memory: the next leader does not know these pods.
+    The module docstring says when that happens. Every method is synchronous. The state is not persisted: the next
+    leader does not know these pods.
     """
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
         self._outbox = context.outbox
         self._clock = context.clock
-        self._left: dict[str, float] = {}
-        """The loop time of the last failed bind call or answer with victims, by node; the oldest first."""
+        self._watched: dict[str, float] = {}
+        """The loop time of the last failed bind call or preempt answer with victims, by node name; the oldest first."""
 
         self._found: dict[PodOnNode, float] = {}
-        """The pods found at the last review, with the loop time since which they have room or were requeued."""
+        """The pods that fitted on their nominated node at the last tick.
 
-        self._woken: set[PodOnNode] = set()
-        """The pods of ``_found`` that were requeued, and so have lost their nominations.
-
-        They may need another requeue: kube-scheduler may still have been waiting for its deletions.
+        The value is the loop time since which the pod fits, or at which it was requeued last.
         """
 
-    def note_left(self, node: str) -> None:
-        """Watch a node on which pods end, or on which kube-scheduler releases the room of a member."""
-        self._left.pop(node, None)
-        self._left[node] = self._clock()
+        self._requeued: set[PodOnNode] = set()
+        """The pods of ``_found`` that were requeued, and so have lost their nominations.
+
+        They may need another requeue, if kube-scheduler was still waiting for its own deletions of victims.
+        """
+
+    def watch_node(self, node: str) -> None:
+        """Watch a node for preemptors for some time.
+
+        Call when victims end on the node, or when kube-scheduler releases the resources of a member there.
+        """
+        self._watched.pop(node, None)
+        self._watched[node] = self._clock()
 
     def end_term(self) -> None:
-        """Forget all pods and nodes, as another instance may lead from now on."""
-        self._left.clear()
+        """Drop all remembered pods and nodes, as another instance may lead from now on."""
+        self._watched.clear()
         self._found.clear()
-        self._woken.clear()
+        self._requeued.clear()
 
-    def review(self) -> None:
-        """Requeue pods that have had room for a while. Called about twice a second."""
+    def requeue_due(self) -> None:
+        """Requeue the pods that have fitted on their nominated node for 11 seconds. Called about twice a second.
+
+        Pods are only looked for on watched nodes. At most eight are requeued per call.
+        """
         now = self._clock()
-        while self._left and self._left[first := next(iter(self._left))] < now - _REMEMBERED_SECONDS:
-            del self._left[first]
-        found = {(pod.uid, node): pod for pod, node in self._find()} if self._left else {}
+        while self._watched and self._watched[first := next(iter(self._watched))] < now - _WATCH_SECONDS:
+            del self._watched[first]
+        found = {(pod.uid, node): pod for pod, node in self._find_overlooked()} if self._watched else {}
         self._found = {key: self._found.get(key, now) for key in found}
-        self._woken &= found.keys()
-        due = [key for key, since in self._found.items() if now - since >= _PATIENCE_SECONDS]
+        self._requeued &= found.keys()
+        due = [key for key, since in self._found.items() if now - since >= _OVERLOOKED_SECONDS]
         if due:
-            self._wake({key: found[key] for key in due[:_MAX_WOKEN]}, now)
+            self._requeue({key: found[key] for key in due[:_MAX_REQUEUED]}, now)
 
-    def _wake(self, due: dict[PodOnNode, Pod], now: float) -> None:
-        # A pod that is still ending on the node will wake them. Before that they would look for other victims.
-        ending = {pod.node for pod in self._store.pods.values() if pod.deleting and pod.node in self._left}
+    def _requeue(self, due: dict[PodOnNode, Pod], now: float) -> None:
+        # While a pod is still ending on the node, its end will make kube-scheduler try them. If they were tried before,
+        # kube-scheduler would evict other victims for them.
+        ending = {pod.node for pod in self._store.pods.values() if pod.deleting and pod.node in self._watched}
         for key, pod in due.items():
             self._found[key] = now
             if key[1] not in ending:
-                self._woken.add(key)
+                self._requeued.add(key)
                 self._outbox.put(Requeue(pod, key[1]))
 
-    def _find(self) -> Iterator[tuple[Pod, str]]:
-        """Yield the pods with room on their nominated node, or on the node of their nomination before the requeue."""
+    def _find_overlooked(self) -> Iterator[tuple[Pod, str]]:
+        """Yield the plain pods that fit on their nominated node, with that node, if the node is watched.
+
+        A pod that was requeued has no nomination any more; for it, the node is the one before the requeue.
+        """
         for pod, node in self._candidates():
-            if node in self._left and self._may_be_overlooked(pod) and self._has_room(pod, node):
+            if node in self._watched and self._is_plain_preemptor(pod) and self._has_room(pod, node):
                 yield pod, node
 
     def _candidates(self) -> Iterator[tuple[Pod, str]]:
         for pod in self._store.nominations:
             yield pod, pod.nominated
-        for uid, node in self._woken:
+        for uid, node in self._requeued:
             woken = self._store.pods.get(uid)
             if woken is not None and woken.pending and not woken.nominated:
                 yield woken, node
 
-    def _may_be_overlooked(self, pod: Pod) -> bool:
-        """Return whether a nominated pod is of no gang and has neither volumes nor devices.
+    def _is_plain_preemptor(self, pod: Pod) -> bool:
+        """Return whether a nominated pod can only be a preemptor: it is in no gang and has neither volumes nor devices.
 
         kube-scheduler also nominates a pod that waits for volumes or devices in PreBind (upstream's
         NominatedNodeNameForExpectation). Such a pod needs no requeue.
@@ -344,51 +398,58 @@ _LOWEST_PRIORITY = -(2**31)
 """The lowest possible ``spec.priority`` of a pod."""
 
 
-_MAX_REMEMBERED = 10_000
-"""The number of refused preemptors that are remembered; beyond it the oldest are forgotten."""
+_MAX_REFUSED = 10_000
+"""The maximum number of preemptors that are remembered because no candidate was left; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
-    """A preemptor without candidates, a node that it could have had, and the binding cycles that prevented it."""
+class _RefusedPreemptor:
+    """A plain pod for which a preempt call left no node, because gangs with victims there are just being bound."""
 
     pod: Pod
     node: str
+    """One of the candidate nodes that were left out; the pod is nominated to it for a moment to be requeued."""
+
     cycles: Mapping[GroupKey, BindingCycle]
+    """The binding cycles because of which candidates were left out, by gang."""
 
 
 class RefusedPreemptors:
-    """Requeues preemptors whose candidates were all rejected because of binding cycles. Every method is synchronous.
+    """Requeues plain pods for which a preempt call left no node because gangs were just being bound.
 
-    All of it is memory: after a failover these pods wait as they would without Serried.
+    Every method is synchronous. The state is not persisted: after a failover kube-scheduler tries these pods again by
+    its own rules, maybe minutes later.
     """
 
     def __init__(self, context: Context) -> None:
         self._groups = context.groups
         self._outbox = context.outbox
-        self._refused: dict[str, _Refused] = {}
+        self._refused: dict[str, _RefusedPreemptor] = {}
 
-    def note(self, pod: Pod, node: str, cycles: Mapping[GroupKey, BindingCycle]) -> None:
-        """Remember a pod without candidates, and the cycles because of which ``node`` and others were rejected."""
+    def remember(self, pod: Pod, node: str, cycles: Mapping[GroupKey, BindingCycle]) -> None:
+        """Remember a plain pod for which a preempt call left no node, to requeue it when one of ``cycles`` has ended.
+
+        ``node`` is one of the candidate nodes left out because of these binding cycles.
+        """
         self._refused.pop(pod.uid, None)
-        self._refused[pod.uid] = _Refused(pod, node, cycles)
-        if len(self._refused) > _MAX_REMEMBERED:
+        self._refused[pod.uid] = _RefusedPreemptor(pod, node, cycles)
+        if len(self._refused) > _MAX_REFUSED:
             self.forget(next(iter(self._refused)))
 
     def forget(self, uid: str) -> None:
-        """Forget a pod whose last answer had candidates, or had none for other reasons."""
+        """Drop a pod (UID), because its last preempt call left a node, or left none for other reasons."""
         self._refused.pop(uid, None)
 
-    def review(self) -> None:
-        """Requeue the pods one of whose cycles has ended. Called about twice a second."""
+    def requeue_due(self) -> None:
+        """Requeue the remembered pods for which one of their binding cycles has ended. Called about twice a second."""
         due = (refused for refused in self._refused.values() if self._has_ended(refused.cycles))
-        self._wake(list(islice(due, _MAX_WOKEN)))
+        self._requeue(list(islice(due, _MAX_REQUEUED)))
 
     def _has_ended(self, cycles: Mapping[GroupKey, BindingCycle]) -> bool:
         states = self._groups.states
         return any(key not in states or states[key].cycle is not cycle for key, cycle in cycles.items())
 
-    def _wake(self, due: Collection[_Refused]) -> None:
+    def _requeue(self, due: Collection[_RefusedPreemptor]) -> None:
         for refused in due:
             del self._refused[refused.pod.uid]
             self._outbox.put(Requeue(refused.pod, refused.node))
@@ -396,7 +457,10 @@ class RefusedPreemptors:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss if kube-scheduler chooses a candidate: a node with its victims."""
+    """The loss if kube-scheduler preempts on one candidate node.
+
+    Besides the victims, the other members of their gangs end if the gang has disruption mode ``all``.
+    """
 
     candidate: Candidate
 
@@ -404,18 +468,20 @@ class Loss:
     """The highest priority of all pods that would end, and of their gangs."""
 
     gangs: int = 0
-    """The number of gangs of mode ``all`` that would end with the victims."""
+    """The number of gangs of disruption mode ``all`` that would end as a whole."""
 
-    others: int = 0
-    """The number of pods that would end with the victims, and that kube-scheduler does not evict itself."""
+    other_pods: int = 0
+    """The number of pods that would end in addition to the candidate's victims: the other members of these gangs."""
 
 
-def choose(losses: Sequence[Loss]) -> tuple[Candidate, ...]:
-    """Return the candidates among which kube-scheduler may choose: all that end no gang, unless that is the least loss.
+def choose_least_loss(losses: Sequence[Loss]) -> tuple[Candidate, ...]:
+    """Return the candidates among which kube-scheduler may choose.
 
-    Losses are compared by violations of budgets first, then by the highest priority, as in kube-scheduler's own choice
-    (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then by gangs, then by pods. So no
-    gang ends if other victims of the same priority will do, and none is spared at the cost of pods of higher priority.
+    If the least loss ends no gang as a whole, these are all candidates that end none. Else it is the candidate with the
+    least loss alone. Losses are compared by violations of budgets first, then by the highest priority, as in
+    kube-scheduler's own choice (pkg/scheduler/framework/preemption/preemption.go: pickOneNodeForPreemption); then by
+    gangs, then by pods. So no gang ends if other victims of the same priority suffice, and no gang is spared at the
+    cost of pods of higher priority.
     """
     best = min(losses, key=_order, default=None)
     if best is not None and best.gangs:
@@ -424,17 +490,22 @@ def choose(losses: Sequence[Loss]) -> tuple[Candidate, ...]:
 
 
 def _order(loss: Loss) -> tuple[int, int, int, int, str]:
-    return loss.candidate.violations, loss.priority, loss.gangs, loss.others, loss.candidate.node
+    return loss.candidate.violations, loss.priority, loss.gangs, loss.other_pods, loss.candidate.node
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
+    """A group that ends as a whole: the UIDs of its running pods, and the highest priority of these pods."""
+
     uids: frozenset[str]
     priority: int
 
 
 class Candidates:
-    """Chooses among kube-scheduler's candidates for a preemption. Every method is synchronous, and evicts nothing."""
+    """Chooses among the candidates of a preempt call, i.e. nodes with the pods that kube-scheduler would evict there.
+
+    Every method is synchronous, and evicts nothing.
+    """
 
     def __init__(self, context: Context, refused: RefusedPreemptors) -> None:
         self._pods = context.store.pods
@@ -446,37 +517,49 @@ class Candidates:
         self._groups = context.groups
         self._rule = context.options.disrupted
 
-    def weigh(self, preemptor: Pod, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-        """Return the candidates that may stay, each with only those victims that are on its node.
+    def choose(self, preemptor: Pod, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+        """Return those of kube-scheduler's candidates that it may choose from for the plain pod ``preemptor``.
 
-        kube-scheduler refuses an answer that names a victim on another node (pkg/scheduler/extender.go:
-        convertPodUIDToPod), although its own candidates do where it knows of gangs itself.
+        Candidates are left out if a victim's gang is just being bound, if pods of too high a priority would end with
+        the victims, or if another candidate is better (`choose_least_loss`). If all are left out because gangs are
+        being bound, the pod is remembered to be requeued.
+
+        Victims on other nodes are removed from each candidate: kube-scheduler rejects an answer that names one
+        (pkg/scheduler/extender.go: convertPodUIDToPod). Yet a kube-scheduler that knows gangs sends such candidates.
         """
         here = [
             replace(each, victims=tuple(uid for uid in each.victims if self._node_of(uid) in ("", each.node)))
             for each in candidates
         ]
         costs: dict[DisruptionGroup, _Cost] = {}
-        losses = [self._count_loss(preemptor, each, costs) for each in here if each.victims]
-        chosen = choose([loss for loss in losses if loss is not None])
-        self._note_refused(preemptor, () if chosen else here)
+        losses = [self._estimate_loss(preemptor, each, costs) for each in here if each.victims]
+        chosen = choose_least_loss([loss for loss in losses if loss is not None])
+        self._remember_refused(preemptor, () if chosen else here)
         return chosen
 
-    def _note_refused(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
-        """Remember a pod without candidates if binding cycles were the reason; else forget it."""
-        found = ((each.node, self._find_way(uid)) for each in refused for uid in each.victims)
+    def _remember_refused(self, preemptor: Pod, refused: Iterable[Candidate]) -> None:
+        """Remember a pod for which no candidate was left if binding cycles are the reason; else drop it.
+
+        ``refused`` are the candidates that were left out.
+        """
+        found = ((each.node, self._find_binding_cycle(uid)) for each in refused for uid in each.victims)
         ways = [(node, way) for node, way in found if way is not None]
         if ways:
-            self._refused.note(preemptor, ways[0][0], dict(way for _, way in ways))
+            self._refused.remember(preemptor, ways[0][0], dict(way for _, way in ways))
         else:
             self._refused.forget(preemptor.uid)
 
     def _node_of(self, uid: str) -> str:
         return self._occupancy.node_of(uid) or ""
 
-    def _count_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[DisruptionGroup, _Cost]) -> Loss | None:
-        """Return the loss with a candidate; None if it must not be chosen. ``costs`` is a cache over all candidates."""
-        if any(self._find_way(uid) is not None or self._is_turned_away(uid) for uid in candidate.victims):
+    def _estimate_loss(self, preemptor: Pod, candidate: Candidate, costs: dict[DisruptionGroup, _Cost]) -> Loss | None:
+        """Return the loss if kube-scheduler preempts on a candidate node; None if it must not choose this node.
+
+        ``costs`` is a cache for all candidates of one call: it is filled with the groups that would end as a whole.
+        """
+        if any(
+            self._find_binding_cycle(uid) is not None or self._has_failed_bind_call(uid) for uid in candidate.victims
+        ):
             return None
         disruption_groups = {
             disruption_group
@@ -491,7 +574,7 @@ class Candidates:
             return None
         victims = [pod for uid in candidate.victims if (pod := self._pods.get(uid)) is not None]
         known = [self._find_priority(pod) for pod in victims]
-        # An unknown victim is gone already, and kube-scheduler has not seen that yet: no loss.
+        # A victim that is not in the cache is gone already, which kube-scheduler has not seen yet: it is no loss.
         highest = max([*known, *(each.priority for each in going)], default=_LOWEST_PRIORITY)
         return None if highest >= preemptor.priority else Loss(candidate, highest, len(going), others)
 
@@ -501,24 +584,28 @@ class Candidates:
         return _Cost(frozenset(pod.uid for pod in running), highest)
 
     def _find_priority(self, pod: Pod) -> int:
-        """Return the priority that a preemptor must exceed: the higher of the pod's and its group's.
+        """Return the priority that a preemptor must exceed to evict ``pod``: the higher of the pod's and its group's.
 
-        Otherwise a preemptor could end a member of lower priority, whose gang would then evict the preemptor, and so
-        on for ever.
+        If only the pod's counted, a preemptor could evict a member whose own priority is lower. The gang would then
+        evict the preemptor by its higher priority, and so on for ever.
         """
         return max(pod.priority, self._priorities.of_pod(pod))
 
-    def _is_turned_away(self, uid: str) -> bool:
-        """Return whether a member's bind call has failed, and kube-scheduler does not know it yet.
+    def _has_failed_bind_call(self, uid: str) -> bool:
+        """Return whether a member (UID) uses no resources any more, because Serried has just failed its bind call.
 
-        To end such a member would be in vain. Once kube-scheduler knows, it releases the room, and tries all pods again
-        that lack room (pkg/scheduler/schedule_one.go: handleBindingCycleError).
+        kube-scheduler does not know that yet, and still wants to evict the member, which would be in vain. Once it
+        knows, it releases the member's resources, and tries the pods again that lack resources
+        (pkg/scheduler/schedule_one.go: handleBindingCycleError). False for pods that are unknown or in no gang.
         """
         known = uid in self._pods and self._members.group_of(uid) is not None
         return known and self._occupancy.node_of(uid) is None
 
-    def _find_way(self, uid: str) -> tuple[GroupKey, BindingCycle] | None:
-        """Return the group and the cycle of a pod that is at bind, or whose gang is committed; None for others."""
+    def _find_binding_cycle(self, uid: str) -> tuple[GroupKey, BindingCycle] | None:
+        """Return the gang and binding cycle of a pod (UID) that must not be evicted as its gang is being bound.
+
+        That is so while the pod waits at its bind call, or once the cycle is committed. None for all other pods.
+        """
         key = self._members.group_of(uid)
         gang = self._groups.states.get(key) if key is not None else None
         if key is None or gang is None or gang.cycle is None:
@@ -528,7 +615,7 @@ class Candidates:
 
 
 class PlainPods(Feature):
-    """The feature about pods of no gang. Every method is synchronous."""
+    """The feature for plain pods, i.e. pods of no gang. Every method is synchronous."""
 
     def __init__(self, parts: Parts) -> None:
         context = parts.context
@@ -538,36 +625,40 @@ class PlainPods(Feature):
         self._candidates = Candidates(context, self._refused)
 
     def filter_pod(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Return the offered nodes that a pod may use; None for all of them."""
-        return self._kept_off.narrow(pod, names)
+        """Return those of the offered nodes ``names`` that a plain pod may use; None for all of them."""
+        return self._kept_off.filter_nodes(pod, names)
 
     def preempt_pod(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates that may stay, with the victims on their nodes; ``pod`` is the preemptor.
+        """Answer a preempt call: return the candidates that kube-scheduler may choose from for the plain pod ``pod``.
 
-        Nodes that filter would reject for the pod are left out.
+        A candidate is a node with its victims. Nodes that filter would not let the pod use are left out, and so are
+        nodes whose victims must not be evicted now.
         """
-        closed = self._kept_off.closed_to(pod)
-        chosen = self._candidates.weigh(pod, [each for each in candidates if each.node not in closed])
+        closed = self._kept_off.list_excluded(pod)
+        chosen = self._candidates.choose(pod, [each for each in candidates if each.node not in closed])
         for each in chosen:
-            self._overlooked.note_left(each.node)
+            self._overlooked.watch_node(each.node)
         return chosen
 
     def unreserve_pod(self, node: str) -> None:
-        """Take note of a failed bind call for this node: kube-scheduler releases the room."""
-        self._overlooked.note_left(node)
+        """Watch a node for overlooked preemptors, because a bind call for it has failed.
+
+        kube-scheduler releases the resources of the pod there.
+        """
+        self._overlooked.watch_node(node)
 
     def reserve(self, cycle: BindingCycle) -> None:
-        """Take note of a cycle with victims that begins: its nodes may have to be kept from pods."""
-        self._kept_off.note_begun(cycle)
+        """Keep plain pods off the nodes of a cycle with victims that begins, if nominations cannot do that."""
+        self._kept_off.add_cycle(cycle)
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Requeue the pods that are due; return no gang."""
-        self._kept_off.review()
-        self._refused.review()
-        self._overlooked.review()
+        """Requeue the plain pods that are due. Return no gang, as the caller expects gangs to plan again."""
+        self._kept_off.requeue_due()
+        self._refused.requeue_due()
+        self._overlooked.requeue_due()
         yield from ()
         return ()
 
     def end_term(self) -> None:
-        """Forget what was seen, as another instance may lead from now on."""
+        """Drop the watched nodes and overlooked pods, as another instance may lead from now on."""
         self._overlooked.end_term()

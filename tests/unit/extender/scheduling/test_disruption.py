@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from extender.core.protocol import Candidate
-from extender.features.plain_pods import Loss, choose
+from extender.features.plain_pods import Loss, choose_least_loss
 from extender.options import Disrupted, Method
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption
@@ -43,7 +43,7 @@ def loss(node_name: str, priority: int = 0, gangs: int = 0, others: int = 0, vio
     ],
 )
 def test_kube_scheduler_may_choose_among_candidates(losses: Sequence[Loss], expected: str) -> None:
-    assert "".join(candidate.node for candidate in choose(losses)) == expected
+    assert "".join(candidate.node for candidate in choose_least_loss(losses)) == expected
 
 
 def whole_gang(name: str = "g", size: int = 3, priority: int = 0) -> PodGroupBuilder:
