@@ -1,12 +1,14 @@
-"""Backfill: nodes are kept for the first gang that does not fit, the *head*; gangs behind it may pass (decision 12).
+"""Backfill: nodes are kept for the *head*, the first gang in the queue order that does not fit (decision 12).
 
-At most one gang has nodes kept for it: those that are forecast to hold it first. They are kept in memory only, and for
-a limited time. A gang behind the head may use them only if it is known to end before the forecast. Pods of no gang are
-kept off only if a setting says so (`extender.features.plain_pods`).
+Without this, smaller gangs behind the head would use every freed resource, and a large gang would never fit. Serried
+forecasts on which nodes the head will fit first, and keeps these nodes for it, in memory and for a limited time. A gang
+behind the head may still use them if it is known to end before the forecast, or if head and gang both fit there. Pods
+of no gang are affected only if a setting says so (`extender.features.plain_pods`).
 
-A rejected gang contends for the head (`unschedulable`, `revisit`) until it gets room or no longer waits (`left`).
-`hints` finds out which contender comes first. Plans avoid the head's nodes (`filter`, `closed_to`, `kept_from`). Other
-features ask for the head's room and forecast (`expect_room`, `list_promised`, `list_kept`, `keep_from_pod`).
+A gang that the planner rejects becomes a *contender*, a gang that may become the head (`unschedulable`, `revisit`),
+until it is placed or no longer waits (`left`). `hints` searches for the contender that comes first in the queue order.
+Plans of other gangs avoid the head's nodes (`filter`, `closed_to`, `kept_from`). Other features query the head's nodes
+and forecast (`expect_room`, `list_promised`, `list_kept`, `keep_from_pod`).
 """
 
 import math
@@ -34,69 +36,90 @@ from serried.plan.forecast import Forecast, find_forecast
 from serried.plan.request import Plan, PlanRequest, QueueKey, Snapshot, Waiting
 
 _MARGIN_SECONDS = 5.0
-"""A gang that passes must end this long before the head's forecast, as its pods do not start at once."""
+"""A gang may use the head's nodes only if it ends at least this long before the head's forecast.
+
+The margin is for the time until its pods start.
+"""
 
 _REFRESH_SECONDS = 60.0
-"""The age from which a forecast may be replaced by a better one, in seconds."""
+"""The age from which a forecast is computed again, and the first pause of a gang without a forecast, in seconds."""
 
 _MAX_DOUBLINGS = 12
-"""The number of times that the time for which room is kept is doubled, at most."""
+"""The most times that the period for which nodes are kept for a gang is doubled.
+
+Each time that nodes were kept for a gang in vain, the next period is twice as long.
+"""
 
 _MAX_SHARED = 64
-"""The number of head's nodes that are checked one by one for shared use; more of them are kept as a whole."""
+"""The most nodes of the head that are checked one by one for whether another gang fits beside the head.
 
-_MAX_VAIN = 16
-"""The number of gangs of one namespace with forecasts in vain, after which its other gangs wait for theirs."""
+If the head has more nodes, a gang behind it may use none of them.
+"""
 
-_MAX_VAIN_DOUBLINGS = 5
-"""The number of times that the pause after a forecast in vain is doubled, at most."""
+_MAX_PAUSED = 16
+"""The most gangs of a namespace that may be paused for lack of a forecast.
 
-_REVIEW_SECONDS = 30.0
-"""The pause between two searches for the first contender: ageing alone may change which one it is."""
+While so many are, the others get no forecast.
+
+Forecasts take computing time, and one namespace must not use it all.
+"""
+
+_MAX_PAUSE_DOUBLINGS = 5
+"""The most times that the pause of a gang without a forecast is doubled."""
+
+_SEARCH_SECONDS = 30.0
+"""The pause between two searches for the first contender. Ageing alone may change which one is first."""
 
 _MAX_CANDIDATES = 4
-"""The number of gangs for which forecasts are made at the same time."""
+"""The most gangs whose forecasts are computed at the same time, of one namespace or after one search."""
 
 _CONTENDERS_PER_STEP = 500
-"""The number of contenders that are sorted in one step."""
+"""The number of contenders that are sorted in one step, before other work gets its turn."""
 
-_KEPT_SECONDS = 30.0
-"""A forecast counts as kept if its gang is placed at most this long after it: pods may take that long to end."""
+_TOLERANCE_SECONDS = 30.0
+"""A forecast counts as missed only if its gang is placed more than this long after it, as pods take time to end."""
 
 
 @dataclass(slots=True)
 class Head:
-    """The first gang that does not fit, and the nodes kept for it. Times are loop seconds."""
+    """The head of the queue, and the nodes kept for it. Times are loop seconds."""
 
     waiting: Waiting
-    """The gang as the queue sees it."""
+    """What decides about the gang's place in the queue: priority and waiting time, for instance."""
 
     forecast: Forecast
-    """The nodes kept for it, and the time at which they should have room."""
+    """The nodes kept for the gang, and the time from which it should fit on them."""
 
     made: float
-    """The time at which the forecast was made, or confirmed."""
+    """The time at which the forecast was made, or was computed again and found to be still the best."""
 
     until: float
-    """The time until which the nodes are kept at the latest."""
+    """The time at which the nodes are released if the gang still does not fit."""
 
     text: str
     """The forecast as a phrase for users."""
 
     exclusive_in: str | None = None
-    """The topology key of which it wants a domain for itself; None if it does not."""
+    """The topology key of which the gang wants a domain exclusively; None if it wants none."""
 
     beyond_share: bool = False
-    """True if the nodes exceed the share of its namespace, so that they are not kept from other namespaces."""
+    """True if one namespace may not have so many nodes kept for it.
 
-    late: bool = False
-    """True if a forecast for it was missed."""
+    Gangs of other namespaces may use the nodes then.
+    """
 
-    missed: float | None = None
-    """The first missed forecast since the gang became the head; None if there is none."""
+    has_missed: bool = False
+    """True if the gang did not fit by an earlier forecast, or nodes were kept for it in vain before.
+
+    From then on, ends that are only measured from earlier Jobs are not trusted: gangs behind it need a deadline to
+    pass.
+    """
+
+    first_missed: float | None = None
+    """The time of the first forecast at which the gang did not fit, since it became the head; None if there is none."""
 
     passed: dict[GroupKey, float] = field(default_factory=dict)
-    """The time at which each gang will have ended that may use the head's nodes before the forecast."""
+    """The gangs behind the head that may use its nodes, each with the time at which all its members will have ended."""
 
     @property
     def group(self) -> GroupKey:
@@ -105,32 +128,41 @@ class Head:
 
 
 @dataclass(slots=True)
-class _Rest:
-    """A pause in which no room is kept for a gang, as room was kept in vain, or there was no forecast."""
+class _Pause:
+    """The history of nodes kept for a gang in vain and missing forecasts. It keeps the gang from being the head."""
 
     until: float = -math.inf
-    """The end of the pause, in loop seconds; minus infinity once it is over."""
+    """The end of the pause, in loop seconds; minus infinity if the gang is not paused now."""
 
-    turns: int = 0
-    """The number of times that room was kept in vain."""
+    times_released: int = 0
+    """How often nodes were kept for the gang until `Head.until` without it fitting.
 
-    vain: int = 0
-    """The number of times in a row that no room could be kept."""
+    The next pause is longer with each.
+    """
 
-    nodes: Counter[str] = field(default_factory=Counter)
-    """The number of times that each node was kept in vain. A forecast without a time prefers other nodes."""
+    times_without_forecast: int = 0
+    """How often in a row no forecast was found, or it was beyond the namespace's share.
+
+    The next pause is longer with each.
+    """
+
+    nodes_in_vain: Counter[str] = field(default_factory=Counter)
+    """How often each node was kept for the gang in vain. A new forecast without a known time prefers other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """The nodes on which the members of a gang that was the head have slots, and the gang's priority."""
+class _FormerHead:
+    """The priority of a gang that was the head and is placed now, and the nodes of its slots."""
 
     priority: int
     nodes: frozenset[str]
 
 
 class Backfill(Feature):
-    """The feature that keeps room for the head. ``clock`` gives loop seconds, ``wall`` seconds since 1970."""
+    """The feature that keeps nodes for the head.
+
+    The context's ``clock`` gives loop seconds, ``wall`` seconds since 1970.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._context = parts.context
@@ -152,49 +184,52 @@ class Backfill(Feature):
         self.head: Head | None = None
 
         self._beyond_share: dict[GroupKey, str] = {}
-        """The gangs for which no room is kept because of their namespace's share, with the phrase that says so."""
+        """The gangs for which no nodes are kept because of their namespace's share, each with the phrase for users."""
 
         self.contenders: dict[GroupKey, None] = {}
-        """The gangs that wait for room, and may become the head."""
+        """The rejected gangs that wait for free resources and may become the head."""
 
         self._namespaces: Counter[str] = Counter()
         """The number of contenders by namespace."""
 
-        self._promises: dict[GroupKey, float | None] = {}
-        """The first forecast that was made for each gang, in loop seconds; None if it had no time."""
+        self._first_forecasts: dict[GroupKey, float | None] = {}
+        """The time of the first forecast of each gang, in loop seconds; None if it had no time. For metrics."""
 
-        self._rests: dict[GroupKey, _Rest] = {}
+        self._pauses: dict[GroupKey, _Pause] = {}
 
         self._displaced: list[GroupKey] = []
-        """The gangs that have just lost the head's room, and are planned again so that their verdicts change."""
+        """The gangs that have just lost the head's nodes to another namespace.
+
+        They are requeued so that their verdicts change.
+        """
 
         self._waiting: dict[GroupKey, Waiting] = {}
-        """The contenders with a forecast, or whose forecast is still to be made, as the queue sees them."""
+        """The contenders among which the next head is searched, each with what decides about its place in the queue."""
 
-        self._unforeseen: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
-        """The rejected gangs whose forecast is being made: place in the queue, request and refusal."""
+        self._forecasting: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
+        """The rejected gangs whose forecast is being computed, with place in the queue, request and verdict."""
 
-        self._behind: set[GroupKey] = set()
-        """The gangs that would fit on the head's nodes."""
+        self._blocked: set[GroupKey] = set()
+        """The gangs that would fit if they could use the head's nodes."""
 
-        self._reviewed = -math.inf
+        self._searched_at = -math.inf
         """The loop time of the last search for the first contender."""
 
-        self._eligible: dict[GroupKey, None] = {}
-        """The gangs about which any other field may remember something, also the head."""
+        self._remembered: dict[GroupKey, None] = {}
+        """The gangs about which any other field may hold something, including the head. As a dict: an ordered set."""
 
-        self._former: Head | None = None
+        self._last_head: Head | None = None
         """The head at the last call of `keep_from_pod`."""
 
-        self._placed: dict[GroupKey, _Placed] = {}
-        """The former heads whose members have slots and are not bound yet."""
+        self._former_heads: dict[GroupKey, _FormerHead] = {}
+        """The former heads that have slots and whose members are not all bound yet."""
 
-        self.busy = self._eligible
+        self.busy = self._remembered
 
     def restore(self, head: Head) -> None:
         """Set the head from a captured state, for replays and simulations."""
         self.head = head
-        self._eligible[head.group] = None
+        self._remembered[head.group] = None
 
     def __contains__(self, group: GroupKey) -> bool:
         return self.head is not None and self.head.group == group
@@ -202,12 +237,15 @@ class Backfill(Feature):
     # --- gangs that are planned --------------------------------------------------------------------------------
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Return the plan if it avoids the head's nodes, or if the gang will have ended before the head's forecast.
+        """Check a plan that was found.
 
-        Otherwise return another plan beside the head, or the refusal. Raises Unfinished while that plan is being made.
+        Return it if it avoids the head's nodes, or if the gang ends before the head's forecast.
+
+        Else return a plan that avoids the head's nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises
+        Unfinished while that plan is being computed.
         """
         group = waiting.group
-        self._note_try(group)
+        self._forget_last_plan(group)
         closed = self.closed_to(waiting, request)
         if closed.isdisjoint(plan.nodes.values()) or self._let_pass(group, request):
             return plan
@@ -216,48 +254,56 @@ class Backfill(Feature):
         if isinstance(answer, Plan):
             return answer
         self._waiting.pop(group, None)
-        self._behind.add(group)
-        # Room that is freed on the head's other nodes may be enough for both.
-        self._queue.put_back(group, request.closing(closed & self._find_narrow(request)), answer)
-        self._wake_if_changed(before)
-        return self.refuse(request)
+        self._blocked.add(group)
+        # Resources freed on the head's other nodes may be enough for both gangs, so they requeue this one.
+        self._queue.put_back(group, request.closing(closed & self._list_too_small(request)), answer)
+        self._requeue_if_changed(before)
+        return self.make_refusal(request)
 
-    def _note_try(self, group: GroupKey) -> None:
+    def _forget_last_plan(self, group: GroupKey) -> None:
         self._forget_pass(group)
-        self._behind.discard(group)
+        self._blocked.discard(group)
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Keep room for the gang if it is the first; return the refusal with the room that is kept in its detail."""
+        """Make a rejected gang a contender, and the head if it is the first one.
+
+        Return ``refusal``. Its detail is completed by the nodes kept for the gang, if it is the head, or why none are.
+        """
         before = self._forecast()
-        self._note_try(waiting.group)
+        self._forget_last_plan(waiting.group)
         answer = self._contend(waiting, request, refusal)
-        self._wake_if_changed(before)
+        self._requeue_if_changed(before)
         return answer
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Let a rejected gang contend for the head, now or when its forecast is made. Return its verdict."""
+        """Make a rejected gang a contender, and the head if it is the first one.
+
+        Return its verdict, completed by the forecast.
+
+        If the forecast is still being computed, note the gang in ``_forecasting``; `revisit` tries again.
+        """
         group = waiting.group
         self._waiting.pop(group, None)
-        self._unforeseen.pop(group, None)
+        self._forecasting.pop(group, None)
         if not waiting.rejected and self._is_eligible(group, request, refusal):
-            self._eligible[group] = None
+            self._remembered[group] = None
             try:
-                contends = self._has_turn_later(waiting) or self._contend_for_head(waiting, request)
+                contends = self._waits_for_forecasts(waiting) or self._contend_for_head(waiting, request)
             except Unfinished:
-                self._unforeseen[group] = (waiting, request, refusal)
+                self._forecasting[group] = (waiting, request, refusal)
                 contends = group in self
             if contends:
                 self._waiting[group] = waiting
-        return self._explain(group, refusal)
+        return self._add_detail(group, refusal)
 
-    def _has_turn_later(self, waiting: Waiting) -> bool:
-        """Return whether forecasts are being made for enough gangs of the namespace before this one.
+    def _waits_for_forecasts(self, waiting: Waiting) -> bool:
+        """Return whether forecasts of four gangs of the namespace ahead of this one are being computed.
 
-        The gang still counts as a contender, and gets its forecast after theirs.
+        Then no forecast is computed for this gang yet; it is a contender without one.
         """
         before = (
             other
-            for other, _, _ in self._unforeseen.values()
+            for other, _, _ in self._forecasting.values()
             if other.group.namespace == waiting.group.namespace and self._order.precedes(other, waiting)
         )
         return len(list(islice(before, _MAX_CANDIDATES))) == _MAX_CANDIDATES
@@ -265,40 +311,51 @@ class Backfill(Feature):
     def revisit(
         self, gang: GroupState, group: PodGroup, waiting: Waiting, said: Verdict | None
     ) -> Decision | Verdict | None:
-        """Return the verdict with the forecast of a gang that did not fit, if it was computed since; else ``said``."""
-        found = self._unforeseen.get(group.key)
+        """Try again to compute the forecast of a gang that still waits. Return its verdict, completed by the forecast.
+
+        Return ``said`` if no forecast of the gang is outstanding.
+        """
+        found = self._forecasting.get(group.key)
         if found is None or group.key not in self._queue:
             return said
         before = self._forecast()
         _, request, refusal = found
-        # The gang stays unschedulable in the queue as it was rejected: room freed since then still wakes it.
+        # In the queue the gang stays unschedulable with its old request: resources freed since then still requeue it.
         answer = self._contend(waiting, request, refusal)
-        self._wake_if_changed(before)
+        self._requeue_if_changed(before)
         return answer
 
     def left(self, group: GroupKey, *, placed: bool) -> None:
-        """Take note that a gang got its room (``placed``), or no longer waits for room."""
+        """Forget a gang that no longer waits for free resources; ``placed`` says whether it got them.
+
+        If it was the head, release its nodes.
+        """
         before = self._forecast()
-        self._behind.discard(group)
+        self._blocked.discard(group)
         self._waiting.pop(group, None)
-        self._unforeseen.pop(group, None)
+        self._forecasting.pop(group, None)
         if placed:
-            self._note_placed(group)
+            self._forget_placed(group)
         else:
-            self._withdraw(group)
-        self._eligible.pop(group, None)
-        self._wake_if_changed(before)
+            self._forget_withdrawn(group)
+        self._remembered.pop(group, None)
+        self._requeue_if_changed(before)
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Review the head as time passes; requeue gangs that may become the head, or that it kept off nodes."""
+        """Release the head's nodes if their time is over, and search for the first contender every 30 s.
+
+        Return no gang.
+
+        Requeue gangs that may become the head, and gangs for which the head's nodes have become usable.
+        """
         now = self._context.clock()
         before = self._forecast()
-        for group in self._review():
+        for group in self._check_head():
             self._queue.requeue(group)
-        self._wake_if_changed(before)
-        if now - self._reviewed < _REVIEW_SECONDS and (self.head is not None or not self._waiting):
+        self._requeue_if_changed(before)
+        if now - self._searched_at < _SEARCH_SECONDS and (self.head is not None or not self._waiting):
             return ()
-        self._reviewed = now
+        self._searched_at = now
         self._order.note_levels()
         first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter(list(self._waiting.values()))
@@ -316,89 +373,102 @@ class Backfill(Feature):
     def _forecast(self) -> Forecast | None:
         return None if self.head is None else self.head.forecast
 
-    def _wake_if_changed(self, before: Forecast | None) -> None:
-        """Requeue the gangs behind the head if its forecast has changed, as its former nodes may be open to them."""
+    def _requeue_if_changed(self, before: Forecast | None) -> None:
+        """Requeue the gangs that the head's nodes kept from fitting, if the forecast is no longer ``before``."""
         if before is not None and before is not self._forecast():
-            for group in self._behind:
+            for group in self._blocked:
                 if group in self._queue:
                     self._queue.requeue(group)
-            self._behind.clear()
+            self._blocked.clear()
 
     def expect_room(self, group: GroupKey) -> float | None:
-        """Return the loop time of the head's forecast if the gang is the head and its forecasts are reliable."""
+        """Return the loop time from which the gang should fit: the forecast's time.
+
+        Return None if the gang is not the head, the time is unknown, or an earlier forecast was clearly missed.
+        """
         head = self.head
         return None if head is None or head.group != group or self._has_missed() else head.forecast.at
 
     def list_kept(self) -> Iterable[frozenset[str]]:
-        """Return the nodes of the head."""
+        """Yield the set of nodes kept for the head, if there is a head."""
         if self.head is not None:
             yield self.head.forecast.nodes
 
     # --- pods of no gang ---------------------------------------------------------------------------------------
 
     def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
-        """Return the nodes kept from a pod: those of the head, and those of former heads until they are bound.
+        """Yield the sets of nodes that a pod of no gang must not use.
 
-        For None, return the nodes kept from any pod.
+        These are the head's nodes, and the nodes of former heads that have slots but are not all bound. Nothing is kept
+        from a pod with a higher priority. For None, yield all sets that are kept from any pod.
         """
-        self._follow_head()
+        self._track_former_heads()
         if pod is None:
             if self.head is not None:
                 yield self.head.forecast.nodes
-        elif kept := self._kept_from_plain(pod):
+        elif kept := self._list_kept_from_plain_pod(pod):
             yield kept
-        yield from (each.nodes for each in self._placed.values() if pod is None or pod.priority <= each.priority)
+        yield from (each.nodes for each in self._former_heads.values() if pod is None or pod.priority <= each.priority)
 
-    def _follow_head(self) -> None:
-        """Keep the slots of a former head that has been placed, until its cycle has ended."""
-        ledger, former = self._context.ledger, self._former
+    def _track_former_heads(self) -> None:
+        """If the last head was placed, add it to ``_former_heads`` with the nodes of its slots.
+
+        Remove those without slots.
+        """
+        ledger, former = self._context.ledger, self._last_head
         if self.head is not former:
-            self._former = self.head
+            self._last_head = self.head
             reservation = ledger.of_group(former.group) if former is not None else None
             if former is not None and reservation is not None:
-                self._placed[former.group] = _Placed(former.waiting.priority, reservation.nodes)
-        for group in [each for each in self._placed if ledger.of_group(each) is None]:
-            del self._placed[group]
+                self._former_heads[former.group] = _FormerHead(former.waiting.priority, reservation.nodes)
+        for group in [each for each in self._former_heads if ledger.of_group(each) is None]:
+            del self._former_heads[group]
 
     # --- the head ----------------------------------------------------------------------------------------------
 
     def _is_eligible(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> bool:
-        """Return whether room may be kept for a rejected gang: it waits for its quorum, and is not in a pause.
+        """Return whether a rejected gang may become the head.
 
-        False also for a gang whose namespace may have no more exclusive domains, as room alone would not help.
+        It must lack resources for its quorum and not be paused. False also if its namespace has its share of exclusive
+        domains already, as free resources alone would not help, or if too many gangs of the namespace are paused.
         """
-        rest = self._rests.get(group)
-        resting = rest is not None and self._context.clock() < rest.until
+        pause = self._pauses.get(group)
+        paused = pause is not None and self._context.clock() < pause.until
         return (
             self._context.options.backfill is BackfillMode.FORECAST
-            and _is_foreseeable(request, refusal)
-            and not resting
-            and self.count_vain(group.namespace) < _MAX_VAIN
+            and _may_have_forecast(request, refusal)
+            and not paused
+            and self.count_paused(group.namespace) < _MAX_PAUSED
         )
 
-    def count_vain(self, namespace: str) -> int:
-        """Return the number of gangs of a namespace that are in a pause after a forecast in vain."""
+    def count_paused(self, namespace: str) -> int:
+        """Return the number of gangs of a namespace that are paused now because no forecast was found for them."""
         now = self._context.clock()
         return sum(
-            rest.vain > 0 and now < rest.until for group, rest in self._rests.items() if group.namespace == namespace
+            pause.times_without_forecast > 0 and now < pause.until
+            for group, pause in self._pauses.items()
+            if group.namespace == namespace
         )
 
-    def _rest_of(self, group: GroupKey) -> _Rest:
-        """Return the pause of a gang; an empty one if it has none."""
-        return self._rests.get(group) or _Rest()
+    def _pause_of(self, group: GroupKey) -> _Pause:
+        """Return the gang's entry in ``_pauses``, or an empty one that is not stored."""
+        return self._pauses.get(group) or _Pause()
 
-    def _rest_in_vain(self, group: GroupKey, now: float) -> None:
-        rest = self._rests.setdefault(group, _Rest())
-        rest.until = now + _REFRESH_SECONDS * 2.0 ** min(rest.vain, _MAX_VAIN_DOUBLINGS)
-        rest.vain += 1
+    def _pause_gang(self, group: GroupKey, now: float) -> None:
+        pause = self._pauses.setdefault(group, _Pause())
+        pause.until = now + _REFRESH_SECONDS * 2.0 ** min(pause.times_without_forecast, _MAX_PAUSE_DOUBLINGS)
+        pause.times_without_forecast += 1
 
     def _contend_for_head(self, waiting: Waiting, request: PlanRequest) -> bool:
-        """Make an eligible gang the head if it is the first, or renew its forecast if it is the head already.
+        """Add a contender and make it the head if it is first in the queue order.
 
-        Return False if the forecast says that room could never hold it. Raises Unfinished while it is being made.
+        If it is the head, update its forecast.
+
+        Return False if no nodes can be kept for it: no forecast was found, or it is beyond the namespace's share.
+        Raises Unfinished while the forecast is being computed.
         """
         now = self._context.clock()
-        self._note_contender(waiting.group, now)
+        self._add_contender(waiting.group, now)
         head = self.head
         if head is not None and head.group != waiting.group and not self._order.precedes(waiting, head.waiting):
             return True
@@ -406,27 +476,31 @@ class Backfill(Feature):
             return self._renew(head, waiting, request, now)
         forecast = self._find_forecast_within_share(waiting.group, request)
         if forecast is not None:
-            turns = self._rest_of(waiting.group).turns
+            times = self._pause_of(waiting.group).times_released
             at = now if forecast.at is None else forecast.at
-            until = at + self._context.options.patience_seconds * 2.0 ** min(turns, _MAX_DOUBLINGS)
+            until = at + self._context.options.patience_seconds * 2.0 ** min(times, _MAX_DOUBLINGS)
             text = self._describe(forecast)
             beyond = self._is_beyond_share(forecast)
             own = request.topology_key if request.exclusive else None
-            self.head = Head(waiting, forecast, now, until, text, own, beyond, late=turns > 0)
-            self._promise(waiting.group, forecast)
+            self.head = Head(waiting, forecast, now, until, text, own, beyond, has_missed=times > 0)
+            self._record_forecast(waiting.group, forecast)
         else:
-            self._rest_in_vain(waiting.group, now)
+            self._pause_gang(waiting.group, now)
         return forecast is not None
 
-    def _note_contender(self, group: GroupKey, now: float) -> None:
-        """Add a contender. A head of another namespace that is beyond its share loses its room."""
+    def _add_contender(self, group: GroupKey, now: float) -> None:
+        """Add a contender.
+
+        A head of another namespace with more nodes than its namespace's share stops being the head: only a namespace
+        that is the only one to wait may exceed its share.
+        """
         if group not in self.contenders:
             self.contenders[group] = None
             self._namespaces[group.namespace] += 1
         head = self.head
         if head is not None and head.beyond_share and head.group.namespace != group.namespace:
-            self._say_beyond_share(head.group, head.forecast)
-            self._rest_in_vain(head.group, now)
+            self._note_beyond_share(head.group, head.forecast)
+            self._pause_gang(head.group, now)
             self._displaced.append(head.group)
             self.head = None
 
@@ -439,37 +513,41 @@ class Backfill(Feature):
         head.waiting = waiting
         outdated = self._is_outdated(head, now)
         if head.forecast.at is not None and now > head.forecast.at:
-            head.late = True
-            head.missed = head.forecast.at if head.missed is None else head.missed
+            head.has_missed = True
+            head.first_missed = head.forecast.at if head.first_missed is None else head.first_missed
         if not outdated and now - head.made < _REFRESH_SECONDS:
             return True
         forecast = self._find_forecast_within_share(head.group, request)
         if forecast is None:
-            self._rest_in_vain(head.group, now)
+            self._pause_gang(head.group, now)
             self.head = None
         elif outdated or _is_better(forecast, head.forecast, now):
             head.forecast = forecast
             head.beyond_share = self._is_beyond_share(forecast)
             head.text = self._describe(forecast)
-            self._promise(head.group, forecast)
+            self._record_forecast(head.group, forecast)
         head.made = now
         return forecast is not None
 
-    def _explain(self, group: GroupKey, refusal: Verdict) -> Verdict:
-        """Return the refusal; the detail says which room is kept for the head, or why none may be."""
+    def _add_detail(self, group: GroupKey, refusal: Verdict) -> Verdict:
+        """Return the verdict.
+
+        Its detail names the nodes kept for the gang if it is the head, or why none may be kept.
+        """
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
         return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
 
-    def _review(self) -> list[GroupKey]:
-        """Release the head's room if its time is over. Return the gangs to be planned again.
+    def _check_head(self) -> list[GroupKey]:
+        """Release the head's nodes if their time is over. Return the gangs to be planned again.
 
-        These are the head if its forecast was missed or its nodes are gone, and the gangs whose pause is over.
+        These are the head if its forecast was missed or one of its nodes was deleted, gangs whose pause has ended, and
+        gangs that have lost the head's nodes to another namespace.
         """
         now = self._context.clock()
-        due = [*self._take_rested(now), *self._displaced]
+        due = [*self._end_pauses(now), *self._displaced]
         self._displaced.clear()
         if self.head is not None and now >= self.head.until:
-            self._give_up(self.head, now)
+            self._give_up_head(self.head, now)
         elif self.head is not None and self._is_outdated(self.head, now):
             due.append(self.head.group)
         return due
@@ -478,80 +556,81 @@ class Backfill(Feature):
         missed = head.forecast.at is not None and now > head.forecast.at
         return missed or not head.forecast.nodes <= self._context.store.nodes.keys()
 
-    def _take_rested(self, now: float) -> Iterator[GroupKey]:
-        for group, rest in self._rests.items():
-            if -math.inf < rest.until <= now:
-                rest.until = -math.inf
+    def _end_pauses(self, now: float) -> Iterator[GroupKey]:
+        for group, pause in self._pauses.items():
+            if -math.inf < pause.until <= now:
+                pause.until = -math.inf
                 yield group
 
-    def _give_up(self, head: Head, now: float) -> None:
-        # The pause is as long as the time for which room was kept in vain, and the next time is twice as long. So
-        # neither the gang nor those behind it wait for ever.
-        rest = self._rests.setdefault(head.group, _Rest())
-        rest.until = now + self._context.options.patience_seconds * 2.0 ** min(rest.turns, _MAX_DOUBLINGS)
-        rest.turns += 1
-        rest.nodes.update(head.forecast.nodes)
+    def _give_up_head(self, head: Head, now: float) -> None:
+        # The pause is as long as the time for which nodes were kept in vain, and the next time is twice as long. So
+        # neither this gang nor the gangs behind it wait for ever.
+        pause = self._pauses.setdefault(head.group, _Pause())
+        pause.until = now + self._context.options.patience_seconds * 2.0 ** min(pause.times_released, _MAX_DOUBLINGS)
+        pause.times_released += 1
+        pause.nodes_in_vain.update(head.forecast.nodes)
         self.head = None
 
-    def _note_placed(self, group: GroupKey) -> None:
-        """Report the forecast error of a gang that got its room, and forget the gang."""
-        if group in self._promises:
-            error = _classify_error(self._promises.pop(group), self._context.clock())
+    def _forget_placed(self, group: GroupKey) -> None:
+        """Forget a gang that was placed, and observe the error of its first forecast as a metric."""
+        if group in self._first_forecasts:
+            error = _classify_error(self._first_forecasts.pop(group), self._context.clock())
             self._context.metrics.observe_forecast_error(*error)
-        self._release(group)
+        self._forget(group)
 
-    def _withdraw(self, group: GroupKey) -> None:
-        """Forget a gang that no longer waits for room and got none."""
-        if group in self._promises:
-            del self._promises[group]
+    def _forget_withdrawn(self, group: GroupKey) -> None:
+        """Forget a gang that no longer waits and was not placed, and count its forecast as withdrawn in the metric."""
+        if group in self._first_forecasts:
+            del self._first_forecasts[group]
             self._context.metrics.observe_forecast_error("withdrawn", None)
-        self._release(group)
+        self._forget(group)
 
-    def _release(self, group: GroupKey) -> None:
-        self._rests.pop(group, None)
+    def _forget(self, group: GroupKey) -> None:
+        self._pauses.pop(group, None)
         self._beyond_share.pop(group, None)
         self._drop_contender(group)
         if self.head is not None and self.head.group == group:
             self.head = None
 
-    def _promise(self, group: GroupKey, forecast: Forecast) -> None:
+    def _record_forecast(self, group: GroupKey, forecast: Forecast) -> None:
         # The first forecast counts for the metric: one that is put off again and again would look exact.
-        if self._promises.get(group) is None:
-            self._promises[group] = forecast.at
+        if self._first_forecasts.get(group) is None:
+            self._first_forecasts[group] = forecast.at
             if forecast.at is not None:
                 self._context.metrics.observe_forecast_wait(forecast.at - self._context.clock())
 
     def _has_missed(self) -> bool:
-        """Return whether a forecast for the head was missed by so much that later ones are not reliable either."""
-        missed = self.head.missed if self.head is not None else None
-        return missed is not None and self._context.clock() > missed + _KEPT_SECONDS
+        """Return whether the head has missed a forecast by more than 30 s. Then later ones are not reliable either."""
+        missed = self.head.first_missed if self.head is not None else None
+        return missed is not None and self._context.clock() > missed + _TOLERANCE_SECONDS
 
-    def seconds_ahead(self) -> float:
-        """Return the seconds until the head's forecast; NaN if there is none."""
+    def seconds_to_forecast(self) -> float:
+        """Return the seconds until the head's forecast, negative if it has passed; NaN without head or known time."""
         at = self.head.forecast.at if self.head is not None else None
         return math.nan if at is None else at - self._context.clock()
 
     # --- who may pass ------------------------------------------------------------------------------------------
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that a gang must not use, for the head's sake.
+        """Return the nodes that the plan of a gang must not use because they are kept for the head.
 
-        These are the nodes of the head that do not hold the whole gang beside the head, if the gang is behind the head
-        and was not let pass. To a gang that is exclusive by the head's topology key all of the head's domain is closed.
-        Late members of a running gang may use any node.
+        A node of the head where the whole gang would fit as well, besides the running pods that the forecast does not
+        expect to end, is not among them. Else the result is that of `kept_from`.
         """
         kept = self.kept_from(waiting, request)
         if self.head is None or not kept:
             return kept
-        wanted = _add_up(request)
+        wanted = _sum_requests(request)
         return kept.difference(
-            each for each in self._list_shared(wanted) if self._holds(each, wanted, beside_pods=True)
+            each for each in self._list_shareable(wanted) if self._has_room_for_both(each, wanted, with_pods=True)
         )
 
     def kept_from(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes of the head that a gang behind the head must not use, but where its plan holds both.
+        """Return all nodes that are kept from a gang for the head; none if the gang is ahead of the head in the queue.
 
-        A member that joins the gang after its plan may use none of them: the plan did not count it.
+        For a gang that wants a domain exclusively, these are all nodes of the domain that the head will get
+        exclusively, if the topology key is the same. No nodes are kept from a gang in `Head.passed`, from late members
+        of a running gang, or from other namespaces if the head is beyond its namespace's share.
         """
         head = self.head
         if head is None or request.need == 0 or waiting.group == head.group or waiting.group in head.passed:
@@ -560,38 +639,40 @@ class Backfill(Feature):
             return frozenset()
         if self._order.precedes(waiting, head.waiting):
             return frozenset()
-        return head.forecast.nodes | (self._list_own_domain(head, request) if request.exclusive else frozenset())
+        return head.forecast.nodes | (self._list_exclusive_domain(head, request) if request.exclusive else frozenset())
 
-    def _find_narrow(self, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes of the head that could not hold the head and a whole gang even without any other pod."""
+    def _list_too_small(self, request: PlanRequest) -> frozenset[str]:
+        """Return the head's nodes that, even without other pods, could not hold head and whole gang together."""
         if self.head is None:
             return frozenset()
-        wanted = _add_up(request)
+        wanted = _sum_requests(request)
         return self.head.forecast.nodes.difference(
-            each for each in self._list_shared(wanted) if self._holds(each, wanted)
+            each for each in self._list_shareable(wanted) if self._has_room_for_both(each, wanted)
         )
 
-    def _list_shared(self, wanted: Resources) -> Collection[str]:
-        """Return the nodes of the head that could hold another gang, too, if they are large enough.
+    def _list_shareable(self, wanted: Resources) -> Collection[str]:
+        """Return the nodes of the head of which it needs only a part, so that another gang might fit besides.
 
-        Return no node if there are too many to look at each, or if either gang has rules about other pods, volumes or
-        devices: the names of their amounts have a colon, and one may be in the way of another.
+        ``wanted`` are the gang's total requests. Return no node if the head has more than 64, as each is checked.
+        Return none if either gang has rules about other pods, volumes or devices: names of such resources have a colon,
+        and totals do not say whether both gangs fit.
         """
         shares = self.head.forecast.shares if self.head is not None else {}
         asked = chain(wanted, *(share.requests for share in shares.values())) if len(shares) <= _MAX_SHARED else [":"]
         return () if any(":" in name for name in asked) else shares.keys()
 
-    def _holds(self, name: str, wanted: Resources, *, beside_pods: bool = False) -> bool:
-        """Return whether a node holds ``wanted`` and the head. Only resources count that both request.
+    def _has_room_for_both(self, name: str, wanted: Resources, *, with_pods: bool = False) -> bool:
+        """Return whether a node has room for ``wanted`` besides what the head needs there.
 
-        ``beside_pods``: and the pods that are there, but for those whose end the forecast counts on.
+        Only resources that both request are compared. With ``with_pods``, the running pods count as well, but not those
+        whose end the forecast expects.
         """
         node = self._context.store.nodes.get(name)
         if self.head is None or node is None:
             return False
         share = self.head.forecast.shares[name]
         used = share.requests
-        if beside_pods:
+        if with_pods:
             occupancy = self._context.store.occupancy
             usages = [usage for uid in share.leaving if (usage := occupancy.usage_of(uid)) and usage[0] == name]
             staying = subtract(occupancy.used.get(name, {}), total(dict(requests) for _, requests in usages))
@@ -599,17 +680,21 @@ class Backfill(Feature):
         both = {resource: amount for resource, amount in wanted.items() if resource in share.requests}
         return count_slots(node.allocatable, used, both) > 0
 
-    def _list_own_domain(self, head: Head, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes of the head's exclusive domain if the request wants one of the same key; else none."""
+    def _list_exclusive_domain(self, head: Head, request: PlanRequest) -> frozenset[str]:
+        """Return all nodes of the domain that the head will get exclusively.
+
+        Return none if the head wants no domain exclusively, or the request has another topology key.
+        """
         key, domain = head.exclusive_in, head.forecast.domain
         if key is None or key != request.topology_key:
             return frozenset()
         return frozenset(name for name, node in self._context.store.nodes.items() if node.labels.get(key) == domain)
 
     def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """Return the exclusive domain of this key that the head will get, if the gang is behind it in its namespace.
+        """Return the domain of ``key`` that the head will get exclusively, as a set; empty if it gets none.
 
-        The domain counts in the namespace's share, so that gangs behind the head do not use up the share.
+        Empty also unless the gang is behind the head in the same namespace: the domain counts in the namespace's share
+        of exclusive domains, so that gangs behind the head do not use up the share.
         """
         head = self.head
         if head is None or key is None or head.exclusive_in != key or not head.forecast.domain:
@@ -619,7 +704,10 @@ class Backfill(Feature):
         return frozenset({head.forecast.domain}) if behind and own else frozenset()
 
     def _let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
-        """Let a gang pass if it will have ended before the head's forecast; return whether it may."""
+        """Let a gang use the head's nodes if all its members will have ended before the head's forecast.
+
+        Return whether so.
+        """
         head = self.head
         end = self._find_end(head, request.members) if head is not None else None
         if head is None or end is None:
@@ -627,22 +715,28 @@ class Backfill(Feature):
         head.passed[group] = end
         return True
 
-    def lets_pass(self, request: PlanRequest) -> bool:
-        """Return whether a gang would be let pass, without letting it."""
+    def may_pass(self, request: PlanRequest) -> bool:
+        """Return whether a gang would be let onto the head's nodes, as it ends before the head's forecast.
+
+        Change nothing.
+        """
         return self.head is not None and self._find_end(self.head, request.members) is not None
 
     def _find_end(self, head: Head, members: Sequence[Pod]) -> float | None:
-        """Return the loop time at which all members will have ended; None if that is not before the head's forecast."""
+        """Return the loop time at which all members will have ended; None unless that is before the head's forecast.
+
+        The time is known from deadlines, and from run times of earlier Jobs unless the head has missed a forecast.
+        """
         if head.forecast.at is None:
             return None
-        end = self._pod_ends.find_last(members, Trust.DEADLINES if head.late else Trust.MEASURED)
+        end = self._pod_ends.find_last(members, Trust.DEADLINES if head.has_missed else Trust.MEASURED)
         return None if end is None or end + _MARGIN_SECONDS > head.forecast.at else end
 
-    def _kept_from_plain(self, pod: Pod) -> frozenset[str]:
+    def _list_kept_from_plain_pod(self, pod: Pod) -> frozenset[str]:
         """Return the head's nodes if they are kept from a pod of no gang; else none.
 
-        The pod is before the head only if its priority is higher, as its waiting time is not known. It passes if it
-        will have ended before the head's forecast.
+        They are not kept from a pod with a priority above the head's, raised by ageing, from a pod that will have ended
+        before the forecast, or from other namespaces if the head is beyond its namespace's share.
         """
         head = self.head
         if head is None or pod.priority > self._order.raised_priority(head.waiting):
@@ -652,14 +746,17 @@ class Backfill(Feature):
         return head.forecast.nodes if self._find_end(head, [pod]) is None else frozenset()
 
     def _forget_pass(self, group: GroupKey) -> None:
-        """Forget that a gang was let pass, as it is planned again: by now it may end too late."""
+        """Remove a gang from `Head.passed`, as it is planned again: by now it may end after the forecast."""
         if self.head is not None:
             self.head.passed.pop(group, None)
 
-    def refuse(self, request: PlanRequest) -> Verdict:
-        """Return the verdict of a gang that would fit on the head's nodes."""
+    def make_refusal(self, request: PlanRequest) -> Verdict:
+        """Return the verdict of a gang that would fit if it could use the head's nodes.
+
+        It names the head and its forecast.
+        """
         head = self.head
-        assert head is not None  # noqa: S101 - narrows for the type checker: nothing is closed without a head
+        assert head is not None  # noqa: S101 - narrows for the type checker: without a head no node is kept
         return Verdict(Reason.BEHIND_HEAD, need=request.need, key=self._name(head.group), detail=head.text)
 
     def _name(self, group: GroupKey) -> str:
@@ -669,13 +766,17 @@ class Backfill(Feature):
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _find_forecast_within_share(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
-        """Return the forecast; None if it exceeds the namespace's share while gangs of other namespaces wait."""
+        """Return the forecast for a gang; None if there is none, or it has more nodes than its namespace's share.
+
+        The share does not count while contenders of only one namespace wait. Raises Unfinished while it is being
+        computed.
+        """
         forecast = self._find_forecast(group, request)
         self._beyond_share.pop(group, None)
         alone = self._namespaces[group.namespace] == len(self.contenders)
         if forecast is None or alone or not self._is_beyond_share(forecast):
             return forecast
-        self._say_beyond_share(group, forecast)
+        self._note_beyond_share(group, forecast)
         return None
 
     def _is_beyond_share(self, forecast: Forecast) -> bool:
@@ -684,7 +785,7 @@ class Backfill(Feature):
     def _find_most(self) -> int:
         return find_most(self._context.options.share_percent, len(self._context.store.nodes))
 
-    def _say_beyond_share(self, group: GroupKey, forecast: Forecast) -> None:
+    def _note_beyond_share(self, group: GroupKey, forecast: Forecast) -> None:
         self._beyond_share[group] = (
             f"{len(forecast.nodes)} of {len(self._context.store.nodes)} nodes would have to be kept for it, and"
             f" {self._find_most()} may be for one namespace, so none are"
@@ -692,7 +793,7 @@ class Backfill(Feature):
 
     def _find_forecast(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
         def make(snapshot: Snapshot, capacity: Capacity) -> Forecast | None:
-            endings = self._pod_ends.list_others(group, request, self._rest_of(group).nodes, snapshot.limit)
+            endings = self._pod_ends.list_others(group, request, self._pause_of(group).nodes_in_vain, snapshot.limit)
             return find_forecast(snapshot, request, endings, capacity)
 
         return self._planning_tasks.find_forecast(group, request, make)
@@ -701,19 +802,19 @@ class Backfill(Feature):
         place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"
         if forecast.at is None:
             return f"{place} are kept for it, and nobody can tell when they will have room"
-        return f"{place} are kept for it, and are expected to have room at {self.tell_time(forecast.at)}"
+        return f"{place} are kept for it, and are expected to have room at {self.format_time(forecast.at)}"
 
-    def tell_time(self, at: float) -> str:
-        """Return a loop time in RFC 3339, to the second."""
+    def format_time(self, at: float) -> str:
+        """Return a loop time as a wall-clock time in RFC 3339, to the second."""
         return write_time(self._context.wall() + at - self._context.clock())
 
 
-def _add_up(request: PlanRequest) -> dict[str, int]:
+def _sum_requests(request: PlanRequest) -> dict[str, int]:
     """Return the sum of the requests of all members of a gang, by resource."""
     return total(dict(member.shape.requests) for member in request.members)
 
 
-def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:
+def _may_have_forecast(request: PlanRequest, refusal: Verdict) -> bool:
     opens = request.exclusive or not request.taken
     return request.need > 0 and opens and Mark.ROOM in refusal.reason.marks
 
@@ -721,11 +822,14 @@ def _is_foreseeable(request: PlanRequest, refusal: Verdict) -> bool:
 def _classify_error(at: float | None, now: float) -> tuple[str, float | None]:
     if at is None:
         return "unforeseen", None
-    return ("kept" if now - at <= _KEPT_SECONDS else "missed"), now - at
+    return ("kept" if now - at <= _TOLERANCE_SECONDS else "missed"), now - at
 
 
 def _is_better(new: Forecast, old: Forecast, now: float) -> bool:
-    """Return whether a new forecast is worth a change: it saves a tenth of the wait, or has a time at all."""
+    """Return whether a new forecast should replace the old one.
+
+    It must be at least a tenth of the remaining wait earlier, or have a known time. ``now`` is in loop seconds.
+    """
     if new.at is None or old.at is None:
         return new.at is not None
     return new.at - now < 0.9 * (old.at - now)

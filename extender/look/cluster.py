@@ -262,8 +262,8 @@ def _restore_head(kept: KeptNodes) -> Head:
         text=kept.text,
         exclusive_in=kept.exclusive_in,
         beyond_share=kept.beyond_share,
-        late=kept.late,
-        missed=kept.missed,
+        has_missed=kept.late,
+        first_missed=kept.missed,
         passed=dict(kept.passed),
     )
 
@@ -448,8 +448,8 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
         text=head.text,
         exclusive_in=head.exclusive_in,
         beyond_share=head.beyond_share,
-        late=head.late,
-        missed=head.missed,
+        late=head.has_missed,
+        missed=head.first_missed,
         passed=tuple(head.passed.items()),
     )
 

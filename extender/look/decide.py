@@ -367,10 +367,10 @@ class Hypothesis:
         queue = self._core.queue
         closed = queue.closed_to(waiting, request)
         passes = isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values())
-        if passes or self._core.backfill.lets_pass(request):
+        if passes or self._core.backfill.may_pass(request):
             return answer
         beside = plan_group(snapshot, request.closing(closed), capacity)
-        return self._core.backfill.refuse(request) if isinstance(beside, Verdict) else beside
+        return self._core.backfill.make_refusal(request) if isinstance(beside, Verdict) else beside
 
     def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
         key = newcomer.group.key

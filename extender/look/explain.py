@@ -489,7 +489,7 @@ async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
     forecast = head.forecast
     return ForecastView(
         domain=forecast.domain,
-        at="" if forecast.at is None else backfill.tell_time(forecast.at),
+        at="" if forecast.at is None else backfill.format_time(forecast.at),
         nodes=sorted(forecast.nodes)[:_MAX_NODES],
         basis=await _describe_basis(core, key, forecast.nodes),
     )

@@ -186,7 +186,7 @@ class Gauges:
         core = self._core
         self._sample_groups()
         self._metrics.waiting(measure_waits(core.groups.states, core.store, core.clock()))
-        self._metrics.head(core.backfill.seconds_ahead())
+        self._metrics.head(core.backfill.seconds_to_forecast())
         self._metrics.vacancies(len(core.store.vacancies))
         self._metrics.unmarked(len(self._isolation.list_unmarked()))
         self._metrics.held("filter", len(core.groups.held))

@@ -404,13 +404,13 @@ def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, 
 def _view_head(core: Core, head: Head | None) -> Message | None:
     if head is None:
         return None
-    tell = core.backfill.tell_time
+    tell = core.backfill.format_time
     return {
         "group": str(head.group),
         "domain": head.forecast.domain,
         "nodes": len(head.forecast.nodes),
         "forecast": "" if head.forecast.at is None else tell(head.forecast.at),
         "until": tell(head.until),
-        "missed": head.late,
+        "missed": head.has_missed,
         "passed": sorted(str(group) for group in head.passed),
     }

@@ -122,14 +122,14 @@ class QueueView(View):
 
 
 def _view_head(core: Core, head: Head) -> HeadView:
-    tell = core.backfill.tell_time
+    tell = core.backfill.format_time
     return HeadView(
         **name_group(core, head.group),
         domain=head.forecast.domain,
         nodes=sorted(head.forecast.nodes),
         forecast="" if head.forecast.at is None else tell(head.forecast.at),
         until=tell(head.until),
-        missed=head.late,
+        missed=head.has_missed,
         passed={str(group): tell(end) for group, end in head.passed.items()},
         owners={str(group): core.store.membership.name_owner(group) for group in head.passed},
     )
@@ -143,7 +143,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
         **name_group(core, waiting.group),
         priority=waiting.priority,
         countsAs=core.queue.raised_priority(waiting),
-        since="" if since is None else core.backfill.tell_time(since),
+        since="" if since is None else core.backfill.format_time(since),
         message=say(state)[1],
     )
 
@@ -382,7 +382,7 @@ def name_state(state: GroupState | None) -> str:
 
 def find_since(core: Core, state: GroupState | None) -> str:
     """Return the time since which a group waits, is broken or runs, RFC 3339."""
-    return core.backfill.tell_time(core.clock() if state is None else find_start(state))
+    return core.backfill.format_time(core.clock() if state is None else find_start(state))
 
 
 def find_start(state: GroupState) -> float:

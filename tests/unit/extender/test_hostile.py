@@ -364,7 +364,7 @@ async def test_forecasts_are_made_for_few_gangs_of_a_namespace_in_vain(world: Ha
     await world.add(*crowd(40)).go()
     asked = [group for group, state in world.groups.states.items() if state.verdict is not None]
     assert len(asked) == 40
-    assert world.core.backfill.count_vain("default") == 16
+    assert world.core.backfill.count_paused("default") == 16
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.full)])
@@ -379,7 +379,7 @@ async def test_gangs_of_as_many_shapes_that_fit_nowhere_wait_with_a_reason_and_k
     assert len(said) == count
     assert set(said.values()) == {Reason.NO_CAPACITY}
     assert [each.group for each in world.ledger] == [GANG]
-    assert world.core.backfill.count_vain("greedy") == 16
+    assert world.core.backfill.count_paused("greedy") == 16
 
 
 async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: Harness) -> None:

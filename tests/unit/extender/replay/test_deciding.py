@@ -101,7 +101,7 @@ async def test_all_that_is_known_of_the_first_in_the_queue_is_in_the_capture(wor
     await world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(4), *members(4)).go()
     head = world.core.backfill.head
     assert head is not None
-    head.beyond_share, head.late, head.missed, head.passed = True, True, 7.0, {GANG: 9.0}
+    head.beyond_share, head.has_missed, head.first_missed, head.passed = True, True, 7.0, {GANG: 9.0}
     restored = restore(take(world)).backfill.head
     assert restored == head
     assert restored.forecast.shares == head.forecast.shares != {}

@@ -295,7 +295,7 @@ class TestPassing:
         assert planned(world) == {"h"}
         await world.pass_time(11 * MINUTE)
         assert world.core.backfill.head is not None
-        assert world.core.backfill.head.late
+        assert world.core.backfill.head.has_missed
         repeated = [pod_group("k").gang(2), *[each.of_job("again", 0) for each in smalls(2, "k", 20)]]
         world.add(node("a3").cpu(2).rack("a"), *repeated)
         world.delete("m10")
