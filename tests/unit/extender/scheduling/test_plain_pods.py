@@ -122,7 +122,7 @@ class TestWhoIsKeptOff:
         strict.add(plain("p"), plain("q"), pod_group("h").gang(4).topology(), *in_rack_b(4))
         await place_next(strict, "x")
         kept_off = read_memory(strict.core.feature(PlainPods))["kept_off"]
-        first, second = (kept_off.closed_to(strict.pod(name)) for name in ("p", "q"))
+        first, second = (kept_off.list_excluded(strict.pod(name)) for name in ("p", "q"))
         assert first == {*KEPT, "b1", "b2"}
         assert first is second
 
