@@ -1,11 +1,16 @@
-"""Selects victims within binding PodDisruptionBudgets (`BudgetReprieve`), and improves victims (`Exchange`).
+"""Selects victims within PodDisruptionBudgets (`BudgetReprieve`), and looks for cheaper victims (`Exchange`).
 
-`BudgetReprieve` empties one node after the other as far as the budgets allow, first the nodes that need the fewest
-disruptions. If that is not enough, all units are removed and restored in all combinations until no budget is exceeded.
+Victims are chosen in a simulation (`serried.plan.reprieve.SlotRemoval`): running pods are removed from the nodes of one
+domain, and put back ("restored") where the gang's quorum fits nevertheless. Pods are removed and restored in units
+(`serried.plan.eviction.EvictionUnit`), i.e. with the pods that are evicted together.
+
+`BudgetReprieve` is used if budgets do not allow to evict all units that may be victims. It removes the units of one
+node after the other as far as the budgets allow, first on the nodes where the fewest evictions are needed. If the
+quorum does not fit then, it removes all units and tries all combinations of restored ones until no budget is exceeded.
 In a small domain that search is complete.
 
-`Exchange` adds a unit, or the rest of a gang, to the victims. All units of lower priority are removed again and
-restored as far as possible. The result is kept if it costs less.
+`Exchange` improves a set of victims. It adds a unit, or the rest of a gang, to the victims, also removes all units of
+lower priority, and restores as many as possible. The result is kept if it costs less.
 """
 
 import math
@@ -18,30 +23,41 @@ from serried.plan.eviction import Allowances, Budget, Cost, EvictionUnit, count_
 from serried.plan.reprieve import SlotRemoval, UnitBundle, relative_size, reprieve
 
 _MAX_MOVES = 1_000
-"""The maximum number of restored units in one domain's search for combinations: some 10 ms."""
+"""The maximum number of units that are restored in the search for combinations in one domain: some 10 ms."""
 
 _MAX_EXCESS = 50
-"""The maximum number of excess pods for which combinations are searched. With more, only the first would be tried."""
+"""The search for combinations is left out if budgets are exceeded by more evictions than this.
+
+With more, the search would only get through the first few of the combinations.
+"""
 
 _MAX_PLANS = 8
-"""The maximum number of checks in one domain whether the quorum fits. With several shapes each check is a plan."""
+"""The maximum number of checks in one domain whether the quorum fits.
+
+With members of several shapes each makes a plan.
+"""
 
 
 @dataclass(slots=True)
 class SearchLimit:
-    """The work allowed for all domains together."""
+    """The work that `BudgetReprieve` may do in all domains together, for one preemptor. The fields count down to 0."""
 
     moves: int = 20_000
-    """The number of restored units in searches for combinations: some tenths of a second."""
+    """The number of units that may still be restored in searches for combinations: at first some tenths of a second."""
 
     units: int = 300_000
-    """The work for checks whether the quorum fits, in units of `Limit.spent`: with several shapes, a second or two."""
+    """The work that may still be done to check whether the quorum fits, measured as `serried.plan.limit.Limit.spent`.
+
+    At first that is a second or two of plans for members of several shapes.
+    """
 
 
 class BudgetReprieve:
-    """Selects the units of one domain to remove, so that no budget exceeds its limit.
+    """Selects victims in one domain such that the quorum fits and no limit for evictions is exceeded.
 
-    Nothing may be removed from ``removal`` before. The selection does not depend on the order of the units.
+    ``removal`` is the simulated domain; nothing may be removed from it yet. ``units`` are the candidates. ``limits``
+    has the number of allowed evictions per PodDisruptionBudget or gang. The selection does not depend on the order of
+    units.
     """
 
     def __init__(
@@ -55,22 +71,28 @@ class BudgetReprieve:
         self._plans = _MAX_PLANS
 
         self._left: dict[Budget, int] = {}
-        """The disruptions left of the budgets that forbid to remove all units; negative if too many are removed."""
+        """The number of evictions that each budget still allows; negative if more units are removed than it allows.
+
+        Only budgets are listed that do not allow to evict all units.
+        """
 
         self._scarce: list[EvictionUnit] = []
-        """The units under these budgets, in the order of removal."""
+        """The units that are under a budget of ``_left``, in the order in which they are removed."""
 
         self._gone: dict[EvictionUnit, None] = {}
-        """The part of ``_scarce`` that is removed."""
+        """The units of ``_scarce`` that are removed at the moment."""
 
         self._by_budget: dict[Budget, list[EvictionUnit]] = {}
-        """The units that may be restored for each budget, in this order."""
+        """The units that the search may restore when a budget is exceeded, by budget and in this order."""
 
         self._settled: set[EvictionUnit] = set()
-        """The units that are not restored again."""
+        """The units that the search does not restore: they must be evicted, or all combinations were tried."""
 
     def run(self) -> list[EvictionUnit] | None:
-        """Remove units so that the quorum fits. Return them; None if there is no selection."""
+        """Select victims and remove them from the simulation.
+
+        Return them, or None if none are found with which the quorum fits within the limits.
+        """
         free = self._split_by_budget()
         self._removal.remove(free)
         banned = self._removal.banned
@@ -85,7 +107,7 @@ class BudgetReprieve:
         return [*free, *self._gone]
 
     def _split_by_budget(self) -> list[EvictionUnit]:
-        """Return the units that may always be removed; the others become ``_scarce``."""
+        """Return the units whose budgets allow to evict all units. Put the other ones into ``_scarce``."""
         wanted: dict[Budget, int] = {}
         for unit in self._units:
             for budget in unit.budgets:
@@ -100,7 +122,10 @@ class BudgetReprieve:
         return free
 
     def _sort_key(self, unit: EvictionUnit) -> tuple[int, float, str]:
-        """Return the sort key: the lowest priority first, then the largest units, because fewer of them are needed."""
+        """Return the sort key for removing a unit.
+
+        Units of low priority come first, then large pods, as fewer of them suffice.
+        """
         pod = unit.pods[0]
         return unit.priority, -relative_size(pod.shape, self._removal.request), pod.uid
 
@@ -120,7 +145,10 @@ class BudgetReprieve:
             self._empty_nodes([[unit for unit in node if unit not in self._gone] for node in nodes])
 
     def _order_nodes(self, alone: Mapping[str, Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Return the units by node. Nodes with low priorities and few pods per freed slot come first."""
+        """Return the units of ``alone`` by node, in the order in which nodes are emptied.
+
+        Nodes with low priorities come first, then those that need the fewest evictions per gang member that fits there.
+        """
         prices: dict[str, tuple[int, float, str]] = {}
         for node, here in alone.items():
             before = self._removal.total
@@ -145,7 +173,7 @@ class BudgetReprieve:
     # --- other ways --------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
-        """Remove all units, then roll_back units in all combinations until no budget is exceeded."""
+        """Remove all units, then try all combinations of restored units. Return whether one fits within the budgets."""
         rest: list[EvictionUnit] = []
         for unit in self._scarce:
             if unit not in self._gone:
@@ -205,7 +233,10 @@ class BudgetReprieve:
         self._removal.remove(units)
 
     def _spend_disruptions(self, unit: EvictionUnit) -> bool:
-        """Use one disruption of each budget of the unit. Return False, and use none, if a budget has none left."""
+        """Use one allowed eviction of each budget of the unit.
+
+        If a budget has none left, use none at all and return False.
+        """
         for place, budget in enumerate(unit.budgets):
             left = self._left.get(budget)
             if left is not None and left <= 0:
@@ -227,15 +258,21 @@ class BudgetReprieve:
 
 
 _MAX_EXCHANGES = 8_000
-"""The maximum number of removed or restored pods for one domain: some tens of milliseconds."""
+"""The maximum number of pods that `Exchange` removes or restores in one domain: some tens of milliseconds."""
 
 _MAX_UNITS = 2_000
-"""The maximum number of units. With more, the moves would not suffice to try enough of them."""
+"""The maximum number of units in a domain for which `Exchange` is tried.
+
+With more, its moves are used up before enough of the units have been tried.
+"""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """The best known victims of one domain; ``units`` are all units that may be evicted there."""
+    """Improves the victims of one domain step by step. Its ``victims`` and ``cost`` are the best that are known.
+
+    ``removal`` is the simulated domain without these victims. ``units`` are all units that may be evicted there.
+    """
 
     removal: SlotRemoval
     units: Sequence[EvictionUnit]
@@ -243,14 +280,15 @@ class Exchange:
     cost: Cost
     allowances: Allowances
     newest: int
-    """The start time of the newest pod, in seconds since 1970."""
+    """The start time of the newest running pod, in seconds since 1970. Ages are measured at that time."""
 
     moves: int = _MAX_EXCHANGES
 
     def run(self) -> None:
-        """Exchange victims until none are cheaper, or until the moves are used up.
+        """Replace victims by cheaper ones until none are found, or until ``moves`` are used up.
 
-        Single units are tried in the order of priority, the newest first; then gangs; then pairs.
+        First single units are tried as additional victims, in the order of priority and the newest first. Then all
+        units of a gang are tried together, then pairs of units.
         """
         if not self.victims or len(self.units) > _MAX_UNITS or _are_alike(self.units, self.allowances.gangs):
             return
@@ -261,7 +299,7 @@ class Exchange:
             pass
 
     def _improve(self, order: Sequence[EvictionUnit]) -> bool:
-        """Make one exchange. Return whether a cheaper one was found."""
+        """Try to exchange victims once. Return whether the new victims cost less; if so, they are kept."""
         bundles = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)
         for bundle in bundles:
@@ -276,7 +314,10 @@ class Exchange:
         return False
 
     def _try(self, bundle: UnitBundle, gone: set[EvictionUnit], order: Iterable[EvictionUnit]) -> bool:
-        """Try victims that include these units. Keep them if they cost less, otherwise roll_back the state."""
+        """Try victims that include the units of ``bundle``. Return whether they cost less.
+
+        If so, they become ``victims``. Otherwise the simulation is put back into its state before the call.
+        """
         priority = min(unit.priority for unit in bundle)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]
         again = [*self.victims, *lower]
@@ -298,7 +339,7 @@ class Exchange:
 
 
 def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) -> bool:
-    """Return whether units differ only in node and age. Then the first selection is the best."""
+    """Return whether the units differ only in node and age, so that an exchange of victims cannot reduce the cost."""
     first = units[0]
     return all(
         len(unit.pods) == 1
@@ -312,7 +353,7 @@ def _are_alike(units: Sequence[EvictionUnit], gangs: Mapping[GroupKey, object]) 
 
 
 def _list_gangs(units: Iterable[EvictionUnit], gangs: Mapping[GroupKey, object]) -> list[list[EvictionUnit]]:
-    """Return the units of each gang that has several."""
+    """Return the units of each gang that has at least two of them, one list per gang."""
     members: dict[GroupKey, list[EvictionUnit]] = {}
     for unit in units:
         if unit.gang is not None and unit.gang in gangs:

@@ -1,9 +1,12 @@
-"""Limits the work for a plan. The planner's long loops report work to the limit, which ends plans that take too long.
+"""Limits the time that the planner spends on one plan (`Limit`).
+
+The planner's long loops report their work to the limit. It raises `TooLong` once the plan has taken too long:
 
     limit = Limit(stopwatch, seconds=0.005)              the caller provides the clock
     plan_group(replace(snapshot, limit=limit), ask)      a Plan or a Verdict, or raises TooLong after some 5 ms
 
-An ended plan leaves only complete counts in the capacity, so the same request may be planned again.
+A plan may be repeated after TooLong: the caches of the planner (`serried.plan.capacity.Capacity`) then only have
+complete counts.
 """
 
 import math
@@ -13,22 +16,23 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 _UNITS_PER_CHECK = 100
-"""The number of units between two reads of the stopwatch: some tenths of a millisecond."""
+"""The amount of work (`Limit.spent`) between two reads of the stopwatch: some tenths of a millisecond."""
 
 
 class TooLong(Exception):
-    """Raised when the plan has taken more time than its limit."""
+    """Raised out of the planner when a plan has taken more seconds than its `Limit` allows."""
 
 
 class _Abandoned(Exception):
-    """Raised inside `Limit.attempt` when the attempt has used its units, or when the limit is content."""
+    """Raised out of the work of `Limit.attempt`, which catches it, when the work has used its allowance."""
 
 
 class Limit:
-    """The work that one plan may do. Without a stopwatch there is no limit.
+    """The time and work that one plan may take. The planner reports its work by `spend`.
 
-    ``stopwatch`` returns seconds. After ``seconds`` from now the plan is ended by `TooLong`. After ``content_after``
-    seconds the planner stops improving its result.
+    ``stopwatch`` returns seconds. ``seconds`` after the creation of the limit, the next `spend` raises `TooLong`.
+    ``content_after`` seconds after the creation, the planner stops improving a plan that it has. Without a stopwatch
+    neither happens.
     """
 
     __slots__ = ("_bound", "_content_at", "_end", "_is_content", "_next_check", "_stopwatch", "spent")
@@ -40,7 +44,7 @@ class Limit:
         content_after: float = math.inf,
     ) -> None:
         self.spent = 0
-        """The units spent so far. A unit is a node, a pod or a class that was examined: some microseconds."""
+        """The work so far, in units of some microseconds. Each examined node, pod or class of members is one unit."""
 
         self._stopwatch = stopwatch
         begun = stopwatch() if stopwatch is not None else 0.0
@@ -52,11 +56,11 @@ class Limit:
 
     @property
     def content(self) -> bool:
-        """True once ``content_after`` seconds are over: the best known result is good enough."""
+        """True once ``content_after`` seconds are over. Then the planner stops to improve a plan that it has."""
         return self._stopwatch is not None and self._stopwatch() >= self._content_at
 
     def spend(self, units: int = 1) -> None:
-        """Report work, before or after it is done. Raises TooLong if the time is over."""
+        """Report ``units`` of work, see ``spent``. Raise TooLong if the plan has taken too much time."""
         self.spent += units
         if self.spent >= self._next_check:
             self._check()
@@ -64,9 +68,9 @@ class Limit:
     def attempt(
         self, work: Callable[[], Result], units: float = math.inf, *, until_content: bool = False
     ) -> Result | None:
-        """Return the result of ``work``; None if it takes more than ``units``.
+        """Call ``work``, which may do at most ``units`` of work. Return its result, or None if it was ended before.
 
-        With ``until_content`` also None if the limit becomes `content` meanwhile.
+        ``work`` is ended by an exception from `spend`. With ``until_content`` it is also ended once `content` is True.
         """
         bound, is_content, next_look = self._bound, self._is_content, self._next_check
         self._bound = min(bound, self.spent + units)

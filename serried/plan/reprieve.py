@@ -1,9 +1,13 @@
-"""Restores removed units that need not be evicted, because the quorum fits without their resources (`reprieve`).
+"""Finds out which pods a preemptor does not need as victims (`reprieve`), as kube-scheduler's reprieve of victims does.
 
-kube-scheduler's reprieve of victims works alike. Here it goes priority by priority from the highest, while all lower
-ones are still removed, so what is kept of one priority never depends on lower ones. In each priority first units are
-restored whose eviction would violate budgets, then units of gangs that would break, then the rest. In each of these
-steps the units that take the fewest slots come first.
+In a simulation all pods that may be victims are removed from the nodes (`Removal`, `SlotRemoval`, `PlanRemoval`). Then
+each is restored, i.e. put back, if the quorum of the preemptor still fits. The pods that cannot be restored are the
+victims. Pods are removed and restored in units (`EvictionUnit`), i.e. with the pods that are evicted together.
+
+Units are restored priority by priority from the highest, while all lower ones are still removed. So which units of one
+priority are restored never depends on lower priorities. Within a priority, first units are restored whose eviction
+would violate PodDisruptionBudgets, then units of gangs that would lose their quorum, then the other ones; among these
+first the units that take the least capacity from the preemptor.
 """
 
 from collections import Counter
@@ -24,13 +28,13 @@ from serried.plan.rule import GangRules, is_affected_by, read_rules
 from serried.plan.tree import plan_group, plan_quorum
 
 _MAX_PLANS = 64
-"""The maximum number of plans for one domain."""
+"""The maximum number of plans for the reprieve in one domain."""
 
 _NOTHING: Resources = {}
 
 
 class Removal:
-    """The nodes of a snapshot, and their usage without the removed units."""
+    """The usage of each node of a snapshot without the pods that are removed in the simulation."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
@@ -39,25 +43,25 @@ class Removal:
         self._base = snapshot.used
 
         self._left: dict[str, dict[str, int]] = {}
-        """The usage of each node with removed units.
+        """The usage of each node from which pods were removed, by node name and resource.
 
         The mappings are modified in place, because they change very often.
         """
 
         self._owed: dict[tuple[str, str], int] = {}
-        """By node and resource: the part of removed requests that exceeds the usage.
+        """The amount of removed requests that exceeds the usage, by node name and resource.
 
-        A pod may request more than is counted.
+        Usage may be less than the sum of the pods' requests, because some pods request more than the snapshot counts.
         """
 
         self.used: Mapping[str, Resources] = Overlay(self._left, snapshot.used)
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster without the removed units. It is live: it follows later changes."""
+        """Return the snapshot without the removed pods. It is live: later calls of `remove` and `restore` change it."""
         return replace(self._snapshot, used=self.used, over=())
 
     def remove(self, units: Iterable[EvictionUnit]) -> Iterable[str]:
-        """Remove units. Return the names of the nodes of this removal that have changed."""
+        """Remove the pods of these units. Return the names of the nodes whose usage has changed."""
         names: dict[str, None] = {}
         for unit in units:
             self.limit.spend(len(unit.pods))
@@ -73,7 +77,7 @@ class Removal:
         return names
 
     def restore(self, units: Iterable[EvictionUnit]) -> Iterable[str]:
-        """Restore removed units. Return the names of the nodes of this removal that have changed."""
+        """Put the pods of these units back. Return the names of the nodes whose usage has changed."""
         names: dict[str, None] = {}
         for unit in units:
             self.limit.spend(len(unit.pods))
@@ -88,24 +92,27 @@ class Removal:
         return names
 
     def left(self, name: str) -> Resources:
-        """Return the usage of a node."""
+        """Return the amounts that are used on a node without the removed pods."""
         found = self._left.get(name)
         return self._base.get(name, _NOTHING) if found is None else found
 
     def _find_left(self, node: str) -> dict[str, int] | None:
-        """Return the modifiable usage of a node; None if it is not in this removal."""
+        """Return the usage of a node as a mapping to modify; None if the snapshot does not have the node."""
         left = self._left.get(node)
         if left is None and node in self.nodes:
             left = self._left[node] = dict(self._base.get(node, _NOTHING))
         return left
 
     def _owe(self, node: str, name: str, rest: int) -> int:
-        """Record that more was removed than was used. Return 0, the new usage."""
+        """Record that more of a resource was removed from a node than was used. Return 0, its new usage."""
         self._owed[node, name] = self._owed.get((node, name), 0) - rest
         return 0
 
     def _settle(self, node: str, name: str, amount: int) -> int:
-        """Return the amount that is used again after a roll_back, less what was removed in excess."""
+        """Return by how much the usage of a resource grows when a pod that requests ``amount`` is restored.
+
+        That is less than ``amount`` as far as more was removed before than was used.
+        """
         owed = self._owed.get((node, name), 0)
         if not owed:
             return amount
@@ -119,23 +126,30 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class QuorumNodes:
-    """The nodes of the quorum in the last plan."""
+    """The nodes that the last plan in a simulated domain gave to the quorum. Without a plan, all fields are empty."""
 
     plan: Plan | None = None
 
     requests: Mapping[str, Resources] = field(default_factory=dict)
-    """The resources of the members by node name."""
+    """The summed requests of the quorum's members on each node, by node name."""
 
     moves: Sequence[tuple[MemberClass, str]] = ()
-    """Class and node of each member, in an order in which they can be placed."""
+    """The class (`MemberClass`) and node name of each member, in an order that the rules between pods allow."""
 
 
 class SlotRemoval:
-    """A simulated removal for members of one shape, where any ``need`` slots hold the quorum. Its answers are exact."""
+    """A simulated domain from which units are removed, for a gang whose members all have the same shape.
+
+    The quorum of ``need`` members fits if that many members of ``shape`` fit on the nodes of ``removal``, so counting
+    is enough, and the answers are exact. Call `count` first.
+    """
 
     def __init__(self, removal: Removal, shape: Shape, need: int, *, banned: Collection[EvictionUnit] = ()) -> None:
         self.banned = banned
-        """The units that must not be restored, even if there is room."""
+        """The units that must not be restored even if the quorum fits with them.
+
+        They use the domain exclusively, and so does the preemptor.
+        """
 
         self.removal = removal
         self.limit = removal.limit
@@ -146,20 +160,21 @@ class SlotRemoval:
         self._slots: dict[str, int] = {}
 
         self._limits: dict[str, list[tuple[str, int, int]]] = {}
-        """For each feasible node the requested resources: name, allocatable amount, and request per member.
+        """The name, allocatable amount and request per member of each requested resource, by feasible node.
 
-        Slots are counted for each removed or restored pod, ten thousands of times for one gang.
+        They are kept because members are counted again for each removed or restored pod, ten thousands of times for a
+        gang.
         """
 
         self._quorum_nodes = QuorumNodes()
 
     @property
     def has_rules(self) -> bool:
-        """True if rules restrict members, so that slots are not enough to know whether they fit."""
+        """False: the members have no rules such as anti-affinity. Free resources decide where they fit."""
         return False
 
     def count(self) -> None:
-        """Count the slots of all nodes."""
+        """Count how many members fit on each node. Must be called before any unit is removed."""
         for node in self.removal.nodes.values():
             self.limit.spend()
             if admits(self._shape, node):
@@ -169,23 +184,26 @@ class SlotRemoval:
                 self._recount(node.name)
 
     def remove(self, units: Sequence[EvictionUnit]) -> None:
-        """Remove units."""
+        """Remove units from their nodes, and count again how many members fit there."""
         self._move(units, self.removal.remove)
 
     def restore(self, units: Sequence[EvictionUnit]) -> None:
-        """Restore units, even if the quorum does not fit afterwards."""
+        """Put removed units back on their nodes, even if the quorum does not fit any more."""
         self._move(units, self.removal.restore)
 
     def fits(self) -> bool:
-        """Return whether the quorum fits now."""
+        """Return whether the quorum fits without the removed units."""
         return self.has_slots()
 
     def has_slots(self) -> bool:
-        """Return whether there are enough slots for the quorum. Without them it does not fit."""
+        """Return whether at least as many members as the quorum has fit by free resources. If not, `fits` is False."""
         return self.total >= self._need
 
     def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-        """Restore those of the units that take no slot, the last first. Return the others."""
+        """Restore each unit that leaves the number of fitting members unchanged, trying the last unit first.
+
+        Return the other units, which stay removed.
+        """
         stay = []
         for unit in reversed(units):
             before = self.total
@@ -196,7 +214,10 @@ class SlotRemoval:
         return stay
 
     def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Restore the items one by one, each as a whole, where the quorum still fits. Return the other items."""
+        """Restore each item, which is one or more units, if the quorum still fits with all of its units restored.
+
+        Items are tried one by one in this order. Return the items that stay removed.
+        """
         stay = []
         for item in items:
             self.restore(item)
@@ -206,16 +227,19 @@ class SlotRemoval:
         return stay
 
     def save(self) -> QuorumNodes:
-        """Return what `roll_back` needs to return to this state."""
+        """Return the nodes of the quorum, to be passed to `roll_back` later."""
         return self._quorum_nodes
 
     def roll_back(self, units: Sequence[EvictionUnit], quorum_nodes: QuorumNodes) -> None:
-        """Restore units without checks, and return to a state from `save`."""
+        """Undo the removal of ``units`` since `save`. Set the nodes of the quorum to those that `save` has returned."""
         self.restore(units)
         self._quorum_nodes = quorum_nodes
 
     def count_lost(self, units: Sequence[EvictionUnit]) -> int:
-        """Return the number of slots that restoring all these units would take. Changes nothing."""
+        """Return how many fewer members would fit if all these units were restored.
+
+        The simulation is left as it was.
+        """
         before = self.total
         self.restore(units)
         lost = before - self.total
@@ -223,7 +247,10 @@ class SlotRemoval:
         return lost
 
     def count_each_lost(self, units: Sequence[EvictionUnit]) -> list[int]:
-        """Return the number of slots that each unit would take if they were restored in this order. Changes nothing."""
+        """Return how many fewer members would fit with each unit, if the units were restored in this order.
+
+        The simulation is left as it was.
+        """
         lost = []
         for unit in units:
             before = self.total
@@ -233,13 +260,13 @@ class SlotRemoval:
         return lost
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """Return the gang's plan in the present state."""
+        """Return the plan for the whole gang on the nodes as they are without the removed units."""
         answer = plan_group(self.snapshot(), ask)
         assert isinstance(answer, Plan), answer  # noqa: S101 - for members of one shape slots decide
         return answer
 
     def snapshot(self) -> Snapshot:
-        """Return the nodes in the present state."""
+        """Return the simulated nodes with their usage without the removed units, as a live view."""
         return self.removal.snapshot()
 
     def _move(self, units: Sequence[EvictionUnit], move: Callable[[Iterable[EvictionUnit]], Iterable[str]]) -> None:
@@ -259,10 +286,13 @@ class SlotRemoval:
 
 
 class PlanRemoval(SlotRemoval):
-    """A simulated removal for a tree, for several shapes, or with rules: the planner decides whether the quorum fits.
+    """A simulated domain from which units are removed, for gangs for which counting members is not enough.
 
-    Plans are limited by `_MAX_PLANS`, by ``work`` (`Limit.spent`), and by a limit that is content. Beyond that, units
-    are only restored if the members of the last plan keep their nodes.
+    That are trees, gangs with members of several shapes, and gangs with rules such as anti-affinity. For these the
+    planner has to make a plan to know whether the quorum fits. The number of plans is limited by `_MAX_PLANS`, their
+    work by ``work`` (in units of `Limit.spent`), and once the limit is ``content`` no more are made. From then on, a
+    unit is only restored if the members can keep the nodes of the last plan. So a few units may stay removed that need
+    not.
     """
 
     def __init__(
@@ -278,7 +308,7 @@ class PlanRemoval(SlotRemoval):
         self._kinds = group_classes(ask.members)
         self._rules: GangRules | None = None
         self._deciding: dict[int, bool] = {}
-        """By identity of a shape: True if pods of the shape affect the rules of members."""
+        """True for a shape whose pods affect the members' rules, by ``id()`` of the shape."""
 
         self._ask = ask
         self._capacity = Capacity(removal.nodes, removal.used)
@@ -287,21 +317,27 @@ class PlanRemoval(SlotRemoval):
 
     @property
     def has_rules(self) -> bool:
-        """True if rules restrict members, so that slots are not enough to know whether they fit."""
+        """True if rules such as anti-affinity restrict members.
+
+        Then free resources alone do not decide where they fit.
+        """
         return self._rules is not None
 
     def count(self) -> None:
-        """Count the slots of all nodes, and create the rules before anything is removed."""
+        """Count how many members fit on each node, and create the members' rules.
+
+        Must be called before any unit is removed.
+        """
         super().count()
         self._rules = read_rules(self.snapshot(), self._kinds)
 
     def remove(self, units: Sequence[EvictionUnit]) -> None:
-        """Remove units."""
+        """Remove units from their nodes, in the counts and in the rules."""
         super().remove(units)
         self._note(units, -1)
 
     def restore(self, units: Sequence[EvictionUnit]) -> None:
-        """Restore units, even if the quorum does not fit afterwards."""
+        """Put removed units back, in the counts and in the rules, even if the quorum does not fit any more."""
         super().restore(units)
         self._note(units, 1)
 
@@ -314,7 +350,11 @@ class PlanRemoval(SlotRemoval):
                 rules.add_pods(dict(pod.shape.requests), pod.node, pods)
 
     def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Restore items as the base class does, but in growing bunches to save plans."""
+        """Restore each item, which is one or more units, if the quorum still fits with all of its units restored.
+
+        To save plans, several items are tried together, more and more of them while that succeeds. Return the items
+        that stay removed.
+        """
         if self._quorum_nodes.plan is None:
             self._plan()
         stay = []
@@ -333,18 +373,24 @@ class PlanRemoval(SlotRemoval):
         return stay
 
     def fits(self) -> bool:
-        """Return whether the planner finds room for the quorum now."""
+        """Return whether the planner finds a plan for the quorum without the removed units."""
         if not self.has_slots():
             return False
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
 
     def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-        """Return all units: one that takes no slot may still be in the way of a larger member."""
+        """Restore nothing.
+
+        Return all units, because counts do not show whether a unit is in the way of a larger member.
+        """
         return list(units)
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """Return the gang's plan in the present state; without one, the last plan of the quorum."""
+        """Return the plan for the whole gang without the removed units.
+
+        If none is found in time, return the quorum's last plan.
+        """
         answer = self._ask_planner(lambda: plan_group(self.snapshot(), ask, self._capacity))
         found = answer if isinstance(answer, Plan) else self._quorum_nodes.plan
         assert found is not None  # noqa: S101 - nothing is restored before a plan was found
@@ -358,7 +404,7 @@ class PlanRemoval(SlotRemoval):
         return False
 
     def _keeps_quorum_nodes(self, units: Sequence[EvictionUnit]) -> bool:
-        """Return whether the last plan still holds with these units restored."""
+        """Return whether the members can keep the nodes of the last plan now that these units are restored."""
         if self._quorum_nodes.plan is None:
             return False
         nodes = self.removal.nodes
@@ -372,7 +418,7 @@ class PlanRemoval(SlotRemoval):
         return self._rules.holds(self._quorum_nodes.moves)
 
     def _decides(self, shape: Shape) -> bool:
-        """Return whether a pod of this shape affects the rules of members."""
+        """Return whether a pod of this shape affects where the rules allow members."""
         found = self._deciding.get(id(shape))
         if found is None:
             amounts, snapshot = (name for name, _ in shape.requests), self.snapshot()
@@ -395,7 +441,7 @@ class PlanRemoval(SlotRemoval):
         return True
 
     def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:
-        """Return the planner's answer; None if it was cut short because an earlier plan is good enough."""
+        """Call ``plan`` within the work that is left. Return None if it was ended before it had an answer."""
         before = self.limit.spent
         answer = self.limit.attempt(plan, until_content=self._quorum_nodes.plan is not None)
         self._work_left -= self.limit.spent - before
@@ -407,35 +453,42 @@ class PlanRemoval(SlotRemoval):
 
 
 UnitBundle = Sequence[EvictionUnit]
-"""Units that are restored together or not at all."""
+"""Units that are restored together or not at all, for example the units of one gang."""
 
 
 class _SortKey(NamedTuple):
-    """The sort key of a unit: the smallest is restored first."""
+    """The sort key of a unit in the order in which units are restored; the unit with the smallest key is first."""
 
     price: float
-    """The slots that the unit's bunch takes, per unit of the bunch."""
+    """The number of members of the preemptor that no longer fit if the unit is restored, per pod.
+
+    Units of one node are grouped (`_group_by_price`), and all units of a group have the mean of the group.
+    """
 
     below: int
-    """The negative number of removed pods of lower priority on its node, some of which might be restored then."""
+    """The number of removed pods of lower priority on its node, times -1.
+
+    The more there are, the earlier the unit comes.
+    """
 
     age: float
-    """The negative mean age of the bunch, see `sum_ages`."""
+    """The mean age in seconds of the units in its group, times -1, see `sum_ages`: old units come first."""
 
     name: str
-    """The name of the node, or the UID of the first pod."""
+    """The name of the node, or the UID of the first pod if the unit has several pods."""
 
     place: int
-    """The position among the units of its node."""
+    """The position in the order of its node; 0 if the unit has several pods."""
 
 
 def reprieve(
     removal: SlotRemoval, gone: Sequence[EvictionUnit], allowances: Allowances, newest: int
 ) -> list[EvictionUnit]:
-    """Restore as many of the removed units as possible. Return the units that have to be evicted.
+    """Restore the removed units that the preemptor does not need as victims. Return the units that have to be evicted.
 
-    For members of one shape each of them is needed: without its eviction the quorum would not fit, or would not have
-    the domain exclusively. ``newest`` is the start time of the newest pod, in seconds since 1970.
+    ``removal`` is the simulation of one domain, from which the units ``gone`` are removed. ``newest`` is the start time
+    of the newest running pod, in seconds since 1970. For a preemptor with members of one shape, each returned unit is
+    needed: without its eviction the quorum would not fit, or would not have the domain exclusively.
     """
     by_priority: dict[int, list[EvictionUnit]] = {}
     below: Counter[str] = Counter()
@@ -463,7 +516,10 @@ def reprieve(
 
 
 class _PriorityLevel:
-    """The removed units of one priority, in the order in which they are restored."""
+    """The removed units of one priority while they are restored. ``gone`` are those that are still removed.
+
+    Call `start`, then `restore_for_budgets`, `restore_for_gangs` and `restore_others` in this order.
+    """
 
     def __init__(self, removal: SlotRemoval, losses: Losses) -> None:
         self.gone: dict[EvictionUnit, None] = {}
@@ -472,7 +528,7 @@ class _PriorityLevel:
         self._final: set[EvictionUnit] = set()
 
     def start(self, order: Iterable[EvictionUnit]) -> None:
-        """Add all units of the priority."""
+        """Take over all units of the priority, in the order in which to try to restore them."""
         for unit in order:
             self.gone[unit] = None
             self._losses.add(unit)
@@ -480,13 +536,16 @@ class _PriorityLevel:
                 self._final.add(unit)  # Its resources are not needed, but the gang wants the domain exclusively.
 
     def restore_for_budgets(self) -> None:
-        """Restore units while their evictions violate budgets."""
+        """Restore the units whose eviction would violate PodDisruptionBudgets, as far as the quorum still fits."""
         counted = [unit for unit in self.gone if unit.budgets]
         while picked := self._pick_violating(counted):
             self._put_back([unit] for unit in picked)
 
     def restore_for_gangs(self, allowances: Allowances) -> None:
-        """Restore as many units of each gang as it needs for its quorum; gangs that take the least room come first."""
+        """Restore of each gang as many units as it needs for its quorum, or none if not all of these can be restored.
+
+        Gangs whose parent group would lose its quorum, too, come first, then those that take the least capacity.
+        """
         members: dict[GroupKey, list[EvictionUnit]] = {}
         for unit in self.gone:
             if unit.gang is not None and unit.gang in allowances.gangs and unit not in self._final:
@@ -502,7 +561,7 @@ class _PriorityLevel:
         self._put_back(bundle for _, bundle in order)
 
     def restore_others(self) -> None:
-        """Restore all other units that can be restored."""
+        """Restore each of the units that are left, if the quorum of the preemptor fits with it."""
         self._put_back([unit] for unit in list(self.gone) if unit not in self._final)
 
     def _pick_violating(self, counted: Iterable[EvictionUnit]) -> list[EvictionUnit]:
@@ -516,7 +575,10 @@ class _PriorityLevel:
         return picked
 
     def _pick_missing(self, gang: GroupKey, units: Sequence[EvictionUnit]) -> UnitBundle:
-        """Return the fewest units that keep a gang's quorum; none if it is not endangered or cannot be kept."""
+        """Return the fewest of these units of a gang that have to be restored so that it keeps its quorum.
+
+        Return [] if it keeps its quorum anyway, or would not even with all of the units.
+        """
         short = self._losses.shortage(gang)
         bundle = []
         for unit in units:
@@ -541,9 +603,9 @@ class _PriorityLevel:
 def _sort_units(
     removal: SlotRemoval, units: Sequence[EvictionUnit], below: Counter[str], newest: int
 ) -> list[EvictionUnit]:
-    """Return units in the order in which they are restored: those that take fewest slots per pod come first.
+    """Return units of one priority in the order in which to restore them: the lowest price per pod first (`_SortKey`).
 
-    ``below`` has the number of pods of this and lower priorities by node. This priority is subtracted from it.
+    ``below`` has the number of pods of this and lower priorities by node name; the pods of these units are subtracted.
     """
     alone: dict[str, list[EvictionUnit]] = {}
     joined: list[EvictionUnit] = []
@@ -572,7 +634,7 @@ def _sort_units(
 def _make_sort_keys(
     units: Sequence[EvictionUnit], lost: Sequence[int], node: str, below: int, newest: int
 ) -> Iterator[tuple[EvictionUnit, _SortKey]]:
-    """Yield the sort keys of one node's units; ``lost`` are the slots that each unit takes."""
+    """Yield each unit of one node with its sort key. ``lost`` is what `count_each_lost` returns for the units."""
     # Counted per node, not per bunch. Otherwise the order of equal bunches would depend on the order of the units.
     places = count()
     for room, bunch in _group_by_price(units, lost):
@@ -582,10 +644,11 @@ def _make_sort_keys(
 
 
 def _group_by_price(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Iterator[tuple[int, list[EvictionUnit]]]:
-    """Group one node's units into bunches with a growing number of slots per unit.
+    """Group the units of one node such that each group costs more members per unit than the group before it.
 
-    A unit that takes no slot itself belongs to the bunch of the unit before it, because that one paid for its
-    resources.
+    ``lost`` has for each unit how many fewer members fit when it is restored after the units before it. Yield the sum
+    of ``lost`` and the units of each group. A unit with 0 joins the group before it, because the resources it uses were
+    lost with that group.
     """
     bunches: list[tuple[int, list[EvictionUnit]]] = []
     for unit, room in zip(units, lost, strict=True):
@@ -601,6 +664,9 @@ def _group_by_price(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Itera
 
 
 def relative_size(shape: Shape, request: Resources) -> float:
-    """Return the size of a pod in members of the gang, by the resource of which it has most."""
+    """Return how large a pod is compared with a member that requests ``request``: 2.0 if it requests twice as much.
+
+    The resource with the largest ratio counts.
+    """
     amounts = dict(shape.requests)
     return max((amounts.get(name, 0) / amount for name, amount in request.items() if amount > 0), default=0.0)
