@@ -10,8 +10,8 @@ from typing import Protocol
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning_tasks import (
-    GO_SECONDS,
-    STRAIGHT_SECONDS,
+    INLINE_SECONDS,
+    SHORT_SECONDS,
     URGENT_SECONDS,
     PlanningTasks,
     Unfinished,
@@ -45,18 +45,20 @@ class Planning:
         self._metrics = context.metrics
 
     def plan(
-        self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
+        self, request: PlanRequest, leaving: Iterable[Vacancy] = (), inline_seconds: float = INLINE_SECONDS
     ) -> Plan | Verdict:
         """Return the plan as of now, or why there is none. Raise Unfinished while it is being made.
 
-        ``straight_seconds`` as in `PlanningTasks.plan`.
+        ``inline_seconds`` as in `PlanningTasks.plan`.
         """
-        answer = self._planning_tasks.plan(request, leaving, straight_seconds)
+        answer = self._planning_tasks.plan(request, leaving, inline_seconds)
         found: Plan | Verdict = answer.found
         if answer.seconds is not None:
             self._metrics.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
             # Longer plans have a backoff of their own.
-            self.vain_seconds += answer.seconds if isinstance(found, Verdict) and answer.seconds <= GO_SECONDS else 0.0
+            self.vain_seconds += (
+                answer.seconds if isinstance(found, Verdict) and answer.seconds <= SHORT_SECONDS else 0.0
+            )
         return found
 
     def plan_at_once(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
@@ -70,12 +72,12 @@ class Planning:
         if state is not None and state.entry.backs_off(self._clock()):
             return unfinished
         try:
-            found = self.plan(request, leaving, URGENT_SECONDS if request.need else STRAIGHT_SECONDS)
+            found = self.plan(request, leaving, URGENT_SECONDS if request.need else INLINE_SECONDS)
         except Unfinished:
             return unfinished
-        backoff = self._planning_tasks.collect(request)
-        if state is not None and isinstance(found, Verdict) and backoff.pause:
-            state.entry.back_off(self._clock() + backoff.pause)
+        backoff = self._planning_tasks.drop_returned_plans(request)
+        if state is not None and isinstance(found, Verdict) and backoff.seconds:
+            state.entry.back_off(self._clock() + backoff.seconds)
         return found
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
@@ -86,15 +88,15 @@ class Planning:
     def back_off(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
         """Let a refused gang back off if its plan took long, in proportion to the work."""
         now = self._clock()
-        backoff = self._planning_tasks.settle(group)
-        if backoff.pause:
-            state.entry.back_off(now + backoff.pause)
+        backoff = self._planning_tasks.drop_plans(group)
+        if backoff.seconds:
+            state.entry.back_off(now + backoff.seconds)
         if backoff.stale or refusal.reason is Reason.PLAN_UNFINISHED:
-            state.entry.retry_by(now + max(backoff.pause, _MIN_RETRY_SECONDS))
+            state.entry.retry_by(now + max(backoff.seconds, _MIN_RETRY_SECONDS))
 
     def forget_answers(self, group: GroupKey) -> None:
         """Drop the answers and the backoff of a group that was planned."""
-        self._planning_tasks.settle(group)
+        self._planning_tasks.drop_plans(group)
 
 
 class Planner(Protocol):

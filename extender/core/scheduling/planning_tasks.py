@@ -1,9 +1,12 @@
-"""Makes plans and forecasts that would block the loop in a forked child, while filter is served (decision 54).
+"""Makes long plans, forecasts and searches for victims in forked child processes (docs/decisions/0054).
 
-`PlanningTasks.plan` runs short plans at once. For a long one it queues a task and raises `Unfinished`. A child process
-works on the cluster as it was at the fork. When the answer is there the group is requeued and asks again; a plan is
-used only if it still fits. One child works at a time while the others are stopped. Tasks that have taken little work go
-first, and namespaces take turns.
+This process serves kube-scheduler's filter calls and must not be blocked. So `PlanningTasks.plan` makes a short plan
+itself, at once. For a long one it queues a `PlanningTask` and raises `Unfinished`. A child process then works on the
+cluster as it was at the fork. When its answer is there, the group is requeued and requests the plan again: the answer
+is returned if it still fits the cluster.
+
+Only one child runs at a time; the others are stopped (SIGSTOP). Tasks that have taken little work so far go first, and
+among those the namespaces take turns.
 """
 
 import asyncio
@@ -34,15 +37,15 @@ from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.revalidate import revalidate
 from serried.plan.tree import plan_group
 
-GO_SECONDS = 0.05
-"""The seconds of work that every task gets first. A task that takes more comes after tasks that take less."""
+SHORT_SECONDS = 0.05
+"""The seconds of work up to which a task counts as short: such tasks go before longer ones."""
 
-Make = Callable[[Snapshot, Capacity], Any]
-"""Computes an answer from a snapshot. Raises TooLong when the snapshot's limit is reached."""
+Compute = Callable[[Snapshot, Capacity], Any]
+"""Computes the answer of a task from a snapshot. Raises TooLong when the snapshot's limit is reached."""
 
 
 class TaskKind(Enum):
-    """The result of a planning task: a placement, a forecast of room, or the pods to evict."""
+    """The kind of a planning task: make a plan, forecast when a gang will fit, or search for victims."""
 
     PLAN = "plan"
     FORECAST = "forecast"
@@ -51,192 +54,213 @@ class TaskKind(Enum):
 
 @dataclass(slots=True, eq=False)
 class PlanningTask:
-    """One question of a group, with the work on it and its answer. Kept until the group uses the answer."""
+    """One question of a group (a plan, a forecast or a search for victims), the work on it, and its answer.
+
+    It is kept until the group has used the answer, or asks something else.
+    """
 
     group: GroupKey
     kind: TaskKind
     request: PlanRequest
 
-    leaving: tuple[Vacancy, ...]
-    """The kept slots that count as free for the plan."""
+    given_up: tuple[Vacancy, ...]
+    """The vacancies whose resources count as free for this task.
 
-    make: Make
+    They are kept for members of the request, which would give them up.
+    """
+
+    compute: Compute
+    """The function that computes the answer in the child."""
 
     limit: float = 0.0
-    """The seconds of work after which the task is given up."""
+    """The seconds of work after which the task is given up without an answer."""
 
-    turn: int = 0
-    """The number of the task, in the order of creation."""
+    number: int = 0
+    """The number of the task, counted up from 0 in the order of creation."""
 
-    tried: bool = False
-    """True if the plan was tried in this process first."""
+    tried_inline: bool = False
+    """True if this process has tried to make the plan itself first, and it took too long."""
 
     child: Child | None = None
-    """The child that works on the task; None before and after."""
+    """The child process that works on the task; None before it is started and after it has ended."""
 
     spent: float = 0.0
-    """The seconds of work so far."""
+    """The seconds of work on the task so far."""
 
-    riders: list["PlanningTask"] = field(default_factory=list)
-    """The tasks that its child works on afterwards, if there is time."""
+    batch: list["PlanningTask"] = field(default_factory=list)
+    """Further short plans that the child of this task makes afterwards if there is time, which saves forks."""
 
-    rides: bool = False
-    """True while the child of another task is to work on it."""
+    in_batch: bool = False
+    """True while the task is in the ``batch`` of another task, whose child is to work on it."""
 
-    pause: float = 0.0
-    """The seconds for which its group backs off, because no child could work on it."""
+    backoff_seconds: float = 0.0
+    """The seconds for which the group backs off because a child could not be started or died; else 0."""
 
     done: bool = False
-    """True once the answer, or the failure, is there."""
+    """True once the task has an answer, or has failed or was given up."""
 
-    told: bool = False
-    """True once the answer was returned to the group; its work is then counted."""
+    returned: bool = False
+    """True once the answer was returned to the group. Its seconds of work are reported only the first time."""
 
     found: Any = None
-    """The plan, verdict, forecast or victims; None without an answer."""
+    """The answer: a plan, verdict, forecast or victims; None while there is none, and if a search was given up."""
 
     failure: Exception | None = None
-    """The exception that the work has raised instead."""
+    """The exception by which the work has ended; None without one. The group's next request raises it."""
 
     restarts: int = 0
+    """The number of times that the plan was made again because the cluster had changed."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    """The nodes as they were when the work began."""
+    """The nodes by name as they were at the fork."""
 
     names: Sequence[str] = ()
-    """The names of these nodes, in the order that the child uses."""
+    """The names of ``nodes`` at the fork, in the order in which the child sends its counts of slots."""
 
     version: int = 0
-    """The version of the capacity when the work began."""
+    """The version of the capacity (`Capacity.version`) at the fork."""
 
-    room: tuple[int, int] = (0, 0)
-    """The number of times that room had become free when the work began (`Snapshots.count_freed`)."""
+    freed_count: tuple[int, int] = (0, 0)
+    """The value of `Snapshots.count_freed` at the fork.
+
+    If it differs later, resources were freed that the answer does not know of.
+    """
 
     @property
-    def place(self) -> tuple[int, int]:
-        """The sort key: the work so far, in powers of two, then the order of creation."""
-        return int(math.log2(max(1.0, self.spent / GO_SECONDS)) + (self.spent >= GO_SECONDS)), self.turn
+    def sort_key(self) -> tuple[int, int]:
+        """The sort key: the seconds of work so far in powers of two (0 for a short task), then ``number``."""
+        return int(math.log2(max(1.0, self.spent / SHORT_SECONDS)) + (self.spent >= SHORT_SECONDS)), self.number
 
     def begin_anew(self) -> None:
-        """Make the task again, because its answer does not fit any more."""
+        """Reset the task, so that it is worked on again because its plan does not fit the cluster any more."""
         self.restarts += 1
         self.done = False
         self.found = None
 
-    def asks(self, request: PlanRequest, leaving: tuple[Vacancy, ...]) -> bool:
-        """Return whether the task answers this question."""
-        same = len(leaving) == len(self.leaving) and all(map(operator.is_, leaving, self.leaving))
+    def matches(self, request: PlanRequest, given_up: tuple[Vacancy, ...]) -> bool:
+        """Return whether the task is about an equivalent request with identical ``given_up`` vacancies."""
+        same = len(given_up) == len(self.given_up) and all(map(operator.is_, given_up, self.given_up))
         return same and self.request.is_equivalent(request)
 
 
 _MAX_BEGUN = 2
-"""The number of tasks per namespace with a child."""
+"""The number of tasks per lane (`_Lane`) that may have a child at a time."""
 
 _MAX_CHILDREN = 6
-"""The number of tasks in all with a child: each child has some MiB of memory of its own."""
+"""The number of children at a time: each needs some MiB of memory of its own."""
 
-_MAX_RIDERS = 16
-"""The number of further plans that a child makes after the one that it was started for."""
+_MAX_BATCH = 16
+"""The number of further plans that one child may make (`PlanningTask.batch`)."""
 
 _BATCH_SECONDS = 0.1
-"""The seconds of work of all plans of one child: a fork blocks the loop for milliseconds, so short plans share one."""
+"""The seconds of work after which a child begins no further plan. A fork blocks the loop for milliseconds."""
 
-_RIDE_SECONDS = 0.5
-"""The seconds for which those further plans wait for this child before they get another one."""
+_BATCH_WAIT_SECONDS = 0.5
+"""The seconds of work of a child after which its ``batch`` is released, so that other children take the plans."""
 
 _MAX_SEARCHES_BEGUN = 1
-"""The number of searches for victims at a time: two searches in the same cluster would find the same victims."""
+"""The number of searches for victims per namespace at a time: two would find the same victims."""
 
 _LONG_SECONDS = 0.5
-"""The seconds of work after which a search does not keep the next one waiting any more."""
+"""The seconds of work after which the next search of the namespace may begin beside a running one."""
 
 
 class _Lane(NamedTuple):
-    """A queue of tasks of one namespace, either searches for victims or other tasks."""
+    """The key of a queue of tasks: a namespace, and whether they are searches for victims or other tasks."""
 
     namespace: str
     searches: bool
-    """True for searches for victims."""
+    """True for searches for victims; False for plans and forecasts."""
 
 
 def _lane_of(task: PlanningTask) -> _Lane:
     return _Lane(task.group.namespace, task.kind is TaskKind.PREEMPTION)
 
 
-class TaskTurns:
-    """Chooses the next task to work on. ``planning_tasks`` is live: a task that is removed from it gets no turn."""
+class TaskQueue:
+    """The tasks that wait for work, and the choice of the one to work on next.
+
+    ``planning_tasks`` are all tasks by group. It is live: a task that the owner removes from it is not chosen any
+    more.
+    """
 
     def __init__(self, planning_tasks: Mapping[GroupKey, Sequence[PlanningTask]]) -> None:
         self._tasks = planning_tasks
 
-        self._fresh: dict[_Lane, deque[PlanningTask]] = {}
-        """The tasks without a child, in the order of creation."""
+        self._new: dict[_Lane, deque[PlanningTask]] = {}
+        """The tasks that have not begun, by lane, in the order of creation."""
 
         self._begun: list[PlanningTask] = []
-        """The tasks that have begun: each has a child, or is to be made again."""
+        """The tasks that have begun: each has a child, or is to be worked on again."""
 
         self._served: dict[str, int] = {}
-        """The value of ``_count`` when a task of each namespace was last begun."""
+        """The value of ``_count`` when a task of a namespace was last begun, by namespace."""
 
         self._count = 0
-        """The number of tasks that have begun."""
+        """The number of tasks that were begun so far."""
 
     def add(self, task: PlanningTask) -> None:
-        """Add a new task."""
-        self._fresh.setdefault(_lane_of(task), deque()).append(task)
+        """Add a task that was just created."""
+        self._new.setdefault(_lane_of(task), deque()).append(task)
 
     def add_again(self, task: PlanningTask) -> None:
-        """Add a task that is to be made again."""
+        """Add a task that had begun before and is to be worked on again."""
         self._begun.append(task)
 
     def clear(self) -> None:
         """Drop all tasks."""
-        self._fresh.clear()
+        self._new.clear()
         self._begun.clear()
         self._served.clear()
 
     def choose(self) -> PlanningTask | None:
-        """Return the task to work on next; None if there is none."""
+        """Return the task to work on next; None if there is none.
+
+        That is the one with the least work so far, then one of the namespace that has waited longest. Limits of
+        children per lane and in all decide whether it may be a task that has not begun.
+        """
         self._begun = [each for each in self._begun if self._is_open(each)]
         room = len(self._begun) < _MAX_CHILDREN
-        waiting = [task for lane in self._list_free() if (task := self._find_first(lane)) is not None] if room else []
+        waiting = (
+            [task for lane in self._list_ready_lanes() if (task := self._find_first(lane)) is not None] if room else []
+        )
         chosen = min([*self._begun, *waiting], key=self._rank, default=None)
         if chosen is not None and chosen in waiting:
-            self._begun.append(self._fresh[_lane_of(chosen)].popleft())
+            self._begun.append(self._new[_lane_of(chosen)].popleft())
             self._count += 1
             self._served[chosen.group.namespace] = self._count
         return chosen
 
-    def _list_free(self) -> list[_Lane]:
-        """Return the lanes in which another task may begin."""
+    def _list_ready_lanes(self) -> list[_Lane]:
+        """Return the lanes of which one more task may begin."""
         begun = Counter(_lane_of(each) for each in self._begun)
         short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
-        free = [lane for lane in self._fresh if begun[lane] < _MAX_BEGUN]
+        free = [lane for lane in self._new if begun[lane] < _MAX_BEGUN]
         return [lane for lane in free if not lane.searches or short[lane] < _MAX_SEARCHES_BEGUN]
 
     def _rank(self, task: PlanningTask) -> tuple[int, int, int]:
-        """Return the sort key of a task: its work so far, then the namespace served the longest ago."""
-        level, turn = task.place
-        return level, self._served.get(task.group.namespace, 0), turn
+        """Return the sort key of a task: its work so far, then the namespace whose last task began longest ago."""
+        level, number = task.sort_key
+        return level, self._served.get(task.group.namespace, 0), number
 
     def _find_first(self, lane: _Lane) -> PlanningTask | None:
-        """Return the first open task of a lane; None if there is none, or the child of another task works on it."""
-        fresh = self._fresh[lane]
-        while fresh:
-            if self._is_open(fresh[0]):
-                return None if fresh[0].rides else fresh[0]
-            fresh.popleft()
-        del self._fresh[lane]
-        if not any(each.namespace == lane.namespace for each in self._fresh):
+        """Return the first task of a lane; None if there is none, or if it is in another task's ``batch``."""
+        new = self._new[lane]
+        while new:
+            if self._is_open(new[0]):
+                return None if new[0].in_batch else new[0]
+            new.popleft()
+        del self._new[lane]
+        if not any(each.namespace == lane.namespace for each in self._new):
             self._served.pop(lane.namespace, None)
         return None
 
-    def list_riders(self) -> list[PlanningTask]:
-        """Return the plans that a child may make after its own: the next ones of each namespace."""
-        lanes = (fresh for lane, fresh in self._fresh.items() if not lane.searches)
-        open_plans = ((each for each in fresh if each.kind is TaskKind.PLAN and self._is_open(each)) for fresh in lanes)
-        found = [task for plans in open_plans for task in islice(plans, _MAX_RIDERS) if not task.rides]
-        return sorted(found, key=lambda task: task.turn)[:_MAX_RIDERS]
+    def list_batchable(self) -> list[PlanningTask]:
+        """Return the next plans, at most `_MAX_BATCH`, that one child may make after its own, oldest first."""
+        lanes = (new for lane, new in self._new.items() if not lane.searches)
+        open_plans = ((each for each in new if each.kind is TaskKind.PLAN and self._is_open(each)) for new in lanes)
+        found = [task for plans in open_plans for task in islice(plans, _MAX_BATCH) if not task.in_batch]
+        return sorted(found, key=lambda task: task.number)[:_MAX_BATCH]
 
     def _is_open(self, task: PlanningTask) -> bool:
         return not task.done and task in self._tasks.get(task.group, ())
@@ -248,114 +272,120 @@ def _is_long_search(task: PlanningTask) -> bool:
 
 log = logging.getLogger(__name__)
 
-STRAIGHT_SECONDS = 0.005
-"""The seconds for which a plan may run in this process: filter waits as long."""
+INLINE_SECONDS = 0.005
+"""The seconds for which this process may work on a plan itself: kube-scheduler's filter calls wait as long."""
 
 URGENT_SECONDS = 0.02
-"""The seconds for which a plan may run in this process if an open binding cycle needs another node for a member."""
+"""The seconds for which this process may work on a plan itself for an open binding cycle.
 
-_TURN_SECONDS = 0.01
-"""The seconds of a turn of a child, after which another task may come first."""
+That is more, because a member of the cycle needs another node at once, before kube-scheduler's bind calls time out.
+"""
 
-_MAX_TURN_SECONDS = 0.1
-"""The seconds of a turn that count at most."""
+_SLICE_SECONDS = 0.01
+"""The seconds for which a child runs before `TaskQueue.choose` may prefer another task."""
+
+_MAX_SLICE_SECONDS = 0.1
+"""The most seconds that count as work for one such slice, as the machine may have been suspended."""
 
 _HANG_FACTOR = 4.0
-"""A child is ended after this many times the work that it may do, plus `_HANG_SECONDS`."""
+"""The multiple of a task's limit after which, with `_HANG_SECONDS` added, a child without answer is killed."""
 
 _HANG_SECONDS = 5.0
-"""The seconds added to that limit."""
+"""The seconds that are added to the multiple of the limit (`_HANG_FACTOR`)."""
 
 _FAILURE_PAUSES = (0.5, 30.0)
-"""The first and longest backoff of a group whose child could not be started or died; doubled each time in a row."""
+"""The first and the longest backoff in seconds after a child has failed; doubled with each failure in a row."""
 
 _PLAN_SECONDS = 2.0
-"""The seconds of work for a plan."""
+"""The limit in seconds for the first try at a plan."""
 
 _FORECAST_SECONDS = 5.0
-"""The seconds of work for a forecast."""
+"""The limit in seconds for a forecast."""
 
 _PREEMPTION_SECONDS = 5.0
-"""The seconds of work for a search for victims."""
+"""The limit in seconds for the first search for victims of a group."""
 
 _MAX_PREEMPTION_SECONDS = 80.0
-"""The most seconds of work for a search that was given up repeatedly: doubled each time, up to this."""
+"""The longest limit in seconds for a search: the limit is doubled each time that it was reached."""
 
 _CONTENT_FRACTION = 0.5
-"""The fraction of its limit after which a search for victims takes the best result so far."""
+"""The fraction of its limit after which a search for victims returns the best result so far."""
 
 _MAX_PLAN_SECONDS = 32.0
-"""The most seconds of work for a plan that was given up repeatedly: doubled each time, up to this."""
+"""The longest limit in seconds for a plan: the limit is doubled each time that it was reached."""
 
 _PAUSE_FACTOR = 10.0
-"""The backoff after a plan in vain, in times of its work: a tenth of the loop's time goes to such plans."""
+"""The backoff after a long plan that found nothing, as a multiple of its seconds of work."""
 
 _MAX_NODES_COUNTED_AT_ONCE = 2_000
-"""The number of nodes to count for new classes up to which a plan is tried in this process."""
+"""The largest plan that this process tries itself, in nodes on which slots have to be counted.
+
+For instance 3 new shapes of members in a cluster of 500 nodes are 1,500. Shapes counted before cost nothing.
+"""
 
 _MAX_WEIGHT_READ_AT_ONCE = 200
-"""The weight of all classes (`fit.weigh`) up to which a plan is tried here: looking them up takes time."""
+"""The largest sum of `fit.weigh` over a request's shapes for which this process tries the plan itself."""
 
 _MAX_RESTARTS = 3
-"""The number of times a plan is made again because the cluster has changed meanwhile."""
+"""The number of times that a plan is made again in a child because the cluster has changed."""
 
 _MAX_ANSWERS = 4
-"""The number of unused answers that are kept per group."""
+"""The number of answers kept per group that it has not used yet."""
 
 
-class Report(NamedTuple):
-    """The result of one task, sent by the child."""
+class TaskResult(NamedTuple):
+    """The result of one task, as the child sends it."""
 
     finished: bool
     """True if there is an answer; False if the limit was reached."""
 
     found: Any
-    """The answer; None without one."""
+    """The answer; None if the limit was reached."""
 
     seconds: float
-    """The seconds of work."""
+    """The seconds of work on this task."""
 
 
-class Said(NamedTuple):
-    """The message that a child sends at its end."""
+class ChildMessage(NamedTuple):
+    """The one message that a child sends, when it ends."""
 
-    reports: list[Report]
-    """The results: of the task that the child was started for, then of the riders that it reached."""
+    reports: list[TaskResult]
+    """The results: first that of the child's own task, then those of its ``batch`` for which there was time."""
 
     packed: PackedCounts
-    """The slots that the child has counted, for the parent's capacity."""
+    """The slots per node that the child has counted. The parent adds them to its capacity, to save work."""
 
 
 class Unfinished(Exception):
-    """Raised while the answer is being made; the group is requeued when it is there."""
+    """Raised for a request whose answer is not there yet. The group is requeued when it is."""
 
 
 class Answer(NamedTuple):
-    """The answer of a task."""
+    """An answer that is returned to a group."""
 
     found: Any
 
     seconds: float | None
-    """The seconds of work; None if they were returned before."""
+    """The seconds of work for it; None if this answer was returned before, so that work is counted once."""
 
 
 class PlanBackoff(NamedTuple):
-    """The backoff after plans in vain."""
+    """How long a group should back off because of the plans made for it."""
 
-    pause: float
-    """The seconds for which the group backs off."""
+    seconds: float
+    """The seconds for which the group backs off; 0 for no backoff."""
 
     stale: bool
-    """True if room was freed while the plans were made."""
+    """True if resources were freed while a plan was made, so that another try may succeed at once."""
 
 
 @dataclass(slots=True, eq=False)
 class PlanningTasks:
-    """The plans, forecasts and searches for victims that are being made, by group. One instance per core.
+    """The planning tasks of all groups. One instance per core.
 
-    The outbox has `work` run when there is something to do; it is the only method that is not synchronous.
-    ``stopwatch`` measures the work of a thread, in seconds. ``fork`` starts a child; with None everything runs in this
-    process, however long it takes.
+    It puts `WorkOnTasks` into the outbox when there is work, and the owner of the outbox then runs `work`, the only
+    coroutine here. ``stopwatch`` returns the seconds of work of the calling thread. ``fork`` starts a child; with
+    None this process does everything itself, however long it takes.
     """
 
     _context: Context
@@ -363,32 +393,33 @@ class PlanningTasks:
     _fork: Fork | None = fork
 
     _tasks: dict[GroupKey, list[PlanningTask]] = field(default_factory=dict, init=False)
+    """All tasks by group, in the order of creation."""
 
-    _turns: TaskTurns = field(init=False)
+    _queue: TaskQueue = field(init=False)
 
-    _slow: dict[GroupKey, float] = field(default_factory=dict, init=False)
-    """The groups whose last answer took long, with the seconds of work for their next plan."""
+    _plan_limits: dict[GroupKey, float] = field(default_factory=dict, init=False)
+    """The limit in seconds for the next plan, by group. A group has one if its last answer took long."""
 
-    _patience: dict[GroupKey, float] = field(default_factory=dict, init=False)
-    """The groups whose last search for victims was given up, with the seconds of work for the next one."""
+    _search_limits: dict[GroupKey, float] = field(default_factory=dict, init=False)
+    """The limit in seconds for the next search, by group. A group has one if its last search was given up."""
 
     _backoffs: dict[GroupKey, PlanBackoff] = field(default_factory=dict, init=False)
-    """The backoffs for answers that were returned, until the group takes them."""
+    """The backoffs that result from answers returned since `drop_plans` or `drop_returned_plans`, by group."""
 
-    _turn: int = field(default=0, init=False)
-    """The number of tasks so far."""
+    _count: int = field(default=0, init=False)
+    """The number of tasks created so far."""
 
     _working: bool = field(default=False, init=False)
-    """True while `work` runs or is in the outbox."""
+    """True while `work` runs, or is in the outbox to be run."""
 
-    _shift: int = field(default=0, init=False)
-    """A number that changes when all work is dropped: a `work` that began before then stops."""
+    _generation: int = field(default=0, init=False)
+    """A number that `clear` changes: a running `work` stops when it has changed."""
 
     _failure_pause: float = field(default=0.0, init=False)
-    """The backoff of the last group whose child has failed; 0 once a child has answered."""
+    """The seconds of the last backoff after a child has failed; 0 once a child has sent an answer."""
 
     def __post_init__(self) -> None:
-        self._turns = TaskTurns(self._tasks)
+        self._queue = TaskQueue(self._tasks)
 
     def __len__(self) -> int:
         return sum(not task.done for planning_tasks in self._tasks.values() for task in planning_tasks)
@@ -396,41 +427,48 @@ class PlanningTasks:
     # --- requests ----------------------------------------------------------------------------------------------
 
     def plan(
-        self, request: PlanRequest, leaving: Iterable[Vacancy] = (), straight_seconds: float = STRAIGHT_SECONDS
+        self, request: PlanRequest, given_up: Iterable[Vacancy] = (), inline_seconds: float = INLINE_SECONDS
     ) -> Answer:
-        """Return the plan or verdict for a request, which holds now. Raise Unfinished while it is being made.
+        """Return the plan for a request, or the verdict why there is none. It fits the cluster as it is now.
 
-        The plan may run in this process for ``straight_seconds``.
+        Raise Unfinished if a child has to make it. ``given_up`` are the vacancies that count as free. This
+        process may work on the plan itself for ``inline_seconds``.
         """
         group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
-        make: Make = lambda snapshot, capacity: plan_group(snapshot, request, capacity)  # noqa: E731
+        compute: Compute = lambda snapshot, capacity: plan_group(snapshot, request, capacity)  # noqa: E731
         key = group or GroupKey("", "")
-        return self._answer(PlanningTask(key, TaskKind.PLAN, request, tuple(leaving), make), straight_seconds)
+        return self._answer(PlanningTask(key, TaskKind.PLAN, request, tuple(given_up), compute), inline_seconds)
 
-    def find_forecast(self, group: GroupKey, request: PlanRequest, make: Make) -> Forecast | None:
-        """Return the forecast of a group. Raise Unfinished while it is being made. The answer is returned once."""
-        found: Forecast | None = self._answer(PlanningTask(group, TaskKind.FORECAST, request, (), make)).found
+    def find_forecast(self, group: GroupKey, request: PlanRequest, compute: Compute) -> Forecast | None:
+        """Return the forecast for a group, made by ``compute``; None if it took too long.
+
+        Raise Unfinished while it is being made. The forecast is then dropped: the next call makes a new one.
+        """
+        found: Forecast | None = self._answer(PlanningTask(group, TaskKind.FORECAST, request, (), compute)).found
         self._drop(group, TaskKind.FORECAST)
         return found
 
-    def seek_victims(self, group: GroupKey, request: PlanRequest, leaving: Iterable[Vacancy], make: Make) -> Answer:
-        """Return the victims that have to end so that a group fits; None if the search took too long.
+    def find_victims(
+        self, group: GroupKey, request: PlanRequest, given_up: Iterable[Vacancy], compute: Compute
+    ) -> Answer:
+        """Return the result of a search for victims, made by ``compute``; ``found`` is None if it took too long.
 
-        Raise Unfinished during the search. The answer is returned once. After half of its time the search takes the
-        best result so far. A search that was given up gets twice the time the next time. The caller has to check that
-        the answer still holds, because the cluster may have changed since the search began.
+        Raise Unfinished during the search. The result is then dropped: the next call begins a new search, with
+        twice the time if the last one took too long. ``given_up`` are the vacancies that count as free. The
+        caller has to check that the result still holds, because the cluster may have changed since the search
+        began.
         """
-        answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(leaving), make))
+        answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(given_up), compute))
         self._drop(group, TaskKind.PREEMPTION)
         return answer
 
-    def _answer(self, asked: PlanningTask, straight_seconds: float = STRAIGHT_SECONDS) -> Answer:
-        group, kind, request, leaving = asked.group, asked.kind, asked.request, asked.leaving
-        task = next((each for each in self._of(group, kind) if each.asks(request, leaving)), None)
+    def _answer(self, asked: PlanningTask, inline_seconds: float = INLINE_SECONDS) -> Answer:
+        group, kind, request, given_up = asked.group, asked.kind, asked.request, asked.given_up
+        task = next((each for each in self._of(group, kind) if each.matches(request, given_up)), None)
         if task is None:
-            straight_seconds = straight_seconds if self._fork is not None else math.inf
-            asked.tried = straight_seconds > STRAIGHT_SECONDS or not self._is_long(group, request)
-            answer = self._run_straight(request, leaving, asked.make, straight_seconds) if asked.tried else None
+            inline_seconds = inline_seconds if self._fork is not None else math.inf
+            asked.tried_inline = inline_seconds > INLINE_SECONDS or not self._is_long(group, request)
+            answer = self._run_inline(request, given_up, asked.compute, inline_seconds) if asked.tried_inline else None
             if answer is not None:
                 return answer
             self._enqueue(asked)
@@ -443,23 +481,23 @@ class PlanningTasks:
             raise task.failure
         return self._return_answer(task) if self._still_fits(task, request) else self._make_again(task, request)
 
-    def _run_straight(
-        self, request: PlanRequest, leaving: tuple[Vacancy, ...], make: Make, limit: float
+    def _run_inline(
+        self, request: PlanRequest, given_up: tuple[Vacancy, ...], compute: Compute, limit: float
     ) -> Answer | None:
         begun = self._stopwatch()
         try:
-            found = make(self._take(request, leaving, Limit(self._stopwatch, limit)), self._context.store.capacity)
+            found = compute(self._take(request, given_up, Limit(self._stopwatch, limit)), self._context.store.capacity)
         except TooLong:
             return None
         return Answer(found, self._stopwatch() - begun)
 
-    def _take(self, request: PlanRequest, leaving: tuple[Vacancy, ...], limit: Limit) -> Snapshot:
+    def _take(self, request: PlanRequest, given_up: tuple[Vacancy, ...], limit: Limit) -> Snapshot:
         return replace(
-            self._context.store.snapshots.take(request.yielding_priority, request.members, leaving), limit=limit
+            self._context.store.snapshots.take(request.yielding_priority, request.members, given_up), limit=limit
         )
 
     def _is_long(self, group: GroupKey, request: PlanRequest) -> bool:
-        if group in self._slow:
+        if group in self._plan_limits:
             return True
         # Shapes are shared objects. Hashing thousands of them, or one with a thousand requests, is slow.
         shapes = {id(member.shape): member.shape for member in request.members}.values()
@@ -470,33 +508,35 @@ class PlanningTasks:
 
     def _find_limit(self, group: GroupKey, kind: TaskKind) -> float:
         if kind is TaskKind.PREEMPTION:
-            return self._patience.get(group, _PREEMPTION_SECONDS)
-        return _FORECAST_SECONDS if kind is TaskKind.FORECAST else self._slow.get(group, _PLAN_SECONDS)
+            return self._search_limits.get(group, _PREEMPTION_SECONDS)
+        return _FORECAST_SECONDS if kind is TaskKind.FORECAST else self._plan_limits.get(group, _PLAN_SECONDS)
 
     def _still_fits(self, task: PlanningTask, request: PlanRequest) -> bool:
         if not isinstance(task.found, Plan):
             return True
-        now = self._context.store.snapshots.take(request.yielding_priority, request.members, task.leaving)
+        now = self._context.store.snapshots.take(request.yielding_priority, request.members, task.given_up)
         return revalidate(task.found, request, task.nodes, now)
 
     def _make_again(self, task: PlanningTask, request: PlanRequest) -> Answer:
-        """Make a plan again that does not fit the changed cluster: in this process if that is short enough.
+        """Make a plan again that does not fit the changed cluster, in this process if that is short enough.
 
-        A plan that took long is tried only in the domain that was found, which is much less work. After the last
-        restart it gets more time, because gangs with shorter plans must not take the room of this one again and again.
+        Else raise Unfinished: a child makes it again, up to `_MAX_RESTARTS` times, and then the verdict
+        PLAN_UNFINISHED is returned. This process tries a plan that took long only in the domain that was found,
+        which is much less work. At the last try this process may take longer, so that gangs with shorter plans
+        do not take the resources every time.
         """
         last = task.restarts >= _MAX_RESTARTS
         again = request
-        if task.spent > GO_SECONDS and request.topology_key is not None:
+        if task.spent > SHORT_SECONDS and request.topology_key is not None:
             again = replace(request, pinned=frozenset({task.found.domain}))
-        make: Make = lambda snapshot, capacity: plan_group(snapshot, again, capacity)  # noqa: E731
-        answer = self._run_straight(again, task.leaving, make, GO_SECONDS if last else STRAIGHT_SECONDS)
+        compute: Compute = lambda snapshot, capacity: plan_group(snapshot, again, capacity)  # noqa: E731
+        answer = self._run_inline(again, task.given_up, compute, SHORT_SECONDS if last else INLINE_SECONDS)
         if answer is not None and (again is request or isinstance(answer.found, Plan)):
             self._tasks[task.group].remove(task)
             return answer
         if not last:
             task.begin_anew()
-            self._turns.add_again(task)
+            self._queue.add_again(task)
             self._request_work()
             raise Unfinished
         changed = "the cluster changed each time before a plan was there"
@@ -505,57 +545,64 @@ class PlanningTasks:
         return self._return_answer(task)
 
     def _return_answer(self, task: PlanningTask) -> Answer:
-        seconds = None if task.told else task.spent
+        seconds = None if task.returned else task.spent
         if seconds is not None:
             before = self._backoffs.get(task.group, PlanBackoff(0.0, stale=False))
-            pause = before.pause + (task.spent * _PAUSE_FACTOR if task.spent > GO_SECONDS else 0.0) + task.pause
-            self._backoffs[task.group] = PlanBackoff(
-                pause, before.stale or task.room != self._context.store.snapshots.count_freed()
+            pause = (
+                before.seconds
+                + (task.spent * _PAUSE_FACTOR if task.spent > SHORT_SECONDS else 0.0)
+                + task.backoff_seconds
             )
-        task.told = True
+            self._backoffs[task.group] = PlanBackoff(
+                pause, before.stale or task.freed_count != self._context.store.snapshots.count_freed()
+            )
+        task.returned = True
         return Answer(task.found, seconds)
 
-    def collect(self, request: PlanRequest) -> PlanBackoff:
-        """Return as ``settle`` does, but keep tasks that are still being made."""
+    def drop_returned_plans(self, request: PlanRequest) -> PlanBackoff:
+        """Drop the plans for a request's group that were returned to it. Plans still being made are kept.
+
+        Return the backoff that results from them.
+        """
         group = self._context.store.members.group_of(request.members[0].uid) or GroupKey("", "")
         if group in self._tasks:
-            kept = [each for each in self._tasks[group] if each.kind is not TaskKind.PLAN or not each.told]
+            kept = [each for each in self._tasks[group] if each.kind is not TaskKind.PLAN or not each.returned]
             self._tasks[group] = kept
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def is_stale(self, group: GroupKey) -> bool:
-        """Return whether room was freed while a returned plan was made, since the group was settled last."""
+        """Return whether resources were freed while a plan was made that this group got since its last `drop_plans`."""
         backoff = self._backoffs.get(group)
         return backoff is not None and backoff.stale
 
-    def works_for(self, group: GroupKey) -> bool:
+    def is_working_for(self, group: GroupKey) -> bool:
         """Return whether a plan, a forecast or a search for victims is being made for a group."""
         return any(not task.done for task in self._tasks.get(group, ()))
 
     # --- groups ------------------------------------------------------------------------------------------------
 
-    def settle(self, group: GroupKey) -> PlanBackoff:
-        """Drop the plans of a group, whose answers were used. Return the backoff if they were in vain."""
+    def drop_plans(self, group: GroupKey) -> PlanBackoff:
+        """Drop all plans of a group, also unfinished ones. Return the backoff that results from those it got."""
         self._drop(group, TaskKind.PLAN)
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
-    def forget(self, group: GroupKey) -> None:
-        """Drop all tasks of a group, and its limits."""
+    def drop_group(self, group: GroupKey) -> None:
+        """Drop all tasks of a group, with its limits and backoff."""
         _end(self._tasks.pop(group, ()))
-        self._slow.pop(group, None)
-        self._patience.pop(group, None)
+        self._plan_limits.pop(group, None)
+        self._search_limits.pop(group, None)
         self._backoffs.pop(group, None)
 
     def clear(self) -> None:
-        """Drop all tasks of all groups, and end their children."""
+        """Drop all tasks, limits and backoffs of all groups, and kill the children."""
         self._working = False
-        self._shift += 1
+        self._generation += 1
         for tasks in self._tasks.values():
             _end(tasks)
         self._tasks.clear()
-        self._turns.clear()
-        self._slow.clear()
-        self._patience.clear()
+        self._queue.clear()
+        self._plan_limits.clear()
+        self._search_limits.clear()
         self._backoffs.clear()
 
     def _of(self, group: GroupKey, kind: TaskKind) -> list[PlanningTask]:
@@ -565,7 +612,7 @@ class PlanningTasks:
         self._keep_only(group, [task for task in self._tasks.get(group, ()) if task.kind is not kind])
 
     def _keep_only(self, group: GroupKey, kept: list[PlanningTask]) -> None:
-        """Drop the tasks of a group but for these."""
+        """Drop the tasks of a group that are not in ``kept``."""
         _end(task for task in self._tasks.get(group, ()) if task not in kept)
         if kept:
             self._tasks[group] = kept
@@ -574,12 +621,12 @@ class PlanningTasks:
 
     def _enqueue(self, task: PlanningTask) -> None:
         task.limit = self._find_limit(task.group, task.kind)
-        task.turn = self._turn
-        self._turn += 1
+        task.number = self._count
+        self._count += 1
         # A new question replaces an open one of its kind. Answers stay: one try may ask several questions.
         kept = [each for each in self._tasks.get(task.group, ()) if each.done or each.kind is not task.kind]
         self._keep_only(task.group, [*kept[-_MAX_ANSWERS:], task])
-        self._turns.add(task)
+        self._queue.add(task)
         self._request_work()
 
     # --- work --------------------------------------------------------------------------------------------------
@@ -590,25 +637,29 @@ class PlanningTasks:
             self._context.outbox.put(WorkOnTasks())
 
     def work(self) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that makes all answers, one child at a time."""
-        return self._work(self._shift)
+        """Return a coroutine that works on the tasks, one child at a time, until none is left.
 
-    async def _work(self, shift: int) -> None:
+        The call itself notes the present `_generation`, so that a `clear` before the coroutine begins stops it,
+        too.
+        """
+        return self._work(self._generation)
+
+    async def _work(self, generation: int) -> None:
         worked: PlanningTask | None = None
         try:
-            while shift == self._shift and (task := self._turns.choose()) is not None:
+            while generation == self._generation and (task := self._queue.choose()) is not None:
                 if worked is not None and worked is not task and worked.child is not None:
                     worked.child.pause()
                 worked = task
                 await self._advance(task)
         finally:
-            if shift == self._shift:
+            if generation == self._generation:
                 self._working = False
                 for tasks in self._tasks.values():
                     _end(tasks)
 
     async def _advance(self, task: PlanningTask) -> None:
-        if task.child is None and not task.tried and not self._is_long(task.group, task.request):
+        if task.child is None and not task.tried_inline and not self._is_long(task.group, task.request):
             # Another task has counted its classes meanwhile: a burst of gangs of one new shape counts it once.
             self._tasks[task.group].remove(task)
             self._context.groups.note_task_done(task.group)
@@ -618,68 +669,70 @@ class PlanningTasks:
             child.resume()
             clock = asyncio.get_running_loop().time
             begun = clock()
-            await asyncio.wait((child.answer,), timeout=_TURN_SECONDS)
+            await asyncio.wait((child.answer,), timeout=_SLICE_SECONDS)
             # While the machine stood still, the child stood still, too.
-            task.spent += min(clock() - begun, _MAX_TURN_SECONDS)
+            task.spent += min(clock() - begun, _MAX_SLICE_SECONDS)
             if task.child is not child:
                 return  # the task was dropped meanwhile
-            if task.spent > _RIDE_SECONDS:
-                _return_riders(task)
+            if task.spent > _BATCH_WAIT_SECONDS:
+                _release_batch(task)
             if child.answer.done():
                 self._receive(task, child)
             elif task.spent > _HANG_SECONDS + _HANG_FACTOR * task.limit:
                 self._fail(task, f"the process that worked on it has not answered after {task.spent:.0f} s")
         if task.done:
             _end((task,))
-            self._settle_task(task)
+            self._requeue_group(task)
 
     def _begin(self, task: PlanningTask) -> Child | None:
         """Start a child for a task. Return None, and give the task up, if no process can be started."""
         assert self._fork is not None  # noqa: S101 - without it nothing is a task
         if task.kind is TaskKind.PLAN:
-            task.riders = [each for each in self._turns.list_riders() if each.tried or self._is_long_task(each)]
+            task.batch = [
+                each for each in self._queue.list_batchable() if each.tried_inline or self._is_long_task(each)
+            ]
         store = self._context.store
-        nodes, room = dict(store.nodes), store.snapshots.count_freed()
-        for each in (task, *task.riders):
-            each.nodes, each.room = nodes, room
+        nodes, freed_count = dict(store.nodes), store.snapshots.count_freed()
+        for each in (task, *task.batch):
+            each.nodes, each.freed_count = nodes, freed_count
         task.names, task.version, task.spent = tuple(nodes), store.capacity.version, 0.0
         try:
             task.child = self._fork(partial(self._make_in_child, task), 2 * task.limit + 1)
         except OSError as error:
-            task.riders = []
+            task.batch = []
             self._fail(task, f"no process could be started for it: {error.strerror}")
             return None
-        for each in task.riders:
-            each.rides = True
+        for each in task.batch:
+            each.in_batch = True
         return task.child
 
     def _is_long_task(self, task: PlanningTask) -> bool:
         return self._is_long(task.group, task.request)
 
-    def _make_in_child(self, task: PlanningTask) -> Said:
-        """Make the answer, then those of riders while there is time. Runs in the child."""
+    def _make_in_child(self, task: PlanningTask) -> ChildMessage:
+        """Work on a task, then on its ``batch`` while there is time. Runs in the child."""
         capacity = self._context.store.capacity
         made, reports = capacity.made, [self._answer_for(task, task.limit)]
-        for each in task.riders:
+        for each in task.batch:
             left = _BATCH_SECONDS - sum(report.seconds for report in reports)
             if left <= 0 or not (report := self._answer_for(each, left)).finished:
                 break
             reports.append(report)
-        return Said(reports, capacity.export_tables(made, task.names))
+        return ChildMessage(reports, capacity.export_tables(made, task.names))
 
-    def _answer_for(self, task: PlanningTask, seconds: float) -> Report:
+    def _answer_for(self, task: PlanningTask, seconds: float) -> TaskResult:
         begun = self._stopwatch()
         limit = Limit(self._stopwatch, seconds, seconds * _CONTENT_FRACTION)
         found, finished = None, True
         try:
-            found = task.make(self._take(task.request, task.leaving, limit), self._context.store.capacity)
+            found = task.compute(self._take(task.request, task.given_up, limit), self._context.store.capacity)
         except TooLong:
             finished = False
-        return Report(finished, found, self._stopwatch() - begun)
+        return TaskResult(finished, found, self._stopwatch() - begun)
 
     def _receive(self, task: PlanningTask, child: Child) -> None:
         try:
-            said: Said = child.answer.result()
+            said: ChildMessage = child.answer.result()
         except ChildError as error:
             self._fail(task, f"the process that worked on it {error}")
             return
@@ -690,55 +743,61 @@ class PlanningTasks:
             return
         self._failure_pause = 0.0
         self._context.store.capacity.import_tables(said.packed, task.names, task.version)
-        for each, report in zip((task, *task.riders), said.reports, strict=False):
+        for each, report in zip((task, *task.batch), said.reports, strict=False):
             each.spent = report.seconds
             if report.finished:
                 each.found = report.found
                 each.done = True
             else:
                 self._give_up(each)
-        for each in task.riders:
+        for each in task.batch:
             if each.done:
-                self._settle_task(each)
+                self._requeue_group(each)
 
-    def _settle_task(self, task: PlanningTask) -> None:
-        """Requeue the group of a task that is done."""
+    def _requeue_group(self, task: PlanningTask) -> None:
+        """Requeue the group of a task that is done, so that it uses the answer."""
         self._note_cost(task)
         self._context.groups.note_task_done(task.group)
 
     def _fail(self, task: PlanningTask, why: str) -> None:
-        """Give a task up because its child could not be started or died, with a backoff; ``why`` is a phrase."""
+        """Give a task up because its child could not be started or died, and let its group back off.
+
+        ``why`` is a phrase for log and verdict.
+        """
         log.warning("a gang could not be planned now: %s; it is tried again later", why, extra=name_group(task.group))
         least, most = _FAILURE_PAUSES
-        task.pause = self._failure_pause = min(most, max(least, 2 * self._failure_pause))
+        task.backoff_seconds = self._failure_pause = min(most, max(least, 2 * self._failure_pause))
         self._give_up(task, why)
 
     def _give_up(self, task: PlanningTask, why: str = "") -> None:
-        """Give a task up, because it has taken too long or for the phrase ``why``."""
+        """End a task without an answer, and double the limit for the group's next one of this kind.
+
+        ``why`` is a phrase for the verdict; "" if the task has reached its limit.
+        """
         task.done = True
         if task.kind is TaskKind.PLAN:
             need = len(task.request.members)
             task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.limit), need=need, detail=why)
-            self._slow[task.group] = min(_MAX_PLAN_SECONDS, 2 * task.limit)
+            self._plan_limits[task.group] = min(_MAX_PLAN_SECONDS, 2 * task.limit)
         if task.kind is TaskKind.PREEMPTION:
-            self._patience[task.group] = min(_MAX_PREEMPTION_SECONDS, 2 * task.limit)
+            self._search_limits[task.group] = min(_MAX_PREEMPTION_SECONDS, 2 * task.limit)
 
     def _note_cost(self, task: PlanningTask) -> None:
-        if task.spent > GO_SECONDS and task.kind is not TaskKind.PREEMPTION:
-            self._slow.setdefault(task.group, _PLAN_SECONDS)
+        if task.spent > SHORT_SECONDS and task.kind is not TaskKind.PREEMPTION:
+            self._plan_limits.setdefault(task.group, _PLAN_SECONDS)
 
 
 def _end(tasks: Iterable[PlanningTask]) -> None:
-    """End the work on these tasks."""
+    """Kill the children of these tasks, and release their batches."""
     for task in tasks:
-        _return_riders(task)
+        _release_batch(task)
         if task.child is not None:
             task.child.kill()
             task.child = None
 
 
-def _return_riders(task: PlanningTask) -> None:
-    """Return the riders of a task to the queue."""
-    for each in task.riders:
-        each.rides = False
-    task.riders = []
+def _release_batch(task: PlanningTask) -> None:
+    """Release the plans in a task's ``batch``, so that other children may make them."""
+    for each in task.batch:
+        each.in_batch = False
+    task.batch = []

@@ -183,7 +183,7 @@ class Queue:
     def leave(self, group: GroupKey) -> None:
         """Remove a gang that does not wait for room any more: its quorum is lost, placed, or gone."""
         self.unschedulable.leave(group)
-        self._planning_tasks.forget(group)
+        self._planning_tasks.drop_group(group)
         self._notify_left(group, placed=False)
 
     def _notify_left(self, group: GroupKey, *, placed: bool) -> None:

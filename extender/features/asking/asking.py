@@ -595,7 +595,7 @@ class Asking(Feature):
                 group, target
             )  # gangs later in the queue must not use its NodePools even if it has to wait
             # If victims are being searched for it, it may need no nodes.
-            if not unplaced.why_not_asked and not self._planning_tasks.works_for(group):
+            if not unplaced.why_not_asked and not self._planning_tasks.is_working_for(group):
                 self._candidates[group] = Candidate(target, now)
                 self._context.outbox.put(InBackground(partial(self._read_pools, group)))
 
@@ -650,7 +650,7 @@ class Asking(Feature):
         elif (
             unplaced is not None
             and unplaced.last_rejected >= candidate.pools_read_at
-            and not self._planning_tasks.works_for(group)
+            and not self._planning_tasks.is_working_for(group)
         ):
             del self._candidates[group]
             supply = Supply(self._seen, self._store.nodes)

@@ -22,7 +22,7 @@ from extender.core.parts import Parts
 from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots
-from extender.core.scheduling.planning_tasks import Make, Unfinished
+from extender.core.scheduling.planning_tasks import Compute, Unfinished
 from extender.features.preemption.preempting import Preempting
 from extender.features.preemption.units import (
     REFUSED_EVICTION_SECONDS,
@@ -348,7 +348,7 @@ class Preemptions(Feature):
             found = self._run_search(search)
         except Unfinished:
             return None
-        backoff = self._planning_tasks.settle(group)
+        backoff = self._planning_tasks.drop_plans(group)
         if isinstance(found, Preemption) and found.victims and not self._is_still_valid(found, search.request):
             search.restarts += 1
             if search.restarts <= _MAX_RESTARTS:
@@ -356,7 +356,7 @@ class Preemptions(Feature):
             found = None
         search.running = False
         gang.memory.get_or_create(Finding).found = found
-        return self._decide(gang, search, found, backoff.pause)
+        return self._decide(gang, search, found, backoff.seconds)
 
     def _decide(
         self, gang: GroupState, search: Search, found: Preemption | NoVictims | None, pause: float
@@ -465,7 +465,7 @@ class Preemptions(Feature):
         """
         group = search.waiting.group
         leaving = self._list_kept_slots(search)
-        answer = self._planning_tasks.seek_victims(group, search.request, leaving, self.make_search_function(search))
+        answer = self._planning_tasks.find_victims(group, search.request, leaving, self.make_search_function(search))
         found: Preemption | NoVictims | None = answer.found
         self._metrics.searched(_name_outcome(found), answer.seconds or 0.0)
         return found
@@ -473,7 +473,7 @@ class Preemptions(Feature):
     def _list_kept_slots(self, search: Search) -> Sequence[Vacancy]:
         return self._kept_slots.list_kept(search.request.members)
 
-    def make_search_function(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Make:
+    def make_search_function(self, search: Search, gone: AbstractSet[str] = frozenset()) -> Compute:
         """Return a function that searches the victims for ``search`` on a snapshot of the cluster.
 
         The function first leaves out pods that have just started, and takes them only if there are no other victims.

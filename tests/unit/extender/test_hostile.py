@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from extender.core.protocol import Hold
-from extender.core.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
+from extender.core.scheduling.planning_tasks import PlanningTask, TaskKind, TaskQueue
 from extender.core.scheduling.unschedulable import UnschedulableGroups
 from serried.api.group import decode_pod_group
 from serried.api.job import Job, decode_job
@@ -395,10 +395,12 @@ async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: 
 def make_task(namespace: str, number: int) -> PlanningTask:
     key = GroupKey(namespace, f"g{number}")
     asked = PlanRequest((), 0)
-    return PlanningTask(key, TaskKind.PLAN, asked, (), make=lambda *_: None, limit=1.0, turn=number, tried=True)
+    return PlanningTask(
+        key, TaskKind.PLAN, asked, (), compute=lambda *_: None, limit=1.0, number=number, tried_inline=True
+    )
 
 
-def choose(turns: TaskTurns) -> PlanningTask:
+def choose(turns: TaskQueue) -> PlanningTask:
     chosen = turns.choose()
     assert chosen is not None
     return chosen
@@ -407,9 +409,9 @@ def choose(turns: TaskTurns) -> PlanningTask:
 class TestPlanningTasks:
     """A thousand plans of one namespace take long, and one of another."""
 
-    def fill(self) -> TaskTurns:
+    def fill(self) -> TaskQueue:
         self.planning_tasks = {task.group: [task] for task in [make_task("greedy", number) for number in range(1_000)]}
-        turns = TaskTurns(self.planning_tasks)
+        turns = TaskQueue(self.planning_tasks)
         for (task,) in self.planning_tasks.values():
             turns.add(task)
         return turns

@@ -292,7 +292,7 @@ async def test_a_search_for_victims_stops_no_gang_of_another_node_pool(monkeypat
     world.add(zone_node("n-a", "a", cpus=1), zone_node("n-b", "b", cpus=1))
     first = [each.selecting(NODE_POOL_LABEL, "one").priority(9) for each in members("x", 3)]
     await world.add(gang("x", 3).priority(9), *first).go()
-    monkeypatch.setattr(PlanningTasks, "works_for", lambda _, group: group.name == "x")
+    monkeypatch.setattr(PlanningTasks, "is_working_for", lambda _, group: group.name == "x")
     second = [each.selecting(NODE_POOL_LABEL, "two") for each in members("g", 3)]
     await wait_for_ask(world.add(gang("g", 3), *second))
     await world.pass_time(60.0)

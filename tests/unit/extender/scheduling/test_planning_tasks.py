@@ -14,7 +14,7 @@ import pytest
 
 from extender.core.protocol import Pass
 from extender.core.scheduling.group import GroupState
-from extender.core.scheduling.planning_tasks import GO_SECONDS, PlanningTasks, Unfinished
+from extender.core.scheduling.planning_tasks import SHORT_SECONDS, PlanningTasks, Unfinished
 from extender.options import BackfillMode, PreemptionMode
 from serried.api.names import GroupKey
 from serried.api.verdict import Reason, Verdict, render
@@ -120,7 +120,7 @@ async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_st
     world = racks(Harness()).add(gang(3).topology(), *map(choosy, range(3)))
     world.look()
     (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
-    assert not task.tried
+    assert not task.tried_inline
     await until(world, lambda: is_planned(world))
     assert world.reasons() == [Reason.PLANNING, Reason.PLANNED]
     await world.close()
@@ -204,7 +204,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
         if task.done:
             break
     assert task.done
-    assert task.spent > GO_SECONDS
+    assert task.spent > SHORT_SECONDS
     world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(task.found.nodes.values())])
     stopwatch.step = 0.0001
     world.look()
@@ -243,7 +243,7 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
     pause = slow.groups.states[GANG].entry.backoff_until - slow.clock()
-    assert pause >= 10 * GO_SECONDS
+    assert pause >= 10 * SHORT_SECONDS
     plans = len(slow.heard.plans)
     slow.add(node("a9").cpu(1).rack("a"))  # room that would wake it
     await slow.pass_time(pause - 0.1)
@@ -259,7 +259,7 @@ async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(
     slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
     assert slow.reasons(GroupKey("default", "big")) == [Reason.NO_CAPACITY]
     short = slow.core.planning.vain_seconds
-    assert 0 < short < GO_SECONDS
+    assert 0 < short < SHORT_SECONDS
     slow.add(*odd(40, least=2000)).look()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
     assert slow.core.planning.vain_seconds == short
@@ -447,7 +447,7 @@ class Victims:
 
 def seek(planning_tasks: PlanningTasks, search: Victims, members_: int = 20) -> Preemption | NoVictims | None:
     pods = [pod(f"m{i}").cpu(1).value() for i in range(members_)]
-    found: Preemption | NoVictims | None = planning_tasks.seek_victims(
+    found: Preemption | NoVictims | None = planning_tasks.find_victims(
         GANG, PlanRequest(pods, members_), (), search.make
     ).found
     return found

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from extender.core.scheduling.planning_tasks import PlanningTask, TaskKind, TaskTurns
+from extender.core.scheduling.planning_tasks import PlanningTask, TaskKind, TaskQueue
 from serried.api.names import GroupKey
 from serried.plan.request import PlanRequest
 
@@ -15,7 +15,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._tasks: dict[GroupKey, list[PlanningTask]] = {}
-        self._turns = TaskTurns(self._tasks)
+        self._turns = TaskQueue(self._tasks)
         self._numbers: Iterator[int] = count()
 
     def add(self, kind: TaskKind, *names: str, namespace: str = "default") -> None:
@@ -27,10 +27,10 @@ class Turns:
                 kind,
                 request,
                 (),
-                make=lambda snapshot, capacity: None,
+                compute=lambda snapshot, capacity: None,
                 limit=5.0,
-                turn=next(self._numbers),
-                tried=True,
+                number=next(self._numbers),
+                tried_inline=True,
             )
             self._tasks.setdefault(group, []).append(task)
             self._turns.add(task)
