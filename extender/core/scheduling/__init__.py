@@ -1,1 +1,1 @@
-"""Decides which group is planned when, and what becomes of its plan. Nothing here awaits or knows an API client."""
+"""Decides which gang is planned when, and follows each plan to its last Binding. No I/O, and nothing awaits."""

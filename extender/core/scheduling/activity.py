@@ -1,6 +1,7 @@
 """Observes when kube-scheduler works, so that a gang's deadline runs only while kube-scheduler could work on the gang.
 
-Calls of filter, and pods of its profiles that the watch shows bound or rejected, prove that it works.
+Two things prove that kube-scheduler works: it calls filter, or the watch shows that a pod of one of its profiles was
+bound or rejected.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -14,24 +15,28 @@ from serried.cluster.cache import Store
 _SILENT_SECONDS = 1.0
 
 LONGEST_PREBIND_SECONDS = 900.0
-"""The longest time that kube-scheduler may take between filter and bind.
+"""The longest time in seconds for which a member counts as assumed after filter has answered its node.
 
-Bind calls that wait for such a member end then.
+kube-scheduler prepares volumes and devices in that time (PreBind). It is as long as its timeout for bind calls.
 """
 
 
 def may_be_simulated(group: PodGroup | None, pod: Pod, store: Store) -> bool:
-    """Return whether kube-scheduler schedules the pod's gang itself, so that a call may be about a simulation."""
+    """Return whether a filter call for this pod may be a simulation, after which kube-scheduler does not bind the pod.
+
+    That is so if kube-scheduler's own gang scheduling handles the pod's PodGroup ``group``: it tries one domain after
+    the other. ``group`` is None if the PodGroup is not known.
+    """
     native = store.schedules_gangs or (group is not None and group.told_natively)
     return native and pod.link is Link.FIELD
 
 
 class SchedulerActivity:
-    """Observes when kube-scheduler was last working, and which members of a cycle it has refused or assumed.
+    """Observes when kube-scheduler was last working, and which members of a cycle it has rejected or assumed.
 
     A gang's deadline runs only while kube-scheduler is idle: a busy one will still reach the gang's members, and one
     that has assumed a member may be preparing its volumes or devices in PreBind, which cannot be observed.
-    ``last_sign`` is the loop time at which it was last seen working, 0 for never.
+    ``last_sign`` is the loop time at which it was last seen working, 0 for never. One instance per process.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -40,13 +45,14 @@ class SchedulerActivity:
         self._clock = clock
 
     def note_call(self) -> None:
-        """Note that kube-scheduler has called filter for any pod."""
+        """Note that kube-scheduler has called filter, for whatever pod: it is working now."""
         self.last_sign = self._clock()
 
     def note_pod(self, before: Pod, now: Pod) -> None:
-        """Note a pod that the watch shows bound or rejected.
+        """Note a change of a pod in the watch. kube-scheduler is working now if it has bound or rejected the pod.
 
-        Plain pods may not come to filter, but this shows the work on them.
+        This covers pods outside of gangs, for which kube-scheduler may be configured not to call filter. ``before`` and
+        ``now`` are the pod before and after the change.
         """
         bound = now.bound and not before.bound
         refused = now.unschedulable and not before.unschedulable
@@ -54,14 +60,15 @@ class SchedulerActivity:
             self.note_call()
 
     def is_silent(self) -> bool:
-        """Return whether kube-scheduler was not seen working for a while."""
+        """Return whether kube-scheduler was last seen working more than a second ago."""
         return self._clock() - self.last_sign > _SILENT_SECONDS
 
     def count_idle(self, cycle: BindingCycle) -> None:
-        """Add the time since the last call to the cycle's idle time, but for the time in which kube-scheduler was busy.
+        """Add the time since this was last called to the idle seconds of a cycle, unless kube-scheduler was busy.
 
-        If kube-scheduler has refused a member that the quorum needs, or one of a committed gang, all of the time
-        counts. Else time in which it has assumed a member is no delay of the gang.
+        Idle time moves a gang towards its deadline. All of the time counts, even if kube-scheduler was busy, if it has
+        rejected a member without which the quorum fails, or any member of a committed gang. Otherwise only time counts
+        in which kube-scheduler is silent, and none of it moves the deadline while kube-scheduler has assumed a member.
         """
         now, refused = self._clock(), self.find_rejected(cycle)
         since = max(cycle.idle_counted_until, cycle.progressed)
@@ -77,7 +84,11 @@ class SchedulerActivity:
         return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
     def has_assumed(self, cycle: BindingCycle) -> bool:
-        """Return whether kube-scheduler is between filter and bind with a member that has a slot."""
+        """Return whether kube-scheduler has assumed any member of a cycle that has a slot and is not at bind yet.
+
+        It has if filter has answered the member's node less than LONGEST_PREBIND_SECONDS ago, and the member was not
+        rejected since.
+        """
         return self._is_assumed(cycle, self.find_rejected(cycle))
 
     def _is_assumed(self, cycle: BindingCycle, refused: Set[str]) -> bool:
@@ -89,9 +100,9 @@ class SchedulerActivity:
         return False
 
     def find_rejected(self, cycle: BindingCycle, among: Iterable[str] | None = None) -> frozenset[str]:
-        """Return the UIDs of members that kube-scheduler has refused though they have slots.
+        """Return the UIDs of the members with a slot that kube-scheduler has tried and rejected in this cycle.
 
-        Only the members in ``among`` are checked; all for None.
+        Only the members in ``among`` (UIDs) are checked; None checks all members with a slot.
         """
         slots = cycle.reservation.slots
         uids = slots if among is None else [uid for uid in among if uid in slots]

@@ -6,14 +6,15 @@ r"""The state of one binding cycle of a gang, from its reservation in the ledger
        \-----------\-------------\-- abort: all slots are released
 
 A cycle whose members need no quorum goes from RECORDING to BINDING at once. The stage says how far the cycle is. It
-never permits a Binding: that is decided by `extender.core.scheduling.permit` before each attempt. The stage of each
-member is in its `Member`.
+never permits a Binding: `extender.core.scheduling.permit` decides that before each attempt. The stage of each member is
+in its `Member`.
 
 `SchedulingCycle` makes a `BindingCycle`, and one task drives it (`extender.core.binding.run`). Bind calls, watch events
 and deadlines change it through its methods, which set ``changed`` to wake the task. Nothing here awaits, so changes do
-not interleave. Only these methods change cycle and members. A step that the drawings do not have raises
-IllegalTransition before anything has changed: a test fails then, and in production the outermost caller (a verb, the
-task of the cycle, the loop) logs it and continues. Events that may come late or twice do not raise.
+not interleave. Only these methods change the cycle and its members. A step that is not in the drawings, here and in
+`cycle_member`, raises IllegalTransition before anything has changed. A test fails then. In production the outermost
+caller (a handler of kube-scheduler's call, the task of the cycle, the loop) logs the error and continues. Events that
+may arrive late or twice do not raise.
 """
 
 import asyncio
@@ -32,12 +33,12 @@ from serried.plan.quorum import MemberState, count_missing
 
 
 class CycleStage(StrEnum):
-    """The progress of a cycle, as drawn above."""
+    """The progress of a binding cycle, as drawn at the top of this module."""
 
     RECORDING = "Recording"
 
     PREEMPTING = "Preempting"
-    """The victims are evicted. Filter holds the members until all have ended."""
+    """The gang's victims are being evicted. Filter answers no node to the members until all victims have ended."""
 
     GATHERING = "Gathering"
     COMMITTING = "Committing"
@@ -58,7 +59,11 @@ _LEGAL = {
 
 @dataclass(slots=True)
 class BindingCycle:
-    """The state of one cycle. It belongs to the group's `GroupState` until it ends. Times are loop seconds."""
+    """The state of one binding cycle: one gang from its plan to its last Binding. Times are loop seconds.
+
+    The group's `GroupState` owns it until it ends. Members that the plan left out, or that were created later, are
+    *late*: they wait without a slot, and get one while the cycle runs if there are free resources.
+    """
 
     group: PodGroup
     """The PodGroup as it was when the cycle was planned."""
@@ -68,81 +73,109 @@ class BindingCycle:
     started: float
 
     progressed: float
-    """The time of the last progress: a bind call (not while BINDING), or a new Binding."""
+    """The time of the last progress: a Binding, a bind call of a member, or the end of the victims.
+
+    While BINDING, bind calls are no progress, because a Binding may fail again and again.
+    """
 
     stage: CycleStage = CycleStage.RECORDING
 
     open_slots: OpenSlots = field(default_factory=OpenSlots)
-    """The slots that may be taken now, and their order."""
+    """The slots that filter may answer now, and their order."""
 
     closed: frozenset[str] = frozenset()
-    """The nodes that the cycle must not use (`extender.features.backfill`)."""
+    """The nodes to which no slot of the cycle may move.
+
+    They are kept for other gangs, or kube-scheduler does not offer them to members that only it can count.
+    """
 
     preempted: bool = False
-    """True if the cycle was planned with victims."""
+    """True if the cycle was planned with victims. It stays True when they have ended."""
 
     eviction_sent: bool = False
-    """True once an eviction may have been sent. Before, the preemption can be cancelled without loss."""
+    """True once an eviction of a victim may have been sent.
+
+    As long as it is False, the preemption can be cancelled without loss.
+    """
 
     evicted_for: dict[str, Slot] = field(default_factory=dict)
-    """The slots that get the room of victims, as they were at the first eviction, by the member's UID.
+    """The slots for which victims were evicted, as they were at the first eviction, by member UID.
 
     The replacement of a deleted member takes over its entry.
     """
 
     foreign_pods: frozenset[str] = frozenset()
-    """The UIDs of the pods of other schedulers that ran on these nodes at the first eviction.
+    """The UIDs of pods of other schedulers that ran on the nodes of the slots at the first eviction.
 
-    Other pods of theirs found there later have taken room of the victims.
+    A pod of another scheduler that is found there later has taken resources that were freed by evictions.
     """
 
     freed_slots: list[Slot] = field(default_factory=list)
-    """The slots of members that were deleted after the first eviction, kept for their replacements."""
+    """The slots of members that were deleted while victims ended, kept for the members' replacements.
+
+    Slots that a replacement has taken are removed.
+    """
 
     freed_at: float = 0.0
-    """The time when the last of ``freed_slots`` was added."""
+    """The time when the last of ``freed_slots`` was added; 0 for none."""
 
     from_earlier_term: bool = False
-    """True if an earlier term began the cycle."""
+    """True if an earlier leader began the cycle, and this one continues it from its record."""
 
     binding_sent: bool = False
-    """True once a Binding of the commit was sent or exists.
+    """True once a Binding of a committed member was sent or was found in the cluster.
 
-    From then on the commit is rolled forward; before, it can be withdrawn.
+    From then on the commit is rolled forward: all committed members are bound in the end. Before, it can be withdrawn.
     """
 
     refill_tried: tuple[object, ...] = ()
-    """The state for which slots for late members were last planned; the plan is not repeated for the same state."""
+    """The state of the cluster and of the gang at the last plan for late members; () if there was none.
+
+    While the state is the same, no such plan is made again.
+    """
 
     checked_state: tuple[object, ...] = ()
-    """The state of the gang at the last check for replacements (`describe_gang_state`); () to check again."""
+    """The value of `describe_gang_state` when features last looked for members to replace; () to look again.
+
+    While the value is the same, they are not asked again.
+    """
 
     late_version: int = 0
-    """A counter that grows with each change of ``late``."""
+    """A counter that grows whenever ``late`` changes, so that a change is found without a comparison."""
 
     first_reached_at: float | None = None
-    """The time when kube-scheduler reached the first of the members that it has now; None if it has none."""
+    """The time of the first filter answer with a planned node, or first bind call.
+
+    From this time on kube-scheduler, too, keeps resources for the gang, so the total deadline runs. None before, and
+    again after all bind calls have failed or kube-scheduler has closed them.
+    """
 
     idle_seconds: float = 0.0
-    """The seconds since ``progressed`` in which kube-scheduler was free to work on the gang, but did not."""
+    """The seconds since ``progressed`` in which kube-scheduler could have worked on the gang, but did not.
+
+    `SchedulerActivity.count_idle` adds them.
+    """
 
     idle_counted_until: float = field(init=False)
-    """The time up to which ``idle_seconds`` are counted."""
+    """The time up to which ``idle_seconds``, ``late_seconds`` and ``assumed_seconds`` are counted."""
 
     late_seconds: float = 0.0
-    """The part of ``idle_seconds`` that counts towards the gang's deadline: no member was assumed."""
+    """The part of ``idle_seconds`` in which no member was assumed. The gang's idle deadline limits it."""
 
     assumed_seconds: float = 0.0
-    """The seconds since ``reached`` in which kube-scheduler had assumed a member: it was between filter and bind."""
+    """The seconds since ``first_reached_at`` in which kube-scheduler had assumed a member, between filter and bind.
+
+    They postpone the gang's total deadline.
+    """
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when there is something to decide. The task that drives the cycle clears it."""
+    """Set whenever the cycle has changed. The task that drives the cycle waits for it and clears it."""
 
     _members: dict[str, Member] = field(default_factory=dict)
     """The members by UID. A member that has lost its slot stays, because it may get another one in this cycle."""
 
     _at_bind: set[str] = field(default_factory=set)
-    """The UIDs of members whose ``call`` is set, so that the quorum is counted without a loop over all members."""
+    """The UIDs of members whose `Member.call` is set, so that the quorum is counted without a loop over all members."""
 
     _calling: set[str] = field(default_factory=set)
     """The UIDs of members in stage AT_BIND."""
@@ -151,13 +184,16 @@ class BindingCycle:
     """The UIDs of members in stage BOUND."""
 
     _unseen: set[str] = field(default_factory=set)
-    """The UIDs of bound members that the watch may not have shown bound yet."""
+    """The UIDs of bound members that the watch may not have shown as bound yet."""
 
     _failing: dict[str, None] = field(default_factory=dict)
-    """The UIDs of members with a ``failure``, in the order in which they failed."""
+    """The UIDs of members whose `Member.failure` is set, in the order in which their Bindings failed; used as a set."""
 
     _changed: dict[str, None] | None = None
-    """The members (UIDs) to check at the next update; None before the first check, which is of all members."""
+    """The UIDs of members that `CycleUpdates.update` has to check; used as an ordered set.
+
+    "" stands for the PodGroup itself. None if all members have to be checked, as before the first check.
+    """
 
     _late: dict[str, Shape] = field(default_factory=dict)
 
@@ -168,47 +204,59 @@ class BindingCycle:
 
     @property
     def over(self) -> bool:
-        """True once the cycle has ended, for whatever reason."""
+        """True once the cycle has ended, for any reason: bound, given up, or handed to the next leader."""
         return self.stage is CycleStage.ENDED
 
     @property
     def serves_slots(self) -> bool:
-        """True while filter answers members with their slots: any needed record is written, and no commit is open."""
+        """True while filter answers each member the node of its slot.
+
+        Before, the record is not written or victims have not ended. In between, a commit is being written.
+        """
         return self.stage in (CycleStage.GATHERING, CycleStage.BINDING)
 
     @property
     def waits_for_victims(self) -> bool:
-        """True while filter holds the members because victims still use their slots."""
+        """True while victims of the gang still run. Filter then answers no node to its members."""
         return bool(self.reservation.victims)
 
     @property
     def pinned(self) -> frozenset[str]:
-        """The domain in which late members must be placed; empty without a topology key."""
+        """The domain in which late members must be placed, as the only element of a set.
+
+        Empty if the gang has no topology key, so that any node will do.
+        """
         return frozenset({self.reservation.domain}) if self.group.topology_key else frozenset()
 
     @property
     def at_bind(self) -> Set[str]:
-        """The UIDs of members whose bind call is open. A live view."""
+        """The UIDs of members whose bind call waits for its answer. A live view, not a copy."""
         return self._at_bind
 
     @property
     def bound(self) -> Set[str]:
-        """The UIDs of members that are bound. A live view."""
+        """The UIDs of members that are bound. A live view, not a copy."""
         return self._bound
 
     @property
     def is_half_done(self) -> bool:
-        """True while the gang is being committed or is bound in part: a restart then needs its record."""
+        """True while the commit is being written, or fewer members are bound than the quorum needs.
+
+        A cycle without a bound member counts only during the commit. A restart at such a time needs the record.
+        """
         return self.stage is CycleStage.COMMITTING or 0 < len(self._bound) < self.reservation.need
 
     @property
     def calling(self) -> Set[str]:
-        """The UIDs of members whose bind call is open and whose Binding is not sent. A live view."""
+        """The UIDs of members whose bind call is open, and whose Binding is not being sent outside of the commit.
+
+        A live view, not a copy.
+        """
         return self._calling
 
     @property
     def late(self) -> Mapping[str, Shape]:
-        """The members that wait without a slot, by UID, with their shapes when they were last checked."""
+        """The late members by UID, with the `Shape` (requests and constraints) that each had when last checked."""
         return self._late
 
     def is_done(self) -> bool:
@@ -217,9 +265,9 @@ class BindingCycle:
         return len(self._bound) >= len(self.reservation.slots) and self.reservation.slots.keys() <= self._bound
 
     def has_unseen(self, pending: Callable[[str], bool]) -> bool:
-        """Return whether the watch still shows any bound member as ``pending``.
+        """Return whether the watch still shows any bound member as pending.
 
-        Members that it shows bound are dropped.
+        ``pending`` says so for one UID. Members for which it returns False are not asked about again.
         """
         while self._unseen:
             uid = self._unseen.pop()
@@ -229,90 +277,121 @@ class BindingCycle:
         return False
 
     def member(self, uid: str) -> Member:
-        """Return the state of a member, to be read only. An unknown member is added in stage WAITING."""
+        """Return the state of a member, which only this class may change.
+
+        If the UID is new, add a member in stage WAITING.
+        """
         return self._members.get(uid) or self._members.setdefault(uid, Member())
 
     def list_members(self) -> Iterable[tuple[str, Member]]:
-        """Return all members with any state, by UID, with or without a slot."""
+        """Return the UID and the state of each member that the cycle knows, with or without a slot."""
         return self._members.items()
 
     def find_failure(self) -> str:
-        """Return a sentence about one of the Bindings that are being repeated; "" if there is none."""
+        """Return a sentence about a Binding that failed and is being repeated; "" if there is none.
+
+        If there are several, the one that failed first counts.
+        """
         return next((self.member(uid).failure for uid in self._failing if uid in self.reservation.slots), "")
 
     def quorum_at_bind(self) -> bool:
-        """Return whether enough members are at their bind call or bound to commit."""
+        """Return whether the gang can commit: enough members have an open bind call or are bound.
+
+        In a tree, each planned PodGroup must have enough.
+        """
         if len(self._at_bind) + len(self._bound) < self.reservation.need:
             return False  # no bound member has an open call, so the sum counts no member twice
         return not self.reservation.lacks(self._at_bind | self._bound)
 
     def out_of_reach(self) -> bool:
-        """Return whether too few slots are left for the quorum, or none at all."""
+        """Return whether the gang cannot start with its slots: too few are left for the quorum, or none at all.
+
+        Bound members count as if they had a slot.
+        """
         if not (self.reservation.slots or self._bound):
             return True
         return self.reservation.short and self.reservation.lacks(self.reservation.slots.keys() | self._bound)
 
     def list_lost(self) -> Set[str]:
-        """Return the UIDs of members that were to get the room of victims, and whose slots are lost."""
+        """Return the UIDs of members for which victims were evicted, but which have lost their slots since."""
         return self.evicted_for.keys() - self.reservation.slots.keys()
 
     def may_move(self, uid: str) -> bool:
-        """Return whether a member's slot may move to another node: no commit, Binding or bind call names its node."""
+        """Return whether the slot of a member may move to another node.
+
+        It may not once the member is committed, bound, at bind, or its Binding is being sent. False for a member
+        without a slot.
+        """
         slots, committed = self.reservation.slots, self.reservation.committed
         return uid in slots and uid not in committed and self.member(uid).before_bind
 
-    # --- the verbs of a member ---------------------------------------------------------------------------------
+    # --- changes of a member -----------------------------------------------------------------------------------
 
     def mark_unschedulable(self, uid: str) -> None:
-        """Note that kube-scheduler rejects a member. Ignored for a member at bind or beyond: the condition is older."""
+        """Note that kube-scheduler has rejected a member, so that it tries the member again only after an activation.
+
+        Ignored for a member at bind or beyond: the rejection is older than its bind call.
+        """
         member = self.member(uid)
         if member.before_bind and member.stage is not MemberStage.UNSCHEDULABLE:
             member.enter(MemberStage.UNSCHEDULABLE)
 
-    def mark_rejected_before(self, uid: str, said: str) -> None:
-        """Note that a new member was rejected by kube-scheduler before, with the condition's message ``said``."""
-        self.member(uid).last_message = said
+    def mark_rejected_before(self, uid: str, message: str) -> None:
+        """Note that kube-scheduler had rejected a member before the member got its slot.
+
+        ``message`` is the message of the pod's condition PodScheduled. A later message that differs is a new rejection.
+        """
+        self.member(uid).last_message = message
         self.mark_unschedulable(uid)
 
     def mark_nominating(self, uid: str, *, begun: bool) -> None:
-        """Note that the write of a member's nomination begins, or has ended."""
+        """Note that the write of a member's nomination begins (``begun``), or has ended, with success or not."""
         self.member(uid).nominating = begun
 
     def mark_nominated(self, uid: str) -> None:
-        """Note that a member's nomination is written. The cycle may have ended meanwhile."""
+        """Note that a member's nomination is written. Allowed also after the cycle has ended."""
         self.member(uid).nominated = True
 
-    def mark_filtered(self, uid: str, now: float, said: str = "", nominated: str = "") -> None:
-        """Note that filter has answered a member's node. kube-scheduler assumes the member there from now on.
+    def mark_filtered(self, uid: str, now: float, message: str = "", nominated: str = "") -> None:
+        """Note that filter has answered a member's node, so that kube-scheduler assumes the member there.
 
-        ``said`` and ``nominated`` are the pod's condition message and nominated node at that time.
+        ``message`` and ``nominated`` are the message of the pod's condition and its nominated node at that time, "" for
+        none.
         """
         member = self.member(uid)
         member.filtered_at = now
         if member.stage is not MemberStage.FILTERED:  # else this is another try, maybe after a refusal
             slot = self.reservation.slots.get(uid)
-            member.last_message, member.nominated_at_filter = said, slot is not None and nominated == slot.node
+            member.last_message, member.nominated_at_filter = message, slot is not None and nominated == slot.node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
             member.enter(MemberStage.FILTERED)
         self.open_slots.note_taken(uid)
         self._note_reached(now)
 
     def mark_not_offered(self, uid: str) -> None:
-        """Note that kube-scheduler did not offer a member's node. The caller nominates the member (again)."""
+        """Note that kube-scheduler's filter call for a member did not offer the node of its slot.
+
+        The caller then nominates the member to that node.
+        """
         member = self.member(uid)
         member.not_offered = True
         self._forget_filter(uid, member)
 
     def mark_moved(self, uid: str) -> None:
-        """Note that a member's slot was moved to another node. The last answer of filter does not count any more."""
+        """Note that a member's slot was moved to another node.
+
+        Filter has not answered the new node yet, so a member in stage FILTERED returns to WAITING.
+        """
         member = self.member(uid)
         member.not_offered = False
         self._forget_filter(uid, member)
 
     def open_call(self, uid: str, now: float) -> asyncio.Future[str]:
-        """Open the bind call of a member. Return the future for its answer. An older open call fails.
+        """Note a bind call of kube-scheduler for a member. Return the future that gets its answer.
 
-        Raise IllegalTransition if the member is bound or the cycle over: the call would never be answered.
+        The result is "" for success, else the error text for kube-scheduler. If the member has an open call already,
+        that one gets an error. Raise IllegalTransition if the member is bound or the cycle is over: the call would
+        never be answered.
         """
         if self.over:
             raise IllegalTransition(f"the cycle of {self.reservation.group} is over and cannot take a bind call")
@@ -331,7 +410,7 @@ class BindingCycle:
         return call
 
     def close_call(self, uid: str, error: str) -> None:
-        """Answer a member's open bind call with ``error``, if it has one."""
+        """Answer a member's open bind call with the text ``error`` ("" for success), if it has one."""
         if uid in self._at_bind:
             member = self.member(uid)
             member.answer(error)
@@ -339,9 +418,9 @@ class BindingCycle:
         self.changed.set()
 
     def abandon_call(self, uid: str, call: asyncio.Future[str]) -> None:
-        """Note that kube-scheduler hung up on a bind call: it does not assume the member any more.
+        """Note that kube-scheduler closed the connection of a bind call, so it does not assume the member any more.
 
-        Ignored if the call is answered or replaced by a newer one.
+        Ignored if ``call`` is answered, or if the member has a newer call.
         """
         member = self.member(uid)
         if member.call is call:
@@ -353,14 +432,18 @@ class BindingCycle:
             self.changed.set()
 
     def start_sending(self, uid: str) -> None:
-        """Note that the Binding of a member that needs no quorum (any more) is being sent, outside of the commit."""
+        """Note that a member's Binding is being sent outside of the commit.
+
+        That is done for members that do not need a quorum, or whose gang has its quorum.
+        """
         self.member(uid).enter(MemberStage.SENDING)  # no call is open once the cycle is over
         self._calling.discard(uid)
 
     def stop_sending(self, uid: str) -> None:
-        """Note that this Binding has its answer. A member that is bound by now stays bound.
+        """Note that the Binding that `start_sending` announced has its answer.
 
-        Raise IllegalTransition if no Binding of the member was being sent.
+        A member that is bound by now stays bound; any other goes back one stage. Raise IllegalTransition if no Binding
+        of the member was being sent.
         """
         member = self.member(uid)
         if not member.bound:
@@ -370,69 +453,84 @@ class BindingCycle:
         self.changed.set()  # the member may have a newer call by now
 
     def note_failure(self, uid: str, failure: str) -> None:
-        """Note why a Binding has failed; it is repeated."""
+        """Note that a Binding of a member has failed and is repeated. ``failure`` is a sentence for the verdict."""
         self.member(uid).failure = failure
         self._failing[uid] = None
 
     def mark_bound(self, uid: str, now: float) -> None:
-        """Note that a member is bound. Both the response to the Binding and the watch may say so, in any order."""
+        """Note that a member is bound to its node, and answer its open bind call with success.
+
+        Called for the API server's response and for the watch event, in either order.
+        """
         self._set_bound(uid, "")
         self.member(uid).failure = ""
         self._failing.pop(uid, None)
         self._advance(now)
 
     def mark_bound_elsewhere(self, uid: str, error: str) -> None:
-        """Note that a member was bound to another node, not by Serried. Its call fails; it counts as no progress."""
+        """Note that another component has bound a member to another node.
+
+        Its open bind call fails with ``error``. This is no progress of the gang.
+        """
         self._set_bound(uid, error)
 
     # --- members to check --------------------------------------------------------------------------------------
 
     def mark_changed(self, uid: str) -> None:
-        """Have a member checked at the next update, because it has changed; "" stands for the group itself."""
+        """Have `CycleUpdates.update` check a member, because something about it has changed.
+
+        "" as ``uid`` stands for the PodGroup.
+        """
         if self._changed is not None:
             self._changed[uid] = None
 
     def take_changed(self) -> Collection[str] | None:
-        """Remove and return the members to check; None for all."""
+        """Remove and return the UIDs that `mark_changed` has collected; None if all members have to be checked."""
         taken, self._changed = self._changed, {}
         return taken
 
     def note_planned(self, late: Iterable[Pod], state: tuple[object, ...]) -> None:
-        """Initialize a new cycle, whose plan has checked every member. ``late`` got no slot."""
+        """Begin with nothing to check, because the plan has just checked every member.
+
+        ``late`` are the members that got no slot. ``state`` is the value of `describe_gang_state`.
+        """
         self._changed = {}
         for pod in late:
             self.note_late(pod.uid, pod.shape)
         self.note_checked(state)
 
     def check_all_members(self) -> None:
-        """Have all members checked at the next update."""
+        """Have the next update check all members, instead of only those that have changed."""
         self._changed = None
 
     def note_late(self, uid: str, shape: Shape) -> None:
-        """Note that a member waits without a slot."""
+        """Note that a member waits without a slot, and its ``shape`` (requests and constraints)."""
         if self._late.get(uid) != shape:
             self._late[uid] = shape
             self.late_version += 1
 
     def drop_late(self, uid: str) -> None:
-        """Note that a member has a slot or does not wait any more. Ignored if it was not late."""
+        """Note that a member is not late any more: it has a slot, or does not wait. Ignored if it was not late."""
         if self._late.pop(uid, None) is not None:
             self.late_version += 1
 
     def note_checked(self, state: tuple[object, ...]) -> None:
-        """Note the state of the gang for which replacements were checked; () to check again."""
+        """Note the gang's state (`describe_gang_state`) at which features looked for members to replace.
+
+        () has them look again at the next update.
+        """
         self.checked_state = state
 
-    # --- the verbs of the cycle --------------------------------------------------------------------------------
+    # --- changes of the cycle ----------------------------------------------------------------------------------
 
     def enter(self, stage: CycleStage) -> None:
-        """Enter the next stage. Raise IllegalTransition for one that the drawing does not have."""
+        """Enter the next stage. Raise IllegalTransition for a step that the drawing at the top does not have."""
         if stage not in _LEGAL[self.stage]:
             raise IllegalTransition(f"a cycle that is {self.stage} cannot be {stage}")
         self.stage = stage
 
     def note_victims_gone(self, now: float) -> None:
-        """Note that all victims have ended. The gang's deadline starts anew."""
+        """Note that all victims have ended. The gang's deadlines start anew."""
         self.started = now
         if self.first_reached_at is not None:
             self.first_reached_at = now  # a member whose node was free all the time may be at bind already
@@ -440,52 +538,68 @@ class BindingCycle:
         self.idle_counted_until = now
 
     def close_calls(self, error: str) -> None:
-        """Fail all open bind calls, so that kube-scheduler tries their members again."""
+        """Answer all open bind calls with the text ``error``, so that kube-scheduler requeues their members.
+
+        The total deadline starts anew with the next member that filter answers.
+        """
         for uid in list(self._at_bind):
             self.close_call(uid, error)
         self.first_reached_at = None
 
     def restore_bound(self, bound: Iterable[str]) -> None:
-        """Note the members that were bound by an earlier term; they count as no progress."""
+        """Note the members (UIDs) that an earlier leader has bound, when its cycle is continued.
+
+        They are no progress of this cycle.
+        """
         for uid in bound:
             self._set_bound(uid, "")
 
     def note_eviction_sent(self, foreign: Iterable[Pod]) -> None:
-        """Note that the first eviction is sent, or was by an earlier term. Giving up from now on wastes it.
+        """Note that the first eviction is being sent, or was sent by an earlier leader.
 
-        ``foreign`` are the pods of other schedulers that run on the nodes of the gang's slots.
+        Giving up from now on wastes it. ``foreign`` are the pods of other schedulers on the nodes of the slots.
         """
         self.eviction_sent = True
         self.evicted_for |= self.reservation.slots
         self.foreign_pods = frozenset(pod.uid for pod in foreign)
 
     def keep_freed_slot(self, slot: Slot, now: float) -> None:
-        """Keep the slot of a deleted member, whose victims have ended, for its replacement."""
+        """Keep the ``slot`` of a member that was deleted while victims ended, for the member's replacement.
+
+        The ledger does not hold it meanwhile.
+        """
         self.freed_slots.append(slot)
         self.freed_at = now
 
     def fill_freed(self, slot: Slot, by: Slot) -> None:
-        """Note that a replacement has taken the freed ``slot``; ``by`` is its own slot."""
+        """Note that a replacement has taken over a freed slot.
+
+        ``slot`` is the slot of the deleted member, ``by`` is the replacement's slot on the same node.
+        """
         self.freed_slots.remove(slot)
         self.evicted_for.pop(slot.uid, None)
         self.evicted_for[by.uid] = by
 
     def note_binding_sent(self) -> None:
-        """Note that a Binding of the commit is being sent or exists: the commit cannot be withdrawn any more."""
+        """Note that a Binding of the commit is being sent or exists: the commit is rolled forward from now on."""
         self.binding_sent = True
 
     def close_nodes(self, nodes: Iterable[str]) -> None:
-        """Add nodes that the cycle must not use."""
+        """Add to the nodes that no slot of the cycle may move to."""
         self.closed = self.closed.union(nodes)
 
     def note_refill(self, tried: tuple[object, ...]) -> None:
-        """Note the state for which slots for late members were planned; () to plan again."""
+        """Note the state of cluster and gang for which slots for late members were planned.
+
+        () lets the next update plan again.
+        """
         self.refill_tried = tried
 
     def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
-        """Add ``seconds`` to the idle time, and note that it is counted up to ``now``.
+        """Add idle seconds of kube-scheduler (`SchedulerActivity.count_idle`), counted up to the time ``now``.
 
-        ``assumed`` says whether kube-scheduler has assumed a member, so that the gang itself is not late.
+        If kube-scheduler has ``assumed`` a member, they do not move the gang's idle deadline, and the time since the
+        last count postpones its total deadline.
         """
         if not assumed:
             self.late_seconds += seconds
@@ -495,13 +609,16 @@ class BindingCycle:
         self.idle_seconds += seconds
 
     def end(self, error: str) -> None:
-        """End the cycle: all open bind calls fail with this text. Does nothing if the cycle has ended."""
+        """End the cycle, and answer all open bind calls with the text ``error``.
+
+        It may be called again for a cycle that has ended. The caller releases the slots.
+        """
         self.stage = CycleStage.ENDED
         for uid in list(self._at_bind):
             self.close_call(uid, error)
         self.changed.set()
 
-    # --- what the verbs share ----------------------------------------------------------------------------------
+    # --- shared by the methods above ----------------------------------------------------------------------------
 
     def _note_reached(self, now: float) -> None:
         if self.first_reached_at is None:
@@ -542,9 +659,10 @@ class BindingCycle:
 
 
 def describe_gang_state(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
-    """Return a value that differs when a failed repair of a gang is worth another try, dead members apart.
+    """Return a value that differs once it is worthwhile to look for members to replace, after nothing was found.
 
-    O(PodGroups of the tree).
+    It has: whether the gang is committed, whether its quorum is placed, which PodGroups of its tree lack members, and
+    in which states (`MemberState`) members are. O(PodGroups of the tree).
     """
     placed = members.count_placed(group.key)
     short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))

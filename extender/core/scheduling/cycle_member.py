@@ -2,17 +2,18 @@ r"""The state of one member of a binding cycle, from its slot to its Binding. No
 
     WAITING ----------+-- filter --> FILTERED --+-- bind call --> AT_BIND -- sent alone --> SENDING
        |              |                 |       |                    ^                         |
-     put aside        |                held     |                    +-- fails, called anew ---+
+     rejected         |             rejected    |                    +-- fails, called anew ---+
        v              |                 |       |
     UNSCHEDULABLE ----+ <---------------+       |
        |                                        |
        +----------------------------------------+          any stage -- Binding exists --> BOUND
 
     FILTERED -- slot moved, or node not offered --> WAITING
-    AT_BIND, SENDING -- call ended --> FILTERED; WAITING if kube-scheduler hung up, or filter had not answered
+    AT_BIND, SENDING -- call ended --> FILTERED; WAITING if kube-scheduler closed the call, or filter had not answered
 
-A bound member stays bound. Two facts are no stages. A nomination is only a hint: kube-scheduler may not have seen it
-yet, or may clear it. A commit binds its members together from whatever stage they are in (`Reservation.committed`).
+A bound member stays bound. Two facts about a member are no stages. One is its nomination, which is only a hint:
+kube-scheduler may not have seen it yet, or may clear it. The other is that it is committed (`Reservation.committed`): a
+commit binds its members together, each from the stage in which it is.
 
 Only the methods of `BindingCycle` change a member.
 """
@@ -25,22 +26,25 @@ from serried.api.names import IllegalTransition
 
 
 class MemberStage(StrEnum):
-    """The progress of a member towards its Binding."""
+    """The progress of a member from its slot to its Binding, as drawn at the top of this module."""
 
     WAITING = "Waiting"
-    """kube-scheduler is expected to try the member without an activation."""
+    """kube-scheduler will try the member without being asked to: it has the member in its queue or was just told."""
 
     UNSCHEDULABLE = "Unschedulable"
-    """kube-scheduler has rejected the member, and tries it again only after a write of Serried activates it."""
+    """kube-scheduler has rejected the member. To have it tried again, Serried has to write to the pod (activate it)."""
 
     FILTERED = "Filtered"
-    """Filter has answered the member's node, so kube-scheduler assumes the member there."""
+    """Filter has answered the node of the member's slot, so kube-scheduler assumes the member there."""
 
     AT_BIND = "AtBind"
-    """The member's bind call is open."""
+    """kube-scheduler's bind call for the member is open: the extender has not answered it yet."""
 
     SENDING = "Sending"
-    """The extender sends the member's Binding outside of the commit. kube-scheduler may have hung up meanwhile."""
+    """The extender is sending the member's Binding outside of the commit, as the member does not wait for a quorum.
+
+    kube-scheduler may have closed its bind call meanwhile.
+    """
 
     BOUND = "Bound"
     """The member is bound."""
@@ -59,74 +63,95 @@ _LEGAL_MEMBER = {
 
 @dataclass(slots=True)
 class Member:
-    """The state of one member in one binding cycle. It outlasts the member's slot, because it may get another one."""
+    """The state of one member in one binding cycle.
+
+    It is kept when the member loses its slot, because the member may get another slot in this cycle.
+    """
 
     stage: MemberStage = MemberStage.WAITING
 
     filtered_at: float | None = None
-    """The loop time of the last filter call that answered the member's node.
+    """The loop time of the last filter call that answered the node of the member's slot.
 
-    None if there was none since the slot was moved, the node was not offered, or kube-scheduler hung up. An
-    UNSCHEDULABLE member may have a time, too: filter was called again later, and held it.
+    None if there was none, or if since then the slot was moved, the node was not offered, or kube-scheduler closed the
+    bind call. An UNSCHEDULABLE member may have a time, too: filter answered its node, and no node in a later call.
     """
 
     nominated: bool = False
-    """True once Serried's nomination is written. Since then it may have been replaced or cleared."""
+    """True once Serried has written the member's nomination.
+
+    It stays True if kube-scheduler clears or replaces the nomination later.
+    """
 
     nominating: bool = False
-    """True while a nomination is being written: it may exist before the response arrives."""
+    """True while Serried's request that nominates the member is open.
+
+    The nomination may exist before the response arrives.
+    """
 
     not_offered: bool = False
-    """True if kube-scheduler has not offered the member's node, so that the member is nominated (again).
+    """True if a filter call did not offer the node of the member's slot, after which Serried nominates the member.
 
-    If the node is missing once more, it counts as refused.
+    If the next call does not offer the node either, this counts as a rejection of the node.
     """
 
     last_message: str = ""
-    """The message of the pod's condition when it got its slot, or when filter answered. Another message is newer."""
+    """The message of the pod's condition PodScheduled when the member got its slot, or at its last filter answer.
+
+    "" if there was none. If the message differs later, kube-scheduler has rejected the member since.
+    """
 
     nominated_at_filter: bool = False
-    """True if the member was nominated to its node when filter answered.
+    """True if the pod was nominated to the node of its slot when filter answered that node.
 
-    A nomination cleared since then means failure.
+    If the nomination is gone later, kube-scheduler has tried the member there and failed.
     """
 
     call: asyncio.Future[str] | None = None
-    """The open bind call; resolves to the error text for kube-scheduler, "" for success. None without a call."""
+    """The future of the open bind call; None without an open call.
+
+    Its result is the error text for kube-scheduler, "" for success.
+    """
 
     failure: str = ""
-    """A sentence about the member's last Binding, which failed and is repeated; "" for none."""
+    """A sentence about the last Binding of the member, if it failed and is being repeated; else ""."""
 
     @property
     def bound(self) -> bool:
-        """True if the member is bound."""
+        """True if the member is bound to its node or, by another component, to another one."""
         return self.stage is MemberStage.BOUND
 
     @property
     def before_bind(self) -> bool:
-        """True before the member's bind call, and while no Binding of its own is being sent."""
+        """True in the stages WAITING, UNSCHEDULABLE and FILTERED: the member has no open bind call, and no Binding."""
         return self.stage in _BEFORE_BIND
 
     @property
     def reached(self) -> bool:
-        """True once filter has answered the member's node, or the member is further than that."""
+        """True once kube-scheduler has come to the member: filter has answered its node, or it is at bind or beyond.
+
+        False again if that answer no longer counts (see ``filtered_at``).
+        """
         return self.filtered_at is not None or not self.before_bind
 
     def enter(self, stage: MemberStage) -> None:
-        """Change the stage. Raise IllegalTransition for a change that the drawing does not have."""
+        """Enter a stage. Raise IllegalTransition for a change that the drawing at the top does not have."""
         if stage not in _LEGAL_MEMBER[self.stage]:
             raise IllegalTransition(f"a member that is {self.stage} cannot be {stage}")
         self.stage = stage
 
     def step_back(self) -> None:
-        """Go back to the stage before a bind call that was closed or a Binding that failed."""
+        """Return to an earlier stage, because the bind call was closed or the Binding failed.
+
+        AT_BIND if another bind call is open; else FILTERED, or WAITING if ``filtered_at`` is None.
+        """
         if self.call is not None:
             self.enter(MemberStage.AT_BIND)
         else:
             self.enter(MemberStage.WAITING if self.filtered_at is None else MemberStage.FILTERED)
 
     def answer(self, error: str) -> None:
-        """Answer the open bind call, if there is one."""
+        """Answer the open bind call with the text ``error`` ("" for success), if there is one."""
         call, self.call = self.call, None
         if call is not None and not call.done():
             call.set_result(error)

@@ -1,7 +1,7 @@
-"""Updates open binding cycles while the cluster changes: members leave, join, are refused or lose their nodes.
+"""Updates binding cycles while the cluster changes: members join, are deleted, are rejected, or lose their nodes.
 
-`GroupScheduler` calls `CycleUpdates.update` when a group with a cycle is dirty, and `review` twice a second. Nothing
-here awaits.
+`GroupScheduler` calls `CycleUpdates.update` when something has changed about a group with a cycle, and
+`check_periodically` twice a second. Nothing here awaits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +26,7 @@ from serried.plan.quorum import MemberState, find_member_state
 
 
 class CycleUpdates:
-    """Updates binding cycles, or ends them. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Updates binding cycles, or ends them. One per core, used by all cycles. Every method is synchronous."""
 
     def __init__(self, context: Context, queue: Queue, planning: Planning) -> None:
         self._store = context.store
@@ -43,7 +43,11 @@ class CycleUpdates:
         self._clock = context.clock
 
     def check_periodically(self, cycle: BindingCycle) -> None:
-        """Do the periodic checks of a cycle: open waves, count idle time, and find refused members."""
+        """Do what depends on time in a cycle, twice a second.
+
+        Open the next wave of slots, activate members that kube-scheduler seems to have missed, and count its idle time.
+        Have members checked that kube-scheduler has rejected by now, and requeue the group for that.
+        """
         self.slot_assigner.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))
         self._activity.count_idle(cycle)
@@ -56,9 +60,11 @@ class CycleUpdates:
             self._groups.mark_dirty(cycle.reservation.group)
 
     def update(self, state: GroupState) -> Verdict | None:
-        """Update the cycle of a group. Return the verdict to report, None if the last one still holds.
+        """Update the binding cycle of a group after changes. End the cycle if the gang cannot start any more.
 
-        Only members with news are checked: a gang of thousands of members is updated thousands of times.
+        Only members that have changed are checked (`BindingCycle.take_changed`), because a gang of thousands of members
+        is updated thousands of times. Return the verdict to report; None if the last one still holds, the group has no
+        cycle, or the end of the cycle has reported one.
         """
         cycle = state.cycle
         if cycle is None:
@@ -80,7 +86,7 @@ class CycleUpdates:
         if refusal is not None:
             self.endings.abort(cycle, refusal)
             return None
-        self._move_refused(cycle, news)
+        self._move_rejected(cycle, news)
         if cycle.over:
             return None
         self._check_members(cycle, news)
@@ -114,9 +120,10 @@ class CycleUpdates:
             self._update_late(cycle, uid)
 
     def _update_late(self, cycle: BindingCycle, uid: str) -> None:
-        """Note whether a member waits without a slot.
+        """Note whether a member waits without a slot, so that a slot is planned for it.
 
-        Members of PodGroups that are not in this cycle do not count: those PodGroups start whole in the next cycle.
+        A member of a PodGroup that is not part of this cycle is not noted: its PodGroup is planned as a whole in the
+        next cycle.
         """
         pod = self._store.pods.get(uid)
         if uid in cycle.reservation.slots:
@@ -186,10 +193,12 @@ class CycleUpdates:
                 self._outbox.put(Nominate(cycle, (uid,)))
 
     def handle_rejected_node(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
-        """Handle kube-scheduler's refusal of a member's planned node: move the slot, or plan the gang again.
+        """Handle that kube-scheduler's filter call shows that it rejects the ``node`` of a member's slot.
 
-        ``names`` are the nodes that kube-scheduler offered. A member that the quorum does not need only loses its slot.
-        Ignored if the member's slot is on another node by now.
+        Move the slot to another node. If there is none, drop the member; if the quorum needs the member, end the cycle,
+        so that the gang is planned again without that node. ``names`` are the nodes that kube-scheduler offered
+        instead. Ignored if the member's slot is on another node by now, or its Binding is committed, being sent or
+        done.
         """
         cycle = self._groups.find_cycle(uid)
         pod = self._store.pods.get(uid)
@@ -204,8 +213,12 @@ class CycleUpdates:
         self.offers.note_rejected_domain(cycle, pod, names)
         self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}")
 
-    def _move_refused(self, cycle: BindingCycle, uids: Collection[str]) -> None:
-        """Move the slots of members whose nodes kube-scheduler has refused, or abort the cycle."""
+    def _move_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> None:
+        """Move the slots of those of these members whose nodes kube-scheduler has rejected, or that do not fit there.
+
+        ``uids`` are the members to check. A member for which there is no other node is dropped. The cycle is aborted if
+        the quorum needs the member.
+        """
         for uid in self.offers.find_rejected_after_filter(cycle, uids):
             pod = self._store.pods.get(uid)
             if cycle.over or pod is None or not pod.pending or uid not in cycle.reservation.slots:
@@ -225,7 +238,10 @@ class CycleUpdates:
                 self._drop_lost(cycle, pod, misfit)
 
     def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
-        """Return the UIDs of those members that kube-scheduler has refused because other pods have taken their room."""
+        """Return those of these members (UIDs) that do not fit on the nodes of their slots any more.
+
+        kube-scheduler has rejected them, or has not called bind in time. Empty while victims still use the slots.
+        """
         if cycle.waits_for_victims:
             return []
         settled = cycle.idle_seconds >= REJECTION_COUNTS_SECONDS
@@ -235,7 +251,10 @@ class CycleUpdates:
         return [uid for uid in (*aside, *stuck) if self._permit.find_misfit(cycle, uid) is not None]
 
     def _drop_lost(self, cycle: BindingCycle, pod: Pod, detail: str) -> None:
-        """Drop a member for which there is no other slot. Abort the cycle if the quorum needs it."""
+        """Drop a member from the cycle, because there is no other slot for it.
+
+        ``detail`` says why its own slot is lost. Abort the cycle if its quorum is out of reach without the member.
+        """
         self.reassignments.drop(cycle, pod.uid, detail)
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # a member beyond the quorum; those that are committed are only ever rolled forward
@@ -243,11 +262,14 @@ class CycleUpdates:
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_victims_ended(self, cycle: BindingCycle) -> None:
-        """Requeue the group of a cycle whose victims have ended, so that its verdict says so."""
+        """Requeue the group of a cycle, because all victims have ended and its verdict has to say so."""
         self._groups.mark_dirty(cycle.reservation.group)
 
     def note_failure(self, cycle: BindingCycle, uid: str, error: str) -> None:
-        """Note that a committed member's Binding has failed and is repeated, so that the group's verdict says so."""
+        """Note that the Binding of a committed member has failed with ``error`` and is repeated.
+
+        The group is requeued, so that its verdict says so. Ignored if the member has lost its slot.
+        """
         slot = cycle.reservation.slots.get(uid)
         if slot is not None:
             cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
@@ -255,6 +277,6 @@ class CycleUpdates:
 
 
 def _may_change(cycle: BindingCycle, uid: str) -> bool:
-    """Return whether no Binding of a member is committed, being sent or done."""
+    """Return whether the slot of a member may still change: its Binding is not committed, being sent or done."""
     decided = uid in cycle.reservation.committed
     return not decided and cycle.member(uid).stage not in (MemberStage.SENDING, MemberStage.BOUND)

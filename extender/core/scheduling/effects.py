@@ -1,7 +1,7 @@
 """The effects of a decision outside of this process, as values, and the `Context` in which decisions are made.
 
-A decision is synchronous: it changes the state and puts its effects into the ``Outbox``. The caller of the decision has
-them carried out right after it, in order, before anything else runs
+A decision is a synchronous call that changes the state in memory, and puts what has to be written or started into the
+``Outbox``. The caller then has these effects carried out, in order, before anything else runs
 (`extender.core.binding.run.CycleRunner.carry_out`). So code in ``scheduling`` never calls code in ``binding``.
 """
 
@@ -27,14 +27,14 @@ from serried.ops.metrics import ExtenderMetrics
 
 @dataclass(frozen=True, slots=True)
 class StartCycle:
-    """Start the task of a cycle whose reservation is in the ledger."""
+    """Start the task that drives a binding cycle. The ledger holds the cycle's reservation already."""
 
     cycle: BindingCycle
 
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Nominate these members of a cycle (UIDs) to the nodes of their slots."""
+    """Write the nominations of these members (UIDs) of a cycle: each to the node of its slot."""
 
     cycle: BindingCycle
     uids: tuple[str, ...]
@@ -42,9 +42,9 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop work on these members (UIDs), which have no slot any more.
+    """Cancel the queued writes for these members (UIDs), which have lost their slots.
 
-    ``pods`` are those whose nomination is removed.
+    Also remove the nominations of ``pods``, a subset of the members.
     """
 
     uids: frozenset[str]
@@ -53,16 +53,20 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Make kube-scheduler try this pod at once: it is not held any more."""
+    """Make kube-scheduler try this pod at once, by a write that removes Serried's scheduling gate or changes the pod.
+
+    The pod belongs to no gang any more, or kube-scheduler shall find out by itself where it fits.
+    """
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Make kube-scheduler try a pod again that its own plugins have rejected, by a short nomination to the node.
+    """Make kube-scheduler retry a pod that its own plugins have rejected, by a nomination that is removed at once.
 
-    Nothing is done if the pod is bound, ending or nominated to another node by then.
+    kube-scheduler requeues pods when a nomination is removed. ``node`` is the node of the nomination. Nothing is
+    written if the pod is bound, is being deleted, or is nominated to another node by then.
     """
 
     pod: Pod
@@ -71,21 +75,27 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class ActivateIdle:
-    """Make kube-scheduler try those members of a cycle again for which an earlier activation seems lost."""
+    """Activate again the members of a cycle that kube-scheduler has not tried for a while.
+
+    Their earlier activation was probably lost.
+    """
 
     cycle: BindingCycle
 
 
 @dataclass(frozen=True, slots=True)
 class InBackground:
-    """Asks that a coroutine of a feature runs in the background. It is cancelled when this instance leads no more."""
+    """Run a coroutine of a feature in the background. ``begin`` makes it.
+
+    It is cancelled when this instance stops leading.
+    """
 
     begin: Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class LookUpOwner:
-    """Ask the API server whether the owner exists for which pods of this group wait."""
+    """Ask the API server whether the owner of a group's waiting pods exists. The ``waiters`` say which pods wait."""
 
     group: GroupKey
     waiters: frozenset[Waiter]
@@ -93,54 +103,54 @@ class LookUpOwner:
 
 @dataclass(frozen=True, slots=True)
 class WorkOnTasks:
-    """Continue the plans and forecasts that take long (`extender.core.scheduling.planning_tasks`)."""
+    """Continue the plans and forecasts that are computed in pieces (`extender.core.scheduling.planning_tasks`)."""
 
 
 Effect = StartCycle | Nominate | Release | Activate | Requeue | ActivateIdle | InBackground | LookUpOwner | WorkOnTasks
 
 
 class Outbox:
-    """The effects that are not carried out yet, oldest first. One per `Context`."""
+    """The effects that decisions have requested and were not carried out yet, oldest first. One per `Context`."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
 
     def put(self, effect: Effect) -> None:
-        """Append an effect."""
+        """Append an effect, which is carried out after the decision."""
         self._effects.append(effect)
 
     def drain(self) -> list[Effect]:
-        """Remove and return the effects put since the last call."""
+        """Remove and return all effects, oldest first."""
         taken = self._effects
         self._effects = []
         return taken
 
 
 class Term:
-    """The state of the present term; one instance serves all terms.
+    """What this instance may do now. The object is used again for each term in which the instance leads.
 
-    ``holds_lease`` says whether the Lease is still held.
+    ``holds_lease`` returns whether this instance still holds the Lease.
     """
 
     def __init__(self, holds_lease: Callable[[], bool]) -> None:
         self.holds_lease = holds_lease
 
         self.active = False
-        """True while groups are considered."""
+        """True from the end of the recovery to the end of the term: groups are considered."""
 
         self.recovering = False
-        """True while the records of earlier terms are taken over."""
+        """True at the begin of a term, while the cycles of earlier terms are taken over from their records."""
 
         self.obstacle = ""
-        """The phrase that says why no group can be planned yet; "" for no obstacle."""
+        """A phrase that says why no group can be planned, such as records that cannot be read; "" if groups can."""
 
     def leads(self) -> bool:
-        """Return whether this instance may write at this moment."""
+        """Return whether this instance may write at this moment: it is in a term, and still holds the Lease."""
         return (self.active or self.recovering) and self.holds_lease()
 
     @property
     def plans(self) -> bool:
-        """True while groups are considered and planned."""
+        """True while groups are considered, and nothing prevents plans."""
         return self.active and not self.obstacle
 
     def end(self) -> None:
@@ -152,7 +162,7 @@ class Term:
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """The state and services shared by the parts of one core; it lives as long as the process."""
+    """The state and the services that all parts of the core share. It lives as long as the process."""
 
     store: Store
     term: Term
@@ -161,13 +171,13 @@ class Context:
     options: Options
 
     clock: Callable[[], float]
-    """The loop time in seconds."""
+    """Returns the loop time in seconds."""
 
     wall: Callable[[], float] = time.time
-    """The wall time in seconds since 1970."""
+    """Returns the wall time in seconds since 1970."""
 
     installation: str = "serried-system"
-    """The namespace of this installation. It names the installation where several are in one cluster."""
+    """The namespace of this installation, by which it is told from others in the cluster."""
 
     ledger: Ledger = field(init=False)
     groups: Groups = field(init=False)
@@ -184,13 +194,13 @@ class Context:
 
 
 class WriteBurst:
-    """A context manager around writes for which gangs wait; any number at a time. ``clock`` gives loop seconds.
+    """A context manager around urgent writes, such as Bindings and evictions; several may be open at a time.
 
-    While it `is_on`, less urgent writes wait.
+    Writers of less urgent objects, such as Events, wait while `is_on`. ``clock`` returns loop seconds.
     """
 
     def __init__(self, clock: Callable[[], float], aftermath: float, longest: float) -> None:
-        """Let the burst last for ``aftermath`` seconds after its last write, and for ``longest`` seconds in all."""
+        """Let a burst last until ``aftermath`` seconds after its last write, but at most ``longest`` seconds in all."""
         self._clock = clock
         self._aftermath = aftermath
         self._longest = longest
@@ -210,12 +220,15 @@ class WriteBurst:
         self._ended = self._clock()
 
     def prolong(self) -> None:
-        """Extend a burst that is on by another ``aftermath``, because victims have ended and more writes may follow."""
+        """Extend a burst by ``aftermath`` seconds from now, because more writes will follow soon.
+
+        Ignored if no burst is on.
+        """
         if self._is_recent():
             self._ended = self._clock()
 
     def is_on(self) -> bool:
-        """Return whether such a write is under way, or has just ended."""
+        """Return whether an urgent write is open or ended less than ``aftermath`` ago, within ``longest`` seconds."""
         return self._is_recent() and self._clock() < self._begun + self._longest
 
     def _is_recent(self) -> bool:

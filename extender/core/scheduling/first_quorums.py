@@ -1,8 +1,9 @@
-"""Keeps the places in the queue of gangs whose pods are deleted: the dates of their first quorums.
+"""Keeps the place in the queue of a gang whose pods were deleted before it ran.
 
-Kueue, or a person, may delete the pods of a waiting gang, and the same Job makes new ones later. `GroupScheduler` then
-gives the gang its former place (`FirstQuorums.find`), for a day after its quorum was lost. The place is in the memory
-of this process, by the owner of the PodGroup, and in the condition FirstQuorum, which outlasts the process
+A gang's place depends on the time at which its quorum existed first. Kueue or a person may delete the pods of a waiting
+gang, and the same Job makes new ones later. `GroupScheduler` then gives the gang its former place
+(`FirstQuorums.find`), for a day after its quorum was lost. The place is kept in memory by the owner of the PodGroup,
+and in the PodGroup's condition FirstQuorum, which outlasts this process
 (docs/decisions/0058-a-gang-keeps-its-place.md).
 """
 
@@ -12,34 +13,42 @@ from serried.api.group import FirstQuorum, PodGroup
 from serried.api.names import REPLICA
 
 _KEPT_SECONDS = 86_400.0
-"""The seconds for which a place is kept after the quorum was lost."""
+"""The seconds for which a place is kept after the gang has lost its quorum: a day."""
 
 _MAX_PLACES = 10_000
-"""The largest number of places; of more, the oldest are dropped."""
+"""The largest number of places that are kept. Beyond it, the oldest one is dropped."""
 
 _Gang = tuple[str, str, str]
-"""The identity of a gang that outlasts its PodGroup: the owner's UID, the template, the replica."""
+"""The identity of a gang that stays the same if its PodGroup is created again.
+
+That is the UID of the owner, the name of the PodGroup template, and the replica of the template ("" if there is one).
+For a PodGroup without owner or template it is the PodGroup's own UID and name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a gang without a quorum. Times are loop seconds."""
+    """The place of one gang: ``since`` when it had its first quorum, and when it ``lost`` the last one.
+
+    Times are loop seconds.
+    """
 
     since: float
     lost: float
 
 
 class FirstQuorums(dict[_Gang, _Place]):
-    """The places of gangs without a quorum. One per process; cleared at the end of the term.
+    """The places of gangs that have lost their quorum before they ran. One per process.
 
-    The dictionary is empty while no gang has lost its quorum before it ran. All times are loop seconds. ``begun`` is
-    the start of the loop clock in seconds since 1970.
+    It is cleared at the end of the term. All times are loop seconds; ``begun`` is the start of the loop clock in
+    seconds since 1970.
     """
 
     def note_lost(self, group: PodGroup, since: float | None, now: float, begun: float) -> None:
-        """Note that a gang has no quorum ``now``.
+        """Note that a gang has no quorum at the time ``now``.
 
-        ``since`` is when it got its last one; None if it had none just before.
+        ``since`` is the time from which the gang's quorum counts, if the gang had one until now; None if not. In that
+        case the place is read from the PodGroup's condition, unless it is known already.
         """
         gang, written = _identify(group), group.first_quorum
         if since is not None:
@@ -50,11 +59,14 @@ class FirstQuorums(dict[_Gang, _Place]):
             del self[next(iter(self))]
 
     def drop(self, group: PodGroup) -> None:
-        """Drop the place of a gang that has run."""
+        """Drop the place of a gang, because one of its members has run."""
         self.pop(_identify(group), None)
 
     def find(self, group: PodGroup, now: float, begun: float) -> float | None:
-        """Return the loop time since when a gang with a quorum waits; None if no earlier quorum is known."""
+        """Return the loop time of the first quorum of a gang that has a quorum again; None if no place is kept.
+
+        A place is not kept for longer than a day.
+        """
         place, written = self.get(_identify(group)), group.first_quorum
         if place is not None:
             return place.since if now < place.lost + _KEPT_SECONDS else None
@@ -63,7 +75,7 @@ class FirstQuorums(dict[_Gang, _Place]):
         return written.since - begun
 
     def describe(self, group: PodGroup, begun: float) -> FirstQuorum | None:
-        """Return the place of a gang without a quorum, for its condition; None if it has none."""
+        """Return the place of a gang without a quorum, to be written into its condition; None if it has none."""
         place = self.get(_identify(group))
         return None if place is None else FirstQuorum(int(place.since + begun), int(place.lost + begun))
 
