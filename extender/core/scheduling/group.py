@@ -111,7 +111,7 @@ class GroupState:
         """Return the nodes that earlier refusals close to these members."""
         return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.closed else NO_EXCLUSIONS
 
-    def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+    def list_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler has offered to none of these members; none while that is not known."""
         return self.refusals.unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 

@@ -266,11 +266,13 @@ class GroupScheduler:
             for pod in (*group_members.waiting, *group_members.refused):
                 self._activate(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None
-        repair = self._enqueue(state, group, group_members) if self._has_run(state, group, group_members) else NO_REPAIR
+        repair = (
+            self._find_repair(state, group, group_members) if self._has_run(state, group, group_members) else NO_REPAIR
+        )
         verdict = self._advance(state, group, group_members, repair)
         return self._describe_group(state, group, group_members, verdict)
 
-    def _enqueue(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
+    def _find_repair(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
         """Note the domain in which a started group runs. Return the members that need no quorum."""
         domain = find_assigned_domain(group, group_members, self._store.nodes)
         state.assigned_domain = domain or state.assigned_domain
@@ -327,7 +329,7 @@ class GroupScheduler:
         group = self._constrain(group, group_members)
         state.ran = state.ran or group_members.placed > 0
         if state.quorum_since is None:
-            state.quorum_since = self._date_quorum(state, group, group_members)
+            state.quorum_since = self._find_quorum_time(state, group, group_members)
         if not group_members.waiting:
             return find_conflict(group, group_members, self._store.nodes) or Verdict(
                 Reason.SCHEDULED, have=group_members.placed
@@ -355,14 +357,14 @@ class GroupScheduler:
         if quiet and over and not self._has_place_to_keep(state, group):
             return None  # no member waits: the gang has run and is ending, or its owner is suspended
         if group_members.refused:
-            shortage = self._handle_refused(state, group, group_members, shortage)
+            shortage = self._activate_refused(state, group, group_members, shortage)
         else:  # a gang whose members exist keeps its place in the queue
-            self._keep_place(state, group, group_members)
+            self._note_quorum_lost(state, group, group_members)
             if shortage.reason is not Reason.QUORUM_MISSING:
                 state.hindered = self._clock()
         return shortage
 
-    def _handle_refused(
+    def _activate_refused(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
     ) -> Verdict:
         """Activate members that no node can take, unless a feature keeps their gates. Return what is said of the group.
@@ -378,7 +380,7 @@ class GroupScheduler:
                 self._activate(pod.uid)
         return shortage
 
-    def _date_quorum(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
+    def _find_quorum_time(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
         """Return the loop time since when the quorum exists; it may be before this process or term began."""
         now, created = self._clock(), find_quorum_time(group.tree, group_members)
         since = now if created is None else created - self._begun
@@ -393,7 +395,7 @@ class GroupScheduler:
         written = group.first_quorum
         return not state.ran and (state.quorum_since is not None or (written is not None and written.lost is None))
 
-    def _keep_place(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> None:
+    def _note_quorum_lost(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> None:
         """Handle the loss of the quorum: a gang that has not run keeps its place in the queue for a while."""
         if state.ran or group_members.placed:
             state.ran = group_members.placed > 0

@@ -85,7 +85,7 @@ class Offers:
             return
         state = self._groups.states[cycle.reservation.group]
         slots = cycle.reservation.slots
-        unoffered = state.unoffered([pod], self._clock(), self._nodes)
+        unoffered = state.list_unoffered([pod], self._clock(), self._nodes)
         if unoffered:
             mates = (slot.node for uid, slot in slots.items() if cycle.member(uid).filtered_at is not None)
             cycle.close_nodes(unoffered.difference(mates))

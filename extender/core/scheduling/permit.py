@@ -167,13 +167,19 @@ class Permit:
             return None  # the pod is bound there already; the API server will answer that
         committed = uid in cycle.reservation.committed
         void = None if committed and cycle.binding_sent else self._find_missing_gang(cycle, [uid])
-        return void or self._find_misfit(cycle, [uid]) or (None if committed else self._find_stray(cycle, [uid]))
+        return (
+            void or self._find_misfit(cycle, [uid]) or (None if committed else self._find_outside_domain(cycle, [uid]))
+        )
 
     def refuse_all(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
         """Return why these members, none of them bound, must not be bound together; None if they may."""
         if not self._leads():
             return NOT_LEADING
-        return self._find_missing_gang(cycle, uids) or self._find_misfit(cycle, uids) or self._find_stray(cycle, uids)
+        return (
+            self._find_missing_gang(cycle, uids)
+            or self._find_misfit(cycle, uids)
+            or self._find_outside_domain(cycle, uids)
+        )
 
     # --- the gang ----------------------------------------------------------------------------------------------
 
@@ -275,7 +281,7 @@ class Permit:
     def _find_resident(self, cycle: BindingCycle) -> Pod | None:
         return next(self._store.members.iterate_in_state(cycle.reservation.group, MemberState.BOUND), None)
 
-    def _find_stray(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
+    def _find_outside_domain(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
         """Return a refusal if changed node labels have left these slots outside of the gang's domain."""
         group = self._group_of(cycle)
         resident = self._find_resident(cycle) if group.topology_key is not None else None
@@ -340,12 +346,14 @@ def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside:
             used = subtract(used, dict(victim.shape.requests))
     if fits():
         return True
-    for lesser in _iterate_lesser(node.name, reservation, store, beside):
-        used = subtract(used, dict(lesser.shape.requests))
+    for lower in _iterate_lower_priority(node.name, reservation, store, beside):
+        used = subtract(used, dict(lower.shape.requests))
     return fits()
 
 
-def _iterate_lesser(node: str, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> Iterator[Pod]:
+def _iterate_lower_priority(
+    node: str, reservation: Reservation, store: Store, beside: Iterable[Reservation]
+) -> Iterator[Pod]:
     """Iterate over pods with a slot on a node whose gangs have a lower priority and may still be planned elsewhere."""
     priority = store.priorities.of_group(reservation.group)
     for other in beside:

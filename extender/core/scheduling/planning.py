@@ -45,13 +45,13 @@ class Planning:
         self._metrics = context.metrics
 
     def plan(
-        self, request: PlanRequest, leaving: Iterable[Vacancy] = (), inline_seconds: float = INLINE_SECONDS
+        self, request: PlanRequest, given_up: Iterable[Vacancy] = (), inline_seconds: float = INLINE_SECONDS
     ) -> Plan | Verdict:
         """Return the plan as of now, or why there is none. Raise Unfinished while it is being made.
 
         ``inline_seconds`` as in `PlanningTasks.plan`.
         """
-        answer = self._planning_tasks.plan(request, leaving, inline_seconds)
+        answer = self._planning_tasks.plan(request, given_up, inline_seconds)
         found: Plan | Verdict = answer.found
         if answer.seconds is not None:
             self._metrics.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
@@ -61,7 +61,7 @@ class Planning:
             )
         return found
 
-    def plan_at_once(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
+    def plan_at_once(self, request: PlanRequest, given_up: Iterable[Vacancy] = ()) -> Plan | Verdict:
         """Return as ``plan`` does, for a cycle that cannot wait: PLAN_UNFINISHED stands for a plan that is being made.
 
         The cycle's group is requeued when it is there. After a plan in vain late members back off.
@@ -72,7 +72,7 @@ class Planning:
         if state is not None and state.entry.backs_off(self._clock()):
             return unfinished
         try:
-            found = self.plan(request, leaving, URGENT_SECONDS if request.need else INLINE_SECONDS)
+            found = self.plan(request, given_up, URGENT_SECONDS if request.need else INLINE_SECONDS)
         except Unfinished:
             return unfinished
         backoff = self._planning_tasks.drop_returned_plans(request)
@@ -94,7 +94,7 @@ class Planning:
         if backoff.stale or refusal.reason is Reason.PLAN_UNFINISHED:
             state.entry.retry_by(now + max(backoff.seconds, _MIN_RETRY_SECONDS))
 
-    def forget_answers(self, group: GroupKey) -> None:
+    def drop_plans(self, group: GroupKey) -> None:
         """Drop the answers and the backoff of a group that was planned."""
         self._planning_tasks.drop_plans(group)
 
@@ -102,10 +102,10 @@ class Planning:
 class Planner(Protocol):
     """Finds nodes for the members of a request (`Planning.plan`, `Planning.plan_at_once`)."""
 
-    def __call__(self, request: PlanRequest, leaving: Iterable[Vacancy] = ()) -> Plan | Verdict:
+    def __call__(self, request: PlanRequest, given_up: Iterable[Vacancy] = ()) -> Plan | Verdict:
         """Return the plan, or why there is none.
 
-        Kept slots count as used, but for those that the members are ``leaving``.
+        Kept slots count as used, but for those that the members are ``given_up``.
         """
 
 
@@ -120,31 +120,38 @@ class KeptSlots:
         found = (self._store.vacancies.of_replacement(pod.uid) for pod in members)
         return [vacancy for vacancy in found if vacancy is not None]
 
-    def assign(self, ask: PlanRequest, base: Mapping[str, Resources]) -> dict[str, str]:
+    def assign(self, request: PlanRequest, used_by_node: Mapping[str, Resources]) -> dict[str, str]:
         """Return the nodes (by member UID) of replacements that fit in their own kept slots, all in one domain.
 
-        ``base`` are the used resources by node.
+        ``used_by_node`` are the used resources by node.
         """
         replacements = [
-            (pod, found) for pod in ask.members if (found := self._store.vacancies.of_replacement(pod.uid)) is not None
+            (pod, found)
+            for pod in request.members
+            if (found := self._store.vacancies.of_replacement(pod.uid)) is not None
         ]
         kept_slots: dict[str, str] = {}
         used: dict[str, Resources] = {}
-        domains = set(ask.pinned)
+        domains = set(request.pinned)
         for pod, vacancy in replacements:
             node = self._store.nodes.get(vacancy.pod.node)
-            if node is None or vacancy.refusal or (pod.uid, node.name) in ask.excluded or node.name in ask.closed:
+            if (
+                node is None
+                or vacancy.refusal
+                or (pod.uid, node.name) in request.excluded
+                or node.name in request.closed
+            ):
                 continue
-            if not _is_in(node, ask.topology_key, domains) or not admits(pod.shape, node):
+            if not _is_in(node, request.topology_key, domains) or not admits(pod.shape, node):
                 continue
             # The kept slot is part of what is used. The replacement may request more, or the node have less by now.
-            others = subtract(used.get(node.name) or base.get(node.name, {}), dict(vacancy.pod.shape.requests))
+            others = subtract(used.get(node.name) or used_by_node.get(node.name, {}), dict(vacancy.pod.shape.requests))
             wish = dict(pod.shape.requests)
             if count_slots(node.allocatable, others, wish) > 0:
                 kept_slots[pod.uid] = node.name
                 used[node.name] = add(others, wish)
-                if ask.topology_key is not None:
-                    domains.add(node.labels[ask.topology_key])
+                if request.topology_key is not None:
+                    domains.add(node.labels[request.topology_key])
         return kept_slots
 
     def release_unused(self, plan: Plan) -> None:
@@ -163,39 +170,41 @@ class KeptSlotPlanner:
         self._kept_slots = KeptSlots(store)
         self._plan = plan
 
-    def plan(self, ask: PlanRequest) -> Plan | Verdict:
-        """Return the plan for ``ask``, or why there is none. Replacements get their own slots if they fit."""
-        kept = self._kept_slots.list_kept(ask.members)
-        if not kept and not ask.own_slots:
-            return self._plan(ask)
-        kept_slots = self._kept_slots.assign(ask, self._store.snapshots.take(ask.yielding_priority, ask.members).used)
-        if ask.own_slots:
-            return self._plan_kept_slots(ask, kept_slots)
-        found = self._plan_beside(kept_slots, ask) if kept_slots else None
+    def plan(self, request: PlanRequest) -> Plan | Verdict:
+        """Return the plan for ``request``, or why there is none. Replacements get their own slots if they fit."""
+        kept = self._kept_slots.list_kept(request.members)
+        if not kept and not request.own_slots:
+            return self._plan(request)
+        kept_slots = self._kept_slots.assign(
+            request, self._store.snapshots.take(request.yielding_priority, request.members).used
+        )
+        if request.own_slots:
+            return self._plan_kept_slots(request, kept_slots)
+        found = self._plan_beside(kept_slots, request) if kept_slots else None
         if found is not None:
             return found
         # A gang that starts anew and does not fit around its old slots: their room counts as free.
-        return self._plan(ask, kept if ask.need else ())
+        return self._plan(request, kept if request.need else ())
 
-    def _plan_kept_slots(self, ask: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:
+    def _plan_kept_slots(self, request: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:
         if not kept_slots:
-            return Verdict(Reason.NO_CAPACITY, need=len(ask.members), detail="the slots kept for them are taken")
-        return Plan(self._domain_of(ask, kept_slots), kept_slots)
+            return Verdict(Reason.NO_CAPACITY, need=len(request.members), detail="the slots kept for them are taken")
+        return Plan(self._domain_of(request, kept_slots), kept_slots)
 
-    def _domain_of(self, ask: PlanRequest, kept_slots: Mapping[str, str]) -> str:
+    def _domain_of(self, request: PlanRequest, kept_slots: Mapping[str, str]) -> str:
         node = self._store.nodes[next(iter(kept_slots.values()))]
-        return node.labels[ask.topology_key] if ask.topology_key is not None else ""
+        return node.labels[request.topology_key] if request.topology_key is not None else ""
 
-    def _plan_beside(self, kept_slots: dict[str, str], ask: PlanRequest) -> Plan | None:
+    def _plan_beside(self, kept_slots: dict[str, str], request: PlanRequest) -> Plan | None:
         """Return the plan in which these replacements have their own slots; None if it lacks the quorum."""
-        domain = self._domain_of(ask, kept_slots)
-        rest = exclude_placed(ask, kept_slots, self._store.nodes)
+        domain = self._domain_of(request, kept_slots)
+        rest = exclude_placed(request, kept_slots, self._store.nodes)
         if not rest.members:
             return Plan(domain, kept_slots)
-        found = self._plan(rest.closing(self._find_outgrown(kept_slots, ask.members)))
+        found = self._plan(rest.closing(self._find_outgrown(kept_slots, request.members)))
         if isinstance(found, Plan):
             return Plan(domain, {**kept_slots, **found.nodes})
-        return Plan(domain, kept_slots) if ask.need <= len(kept_slots) else None
+        return Plan(domain, kept_slots) if request.need <= len(kept_slots) else None
 
     def _find_outgrown(self, kept_slots: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
         """Return the nodes where a replacement requests more than its kept slot, which alone counts as used."""

@@ -165,7 +165,7 @@ class Reassignments:
         out = gang.find_exclusions([pod], now, self._store)
         request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).closing(out.nodes)
         if pod.uid not in cycle.reservation.committed:  # committed members have to be placed, wherever they fit
-            request = request.closing(gang.unoffered([pod], now, self._store.nodes))
+            request = request.closing(gang.list_unoffered([pod], now, self._store.nodes))
         answer = self._planning.plan_at_once(request)
         if isinstance(answer, Verdict):
             return False

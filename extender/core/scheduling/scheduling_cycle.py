@@ -225,7 +225,7 @@ class SchedulingCycle:
         if isinstance(answer, Verdict):
             opens_in = find_next_opening(group, self._find_wait(state))
             return self._refuse(Refused(state, group, place, request, opens_in), answer)
-        self._planning.forget_answers(group.key)
+        self._planning.drop_plans(group.key)
         self._begin(state, group, request, answer, self._queue.list_kept(place, request))
         claims = describe_claims(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
@@ -285,7 +285,7 @@ class SchedulingCycle:
         Members whose devices only kube-scheduler can count are always limited. Other members get the full request if
         the limited one finds no plan.
         """
-        unoffered = state.unoffered(request.members, self._clock(), self._store.nodes)
+        unoffered = state.list_unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)
         if not unoffered or all(pod.counted_elsewhere for pod in request.members):
             return offered

@@ -295,7 +295,9 @@ class TestClaimsOfDevices:
 
 
 def unoffered(world: Harness) -> frozenset[str]:
-    return world.groups.states[GANG].unoffered(world.store.members.of_group(GANG), world.clock(), world.store.nodes)
+    return world.groups.states[GANG].list_unoffered(
+        world.store.members.of_group(GANG), world.clock(), world.store.nodes
+    )
 
 
 def racks(count: int, size: int = 3) -> list[NodeBuilder]:
