@@ -1,16 +1,18 @@
 """Repair of gangs: the slot of a dead member is kept for its replacement, and a gang below its quorum is reported.
 
-A member that ends without success leaves a vacancy (`serried.cluster.usage`), which the Store opens in the same step.
-This feature dates the vacancy, assigns it to the replacement, and closes it when it is no longer needed: another member
-has taken the place, the owner wants fewer members, or the time is over. All of that is memory. A standby does the same,
-and another cache of this process inherits it (`serried.cluster.earlier_slots`). A restart finds the slots of members
-whose pods still exist (decision 31).
+A bound member that ends without success leaves a vacancy, i.e. its slot, whose resources stay counted as used. The
+Store opens the vacancy in the same step (`serried.cluster.usage`). This feature notes the time of the vacancy, assigns
+it to the replacement pod, and closes it when it is no longer needed: another member has taken the place, the owner
+wants fewer members, or no replacement was created in time. Vacancies are not persisted. A standby has them, too, and
+if the Store is built anew for another API level, the new one inherits them (`serried.cluster.earlier_slots`). A restart
+finds only the slots of members whose pods still exist (decision 31).
 
-With ``--broken-gangs evict``, the members left of a gang that stays broken are evicted.
+A gang is broken while it is below the quorum that it has had. With ``--broken-gangs evict``, the remaining members of a
+gang are evicted if it stays broken for the grace period.
 
 The core calls `Repairs.pre_enqueue` whenever it considers a gang. A replacement with a kept slot needs no quorum,
 neither in a plan nor at bind (`permit`). A broken gang comes first in the queue (`is_urgent`), and its verdict says so
-(`describe`). `Losses` remembers until the end of the term whether a gang has had its quorum, and since when it is
+(`describe`). `GangHistory` remembers until the end of the term whether a gang has had its quorum, and since when it is
 broken.
 """
 
@@ -52,8 +54,9 @@ _RETRY_SECONDS = 10.0
 def count_wanted(store: Store, group: PodGroup, group_members: GroupMembers) -> int:
     """Return the number of members that should run at the same time; members that have succeeded do not count.
 
-    0 if the owner has ended or is about to, is suspended, is being deleted or is gone. Without a known owner that gives
-    a size, the number follows minCount, as long as a member is left. For a tree it is the sum over its PodGroups.
+    The owner of the PodGroup, for instance a Job, gives the number. It is 0 if the owner has ended or is about to, is
+    suspended, is being deleted or is gone. If there is no known owner that gives a size, the number is minCount, or 0
+    if the gang has no members any more. For a tree it is the sum over its PodGroups.
     """
     below = ((store.groups.get(group.key.leaf(name)), each) for name, each in group_members.leaves.items())
     return sum(_count_of_leaf(store, leaf, each) for leaf, each in below if leaf is not None)
@@ -79,7 +82,10 @@ def _count_of_job(job: Job) -> int:
 
 
 def _count_of_owner(store: Store, group: PodGroup) -> int | None:
-    """Return the size that the controlling owner gives the group; 0 if the owner is gone, None if it gives none."""
+    """Return the number of members that the PodGroup's controlling owner wants; 0 if the owner is gone.
+
+    None if there is no such owner, or if it is of a kind whose size Serried cannot read.
+    """
     owner = next((owner for owner in group.owners if owner.controller), None)
     if owner is None:
         return None
@@ -94,14 +100,18 @@ def _count_of_parent(store: Store, group: PodGroup, owner: OwnerRef) -> int | No
         return 0 if owner.kind in store.membership.followed else None
     if parent.uid != owner.uid or parent.finished or parent.suspended or parent.deleting:
         return 0
-    if _is_beyond(parent, group.labels.get(REPLICA)):
+    if _exceeds_replicas(parent, group.labels.get(REPLICA)):
         return 0
     sizes = {stage.name: stage.size for stage in stages_of(parent)}
     return sizes.get(group.template or "") if parent.staged else sum(sizes.values())
 
 
-def _is_beyond(parent: Parent, replica: str | None) -> bool:
-    """Return whether the index ``replica`` is not below the parent's number of replicas."""
+def _exceeds_replicas(parent: Parent, replica: str | None) -> bool:
+    """Return whether the replica that a PodGroup belongs to is to be removed, because its parent was scaled down.
+
+    ``replica`` is the replica's index, from a label, or None. For instance index "3" of a LeaderWorkerSet with 3
+    replicas, whose indexes are 0 to 2. False if index or number are unknown.
+    """
     return (
         replica is not None and parent.replicas is not None and replica.isdecimal() and int(replica) >= parent.replicas
     )
@@ -111,47 +121,55 @@ class RepairOutcome(StrEnum):
     """The end of a kept slot, as a metric label."""
 
     SAME_NODE = "SameNode"
+    """The replacement was bound to the node of the dead member."""
+
     SAME_DOMAIN = "SameDomain"
+    """The replacement was bound to another node."""
+
     LOST = "Lost"
+    """The slot was given up: there was no replacement in time, or the namespace had kept too many slots."""
 
 
 @dataclass(slots=True)
-class Losses(Memory):
-    """The history of a gang that has run; lives until the end of the term. Times are loop seconds."""
+class GangHistory(Memory):
+    """What is remembered of a gang that has run, until the end of the term. Times are loop seconds."""
 
     captured = "repair"
 
     stood: Tree | None = None
-    """The gang's tree at the last time at which it had its quorum; None if it never had in this term."""
+    """The gang's tree, with each minCount, when it had its quorum last; None if it never had it in this term."""
 
     broken_since: float | None = None
-    """The time since which the gang is below its quorum; None if it is not."""
+    """The time since which the gang is below the quorum that it has had; None if it is not."""
 
     reported: bool = False
-    """True once it was reported as broken."""
+    """True once an Event has reported that the gang is broken; False again when it has its quorum."""
 
     evicting: bool = False
-    """True while the members that are left are being evicted."""
+    """True while the remaining members of the broken gang are being evicted."""
 
-    def note_whole(self) -> None:
-        """Take note that the gang has its quorum."""
+    def mark_whole(self) -> None:
+        """Note that the gang is not broken any more: it has its quorum, or does not need one."""
         self.broken_since, self.reported, self.evicting = None, False, False
 
 
 def broken_since(gang: GroupState | None) -> float | None:
-    """Return the loop time since which a gang is below the quorum that it has had; None if it is not."""
-    memory = gang.memory.find(Losses) if gang is not None else None
+    """Return the loop time since which a gang is below the quorum that it has had.
+
+    None if it is not, if it never had its quorum, or if the gang is None.
+    """
+    memory = gang.memory.find(GangHistory) if gang is not None else None
     return memory.broken_since if memory is not None else None
 
 
 class Repairs(Feature):
-    """The feature that keeps slots of dead members, and handles broken gangs.
+    """The feature that keeps the slots of dead members for their replacements, and reports or evicts broken gangs.
 
-    While a group of another namespace waits for room, slots of one namespace are kept on at most
-    ``options.share_percent`` of all nodes.
+    While a gang of another namespace waits for free resources, slots of one namespace are kept on at most
+    ``options.share_percent`` percent of all nodes.
     """
 
-    memories = (Losses,)
+    memories = (GangHistory,)
 
     def __init__(self, parts: Parts) -> None:
         context = parts.context
@@ -170,47 +188,52 @@ class Repairs(Feature):
         self._client = parts.client
 
         self._broken: dict[GroupKey, None] = {}
-        """The gangs that were found broken, until `hints` finds that they are not."""
+        """The broken gangs, as a set; `hints` removes those that are not broken any more."""
 
     # --- one group ---------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, gang: GroupState, group: PodGroup, members: GroupMembers) -> Repair:
-        """Bring the vacancies of a group, and ``broken_since``, up to date, in any stage of its cycle.
+        """Update the kept slots of a gang, and whether it is broken. Return the replacements that need no quorum.
 
-        Return the replacements that need no quorum.
+        These are waiting members that fit in the slots kept for them, in a PodGroup that has its quorum together with
+        them. They are bound alone, as the members that still run count for the quorum.
         """
         if not _has_run(gang, group, members, self._store):
             return NO_REPAIR
-        memory = gang.memory.get_or_create(Losses)
+        memory = gang.memory.get_or_create(GangHistory)
         committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
         intact = has_quorum(group, members)
         gang.started = gang.started or intact or committed or _was_scheduled(group, members)
-        if intact or (memory.stood is None and _stood_once(group, members)):
+        if intact or (memory.stood is None and _had_current_quorum(group, members)):
             memory.stood = group.tree if group.policy.is_gang else None
         found = self._store.vacancies.of_group(group.key)
         if intact and not found:
-            memory.note_whole()
+            memory.mark_whole()
             return NO_REPAIR
         wanted = count_wanted(self._store, group, members) if gang.started else 0
         if found:
-            self._close_old(gang, found)
+            self._close_expired(gang, found)
             self._close_unneeded(group.key, members, 0 if memory.evicting else wanted)
             self._find_replacements(group.key, members)
-            self._keep_to_share(group.key)
+            self._enforce_share(group.key)
         found = self._store.vacancies.of_group(group.key)
-        # The last quorum still stands: the gang lost no member, but its minCount has grown.
+        # The gang still has the quorum that it had: it lost no member, but its minCount has grown.
         grown = memory.stood is not None and not count_missing(memory.stood, members.placed_by_leaf)
         # While evicted members terminate, the gang still counts as being evicted.
         left = members.bound or found or (memory.evicting and members.terminating)
         if intact or grown or memory.stood is None or not wanted or not left:
-            memory.note_whole()
+            memory.mark_whole()
         elif memory.broken_since is None and not committed:  # a committed gang is just being bound
             memory.broken_since = self._clock()
             self._broken[group.key] = None
         return self._describe(gang, group, found, members)
 
-    def _close_old(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
-        """Close vacancies whose time is over, and date new ones."""
+    def _close_expired(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
+        """Close vacancies that got no replacement in time; for new ones, note the time.
+
+        If the kubelet has rejected a member, the gang's members of its shape are not planned on that node for some
+        minutes.
+        """
         now = self._clock()
         for vacancy in vacancies:
             if vacancy.since is None:
@@ -218,10 +241,14 @@ class Repairs(Feature):
                 if vacancy.refusal:
                     state.refusals.refuse_by_kubelet(vacancy.pod, now, self._store)
             elif now - vacancy.since >= self._rules.seconds:
-                self._lose(vacancy)
+                self._close_lost(vacancy)
 
     def _close_unneeded(self, key: GroupKey, group_members: GroupMembers, wanted: int) -> None:
-        """Close the vacancies beyond ``wanted`` members: first those without replacement whose place was taken."""
+        """Close vacancies until placed members and vacancies together are no more than ``wanted``.
+
+        For instance, with 4 members wanted and 3 placed one vacancy is kept. Those without a replacement are closed
+        first, and among them those whose place another member has taken.
+        """
         placed = [*group_members.bound, *filter(self._is_placed, group_members.waiting)]
         kept = max(0, wanted - len(placed)) if self._rules.seconds else 0
         vacancies = self._store.vacancies.of_group(key)
@@ -242,11 +269,14 @@ class Repairs(Feature):
         for vacancy, pod in match_replacements(free, waiting):
             self._store.vacancies.assign(vacancy, pod.uid)
 
-    def _keep_to_share(self, key: GroupKey) -> None:
-        """Close vacancies beyond the namespace's share while gangs of other namespaces wait, the last ones first."""
+    def _enforce_share(self, key: GroupKey) -> None:
+        """Close vacancies of a gang while its namespace keeps slots on more nodes than its share, the newest first.
+
+        Only vacancies without a replacement are closed, and only while a gang of another namespace waits for resources.
+        """
         free = [vacancy for vacancy in self._store.vacancies.of_group(key) if not vacancy.replacement]
         while free and self._exceeds_share(key.namespace):
-            self._lose(free.pop())
+            self._close_lost(free.pop())
 
     def _exceeds_share(self, namespace: str) -> bool:
         # Slots whose replacements exist do not count here: a quota counts those pods.
@@ -255,7 +285,7 @@ class Repairs(Feature):
         most = find_most(self._share_percent, len(self._store.nodes))
         return self._store.vacancies.count_nodes(namespace) > most
 
-    def _lose(self, vacancy: Vacancy) -> None:
+    def _close_lost(self, vacancy: Vacancy) -> None:
         kept = 0.0 if vacancy.since is None else self._clock() - vacancy.since
         self._store.vacancies.close(vacancy)
         self._metrics.repaired(RepairOutcome.LOST, kept)
@@ -271,13 +301,16 @@ class Repairs(Feature):
         fitting = frozenset(self._place_replacements(state, group, replacements, group_members))
         replacements = tuple(pod for pod in replacements if pod.uid in fitting)
         # A PodGroup with fewer kept slots than it lost members is not repaired: it starts anew, as a whole.
-        mended = find_repairable(group, group_members, vacancies, state.memory.get_or_create(Losses).stood)
-        return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in mended), fitting)
+        repairable = find_repairable(group, group_members, vacancies, state.memory.get_or_create(GangHistory).stood)
+        return Repair(tuple(pod for pod in replacements if self._store.members.leaf_of(pod.uid) in repairable), fitting)
 
     def _place_replacements(
         self, state: GroupState, group: PodGroup, replacements: Sequence[Pod], group_members: GroupMembers
     ) -> dict[str, str]:
-        """Return the node of each replacement that fits into its kept slot now, by UID, as the planner would see it."""
+        """Return the node of each replacement that fits in the slot kept for it now, by the replacement's UID.
+
+        Replacements that do not fit are left out. Free resources, topology and excluded nodes count as in a plan.
+        """
         key, nodes = group.topology_key, self._store.nodes
         assigned = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(node.labels.get(key, "") for node in assigned) if key is not None else frozenset[str]()
@@ -290,9 +323,10 @@ class Repairs(Feature):
     def describe(
         self, gang: GroupState, group: PodGroup, members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
-        """Return the verdict to report: Broken, with ``verdict`` as its detail, if the gang is broken.
+        """Return the verdict to report for a gang: Broken, with ``verdict`` as its detail, if the gang is broken.
 
-        Return None for a broken gang without waiting members: it is reported by an event when the grace period is over.
+        Return ``verdict`` itself if the gang is not broken, or if its waiting members have a plan. Return None for a
+        broken gang without waiting members: an Event reports it when the grace period is over.
         """
         if broken_since(gang) is None:
             return verdict
@@ -306,57 +340,62 @@ class Repairs(Feature):
         return replace(broken, detail=render(verdict))
 
     def is_urgent(self, gang: GroupState) -> bool:
-        """Return whether a gang is broken: its members hold resources, and cannot work."""
+        """Return whether a gang is broken, so that it goes first in the queue.
+
+        Its members use resources, and cannot work without the others.
+        """
         return broken_since(gang) is not None
 
     def permit(self, cycle: BindingCycle, uid: str) -> bool:
-        """Return whether a replacement may be bound without a quorum; ``uid`` is that of the replacement.
+        """Return whether a replacement (UID) may be bound although its cycle gathers no quorum.
 
-        Its slot must be the one that is kept for it, and the kept slots must make its running PodGroup whole.
+        It may if its slot is on the node that is kept for it, and if the running members of its PodGroup and the kept
+        slots together are a quorum.
         """
         slot, vacancy = cycle.reservation.slots.get(uid), self._store.vacancies.of_replacement(uid)
         group = self._store.groups.get(cycle.reservation.group)
         if group is None or slot is None or vacancy is None or vacancy.pod.node != slot.node:
             return False
         vacancies, gang = self._store.vacancies.of_group(group.key), self._groups.states.get(group.key)
-        memory = gang.memory.find(Losses) if gang is not None else None
+        memory = gang.memory.find(GangHistory) if gang is not None else None
         stood = memory.stood if memory is not None else None
         return slot.part in find_repairable(group, self._store.members.classify(group.key), vacancies, stood)
 
     # --- terms and time ----------------------------------------------------------------------------------------
 
     def end_term(self) -> None:
-        """Forget counts that are not reported yet, as another instance may lead from now on.
+        """Drop the finished repairs that are not counted in the metrics yet, as another instance may lead from now on.
 
-        Slots stay kept for the rest of their time, as the next leader keeps them, too.
+        Slots are kept for the rest of their time, as the next leader keeps them, too.
         """
         self._store.vacancies.filled.clear()
-        self._age(list(self._store.vacancies))
+        self._expire(list(self._store.vacancies))
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Give up the slots of dead members that got no replacement in time.
+        """Do the periodic work: count finished repairs, report broken gangs, and close slots whose time is over.
 
-        Return the gangs for which slots are still kept, so that they are considered: no change may ever name them.
+        Return all gangs for which slots are kept, so that the core considers them and `pre_enqueue` is called. No
+        change in the cluster may ever do that, as the time of a slot just passes.
         """
         if self._store.vacancies.filled:
-            self._note_filled()
+            self._count_finished()
         # A gang whose PodGroup is not there yet is never considered, so its slots are dated and closed here.
         vacancies = self._store.vacancies
-        self._age([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
+        self._expire([each for key in self._store.earlier_slots.awaiting for each in vacancies.of_group(key)])
         if not self._term.obstacle:
-            self._review_broken()
+            self._report_broken_gangs()
         yield from ()
         return vacancies.groups()
 
-    def _review_broken(self) -> None:
+    def _report_broken_gangs(self) -> None:
         for key in list(self._broken):
             gang = self._groups.states.get(key)
             if gang is not None and broken_since(gang) is not None:
-                self._review(key, gang)
+                self._report_if_overdue(key, gang)
             else:
                 del self._broken[key]
 
-    def _age(self, vacancies: Iterable[Vacancy]) -> None:
+    def _expire(self, vacancies: Iterable[Vacancy]) -> None:
         now = self._clock()
         for vacancy in vacancies:
             if vacancy.since is None:
@@ -365,21 +404,24 @@ class Repairs(Feature):
                 self._store.vacancies.close(vacancy)
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Close the slots that only a standby keeps, at the begin of a term; ``records`` are the Reservations found.
+        """Close slots that this instance has kept as a standby, and that a leader would not have kept.
 
-        A standby assigns no slot to a replacement. So it still keeps slots that were taken since, or are not needed any
-        more. The slot of a member that ended as a victim is closed, too: its room belongs to the preemptor.
+        Called at the start of a term. A standby keeps the slots of dead members, too, but assigns none to a
+        replacement. So it still has slots that were filled since, or are not needed any more. The slot of a member that
+        ended as a victim is closed, too: its resources belong to the preemptor. ``records`` are all Reservations;
+        they name the victims.
         """
-        promised = {slot.node for each in records for slot in each.slots.values()}
+        planned_nodes = {slot.node for each in records for slot in each.slots.values()}
         victims = {uid for each in records for uid in each.victims}
         for vacancy in self._store.vacancies:
-            # Here its room belongs to the preemptor. On other nodes the slot stays: `disruption` needs it.
-            if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in promised:
+            # On a planned node, the resources belong to the preemptor. On other nodes the slot stays open, because
+            # `disruption` needs it.
+            if vacancy.pod.disruption == PREEMPTED and vacancy.pod.node in planned_nodes:
                 self._store.vacancies.close(vacancy)
         for key in self._store.vacancies.groups():
             group = self._store.groups.get(key)
             if group is None:
-                continue  # it still waits for its object
+                continue  # its PodGroup is not there yet
             group_members = self._store.members.classify(key)
             self._close_taken(key, group_members.bound)
             wanted = count_wanted(self._store, group, group_members)
@@ -397,9 +439,10 @@ class Repairs(Feature):
                 self._store.vacancies.close(vacancy)
 
     def begin_term(self, now: float) -> None:
-        """Keep the slots of members that have failed lately, at the begin of a term; ``now`` is in seconds since 1970.
+        """Open vacancies for members that failed before this instance led; ``now`` is in seconds since 1970.
 
-        Their pods still exist. Deleted pods are known only to an instance that has seen the deletion, as a standby has.
+        Called at the start of a term. It finds failed pods that still exist, and whose time is not over. The slot of a
+        deleted pod is only known to an instance that has seen the deletion, for instance as a standby.
         """
         known = {vacancy.pod.uid for vacancy in self._store.vacancies}
         for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:
@@ -407,8 +450,8 @@ class Repairs(Feature):
             if ended is not None and now - ended < self._rules.seconds and pod.uid not in known:
                 self._store.earlier_slots.recall(pod, self._clock() - max(0.0, now - ended))
 
-    def _note_filled(self) -> None:
-        """Count finished repairs in the metrics."""
+    def _count_finished(self) -> None:
+        """Count in the metrics the slots whose replacement was bound since the last call."""
         filled, self._store.vacancies.filled = self._store.vacancies.filled, []
         now = self._clock()
         for vacancy, node in filled:
@@ -416,14 +459,17 @@ class Repairs(Feature):
             self._metrics.repaired(outcome, now - (now if vacancy.since is None else vacancy.since))
 
     def observe(self, key: GroupKey, gang: GroupState, group: PodGroup | None) -> None:
-        """Forget that a gang is broken if its PodGroup is gone."""
-        memory = gang.memory.find(Losses)
+        """Note that a gang is not broken any more if its PodGroup was deleted (``group`` is None)."""
+        memory = gang.memory.find(GangHistory)
         if group is None and memory is not None:
-            memory.note_whole()
+            memory.mark_whole()
 
-    def _review(self, key: GroupKey, gang: GroupState) -> None:
-        """Report a gang that is broken for longer than the grace period, once, and evict it if the rules say so."""
-        memory = gang.memory.find(Losses)
+    def _report_if_overdue(self, key: GroupKey, gang: GroupState) -> None:
+        """Report a gang by an Event, once, if it is broken for longer than the grace period.
+
+        With ``--broken-gangs evict``, also start to evict its remaining members.
+        """
+        memory = gang.memory.find(GangHistory)
         since = memory.broken_since if memory is not None else None
         if memory is None or since is None or memory.reported or self._clock() - since < self._rules.grace:
             return
@@ -440,10 +486,11 @@ class Repairs(Feature):
     # --- what is left of a broken gang -------------------------------------------------------------------------
 
     async def _evict(self, key: GroupKey) -> None:
-        """Evict the bound members one after the other, until none is left or the gang has its quorum again.
+        """Evict the bound members of a broken gang, until none is left or the gang has its quorum again.
 
-        Each member is checked first, so that a gang that was repaired meanwhile keeps its members. If the process or
-        the term ends in between, the next leader reports and evicts the gang after another grace period.
+        Before each eviction it is checked whether the gang is still broken. Refused evictions are tried again after a
+        pause. If the process or the term ends in between, the next leader reports the gang after another grace period,
+        and evicts it then.
         """
         while left := [pod for pod in self._store.members.of_group(key) if self._is_due(key, pod.uid)]:
             for pod in left:
@@ -453,17 +500,20 @@ class Repairs(Feature):
 
     def _is_due(self, key: GroupKey, uid: str) -> bool:
         gang = self._groups.states.get(key)
-        memory = gang.memory.find(Losses) if gang is not None else None
-        return memory is not None and memory.evicting and self._runs(uid)
+        memory = gang.memory.find(GangHistory) if gang is not None else None
+        return memory is not None and memory.evicting and self._is_running(uid)
 
-    def _runs(self, uid: str) -> bool:
+    def _is_running(self, uid: str) -> bool:
         """Return whether a pod is bound and not being deleted; False once the term is over."""
         pod = self._store.pods.get(uid)
         return self._term.active and pod is not None and pod.bound and not pod.deleting
 
 
 def _find_occupied(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[int]:
-    """Return the ``id`` of each vacancy on whose node a member of the same kind is placed: maybe its replacement."""
+    """Return the ``id()`` of each vacancy on whose node a placed member may already have replaced the dead one.
+
+    That is a member of the same name, of the same owner and index, or of the same owner and shape.
+    """
     by_node: dict[str, list[Pod]] = {}
     for pod in placed:
         by_node.setdefault(pod.node, []).append(pod)
@@ -479,45 +529,48 @@ def _find_occupied(vacancies: Sequence[Vacancy], placed: Iterable[Pod]) -> set[i
 def find_repairable(
     group: PodGroup, group_members: GroupMembers, vacancies: Iterable[Vacancy], stood: Tree | None
 ) -> frozenset[str]:
-    """Return the names of the running PodGroups that the kept slots make whole; the others have to start anew.
+    """Return the names of the running PodGroups that have their quorum again once the kept slots are filled.
 
-    ``stood`` is the tree when the gang had its quorum last: a gang whose minCount has grown lacks only what it lost. It
-    is None for a gang that ran before this process saw it; then every running PodGroup counts as whole. A member that
-    is being deleted counts, as its slot will be kept.
+    Other PodGroups of the gang cannot be repaired: their replacements wait for a whole quorum. ``stood`` is the tree
+    when the gang had its quorum last. If minCount has grown since, the smaller number counts, as only lost members have
+    to be replaced. ``stood`` is None for a gang that ran before this process saw it; then all running PodGroups are
+    returned. A member that is being deleted counts like a kept slot, because its slot will be kept.
     """
     kept = Counter(vacancy.leaf for vacancy in vacancies)
     before = {leaf.name: leaf.need for leaf in list_leaves(stood)} if stood is not None else {}
 
-    def is_mended(leaf: Leaf, each: GroupMembers) -> bool:
+    def is_repaired(leaf: Leaf, each: GroupMembers) -> bool:
         need = min(leaf.need, before.get(leaf.name, leaf.need))
         return stood is None or each.need(need) <= kept[leaf.name] + len(each.terminating)
 
     below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
-    return frozenset(leaf.name for leaf, each in below if each.bound and is_mended(leaf, each))
+    return frozenset(leaf.name for leaf, each in below if each.bound and is_repaired(leaf, each))
 
 
-def _stood_once(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Return whether the group had its current quorum once, by its condition and an unchanged generation.
+def _had_current_quorum(group: PodGroup, group_members: GroupMembers) -> bool:
+    """Return whether the group is known to have had its quorum, with the minCount that it has now.
 
-    True also for a PodGroup created for members that were bound under another API, which is no longer served.
+    That is known from its condition PodGroupScheduled, if its spec was never changed (generation 1). It is also known
+    for a PodGroup that was created for members bound under another API version, which is no longer served.
     """
     stranded = any(pod.stranded for pod in group_members.bound)
     return (group.scheduled or stranded) and group.generation <= 1
 
 
 def _was_scheduled(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Return whether the group had its quorum before this process saw it, as far as the API shows.
+    """Return whether the group had its quorum before this process saw it, as far as the API server's objects show.
 
-    Two kinds of groups have no condition. There a bound member is enough, as gangs are bound as a whole. For the other
-    kinds, the condition is written some time after the Bindings, so an annotation of the bound pods counts, too.
+    They show it by the group's condition. It is written some time after the Bindings, so the annotation that Serried
+    writes with each Binding counts, too. Groups of some kinds (`BARE_KINDS`) have no condition: one bound member is
+    enough, as gangs are bound as a whole.
     """
     bound = group_members.bound
     return group.scheduled or (group.key.kind in BARE_KINDS and bool(bound)) or any(pod.told for pod in bound)
 
 
 def _has_run(gang: GroupState, group: PodGroup, members: GroupMembers, store: Store) -> bool:
-    """Return whether a member of the group may have run; for other groups there is nothing to repair."""
-    memory = gang.memory.find(Losses)
+    """Return whether a member of the group may have run. If not, there is nothing to repair, and no work is needed."""
+    memory = gang.memory.find(GangHistory)
     known = memory is not None and (memory.stood is not None or memory.broken_since is not None)
     committed = gang.cycle is not None and bool(gang.cycle.reservation.committed)
     placed = committed or members.placed or members.terminating or has_quorum(group, members)

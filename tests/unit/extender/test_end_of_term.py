@@ -8,7 +8,7 @@ import pytest
 from extender.core.binding import run as cycle_runner
 from extender.core.binding.records import Records
 from extender.core.protocol import Hold
-from extender.features.repair import Losses
+from extender.features.repair import GangHistory
 from extender.lead import leadership as terms
 from extender.lead.leadership import Leadership, Takeover
 from extender.options import Broken, Rules
@@ -225,12 +225,12 @@ class TestAGangThatIsBeingEvicted:
         world.delete("m0")
         await world.go()
         await world.pass_time(10.0)
-        assert world.groups.states[GANG].memory.get_or_create(Losses).evicting
+        assert world.groups.states[GANG].memory.get_or_create(GangHistory).evicting
         world.core.end_term()
         world.term.active = True
         world.group_scheduler.set_obstacle("")
         await world.go()
-        assert not world.groups.states[GANG].memory.get_or_create(Losses).evicting
+        assert not world.groups.states[GANG].memory.get_or_create(GangHistory).evicting
         await world.close()
 
 

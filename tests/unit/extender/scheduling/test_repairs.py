@@ -7,7 +7,7 @@ import pytest
 
 from extender.core.protocol import Hold
 from extender.core.scheduling.binding_cycle import CycleStage
-from extender.features.repair import Losses
+from extender.features.repair import GangHistory
 from extender.options import Broken, PreemptionMode, Rules
 from serried.api.names import GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
@@ -797,7 +797,7 @@ class TestEvictingTheRest:
         await world.go()
         await world.pass_time(10.0)
         assert [call.name for call in world.api.said("evict")] == ["m1"]
-        assert world.groups.states[GANG].memory.get_or_create(Losses).evicting
+        assert world.groups.states[GANG].memory.get_or_create(GangHistory).evicting
 
     async def test_a_gang_that_is_whole_again_keeps_what_it_has(self, world: Harness) -> None:
         await run_job(world, 3)
