@@ -1,7 +1,8 @@
-"""Counts slots before plans need them: how many members of each shape fit on every node and in every domain.
+"""Counts how many more pods of a shape fit on each node and in each domain, so that plans need not count all nodes.
 
-A `Capacity` lives as long as the cache and keeps its counts up to date: the first plan for a shape counts all nodes,
-later ones only nodes that have changed. A `Census` corrects the counts for one plan.
+A shape (`serried.api.pod.Shape`) is all that decides on which nodes a pod fits: requests, node affinity, tolerations. A
+`Capacity` lives as long as the cache of the cluster. The first plan for a shape counts all nodes; later plans only
+count the nodes that have changed. A `Census` corrects these counts for what only one plan sees.
 """
 
 from array import array
@@ -13,48 +14,64 @@ from operator import itemgetter
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import SETS, Resources, count_slots
-from serried.plan.fit import admits, list_named, weigh
+from serried.plan.fit import admits, list_required_values, weigh
 from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest, Snapshot
 
-LevelKey = tuple[str, ...]
-"""One or more label keys, the widest first. Nodes with the same values for all of them form a domain."""
+LabelKeys = tuple[str, ...]
+"""One or more label keys, the widest first. The nodes that have the same values for all of them form a domain."""
 
 Domain = tuple[str, ...]
-"""The values of the labels of a LevelKey."""
+"""A domain: the values of its `LabelKeys`, in the same order; () for the whole cluster."""
 
 PackedCounts = Sequence[tuple[Shape, "array[int]"]]
-"""The slots of each node by shape, in an order of nodes that both sides know."""
+"""For each shape the number of pods that fit on each node, as an array.
+
+Sender and receiver know the order of the nodes.
+"""
 
 _MIN_CLASSES_KEPT = 16
-"""The minimum number of tables that are kept, whatever their size."""
+"""The number of shapes whose counts are always kept, however many nodes they have."""
 
 _MAX_ENTRIES_KEPT = 1 << 20
-"""The maximum number of entries in all tables, some 60 MB. Above it the least recently used tables are dropped."""
+"""The maximum number of (shape, node) counts that a `Capacity` keeps, some 60 MB.
+
+Beyond it the counts of the shapes that were not used for the longest time are dropped.
+"""
 
 _ENTRIES_OF_A_TABLE = 16
-"""The size of an empty table in entries, because shapes that fit nowhere take memory, too."""
+"""The number of entries that a shape counts in addition to its nodes. Shapes that fit nowhere take memory, too."""
 
 _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
 
 _MAX_SLOTS_PACKED = 1 << 18
-"""The maximum number of slot counts that a fork exports: most are a byte and are read in under a millisecond."""
+"""The maximum number of (shape, node) counts that a forked process sends to its parent process.
+
+Most are a byte, and so many are read in less than a millisecond.
+"""
 
 _MAX_SLOTS_KEPT_PACKED = 1 << 20
-"""The maximum number of imported slot counts that are kept until they are used."""
+"""The maximum number of received (shape, node) counts that are kept until a plan needs their shape."""
 
 _UNPACKED_PER_UNIT = 20
-"""The number of imported counts that are read in the time in which one node is counted."""
+"""The number of received counts that are read in the time in which one node is counted."""
 
 _MAX_WEIGHT = 200
-"""The maximum weight (`fit.weigh`) of exported shapes. Heavier ones are counted again instead."""
+"""The maximum cost (`fit.weigh`) of a shape whose counts a forked process sends.
+
+The receiver counts larger ones again.
+"""
 
 _NOTHING: Resources = {}
 
 
 class ShapeCounts:
-    """The slots of one shape: ``by_node`` has the nodes with at least one slot, ``total`` is their sum."""
+    """The number of pods of one shape that fit on each node besides the pods that are there.
+
+    ``by_node`` has the nodes on which at least one fits, ``total`` is the sum. ``version`` is the `Capacity.version`
+    for which the counts are right.
+    """
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -63,12 +80,15 @@ class ShapeCounts:
         self.total = 0
         self.version = 0
         self.number = 0
-        """The serial number of the table in its `Capacity`; 0 if it was imported."""
+        """The position in the order in which the `Capacity` has counted shapes, from 1.
+
+        It is 0 for counts from a fork.
+        """
 
         self.weight = weigh(shape)
 
         self._choosy = bool(shape.node_selector) or shape.node_terms is not None
-        self._sums: dict[LevelKey, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
+        self._sums: dict[LabelKeys, tuple[Mapping[str, Domain], dict[Domain, int]]] = {}
 
     def copy(self) -> "ShapeCounts":
         """Return an independent copy."""
@@ -80,7 +100,10 @@ class ShapeCounts:
         return twin
 
     def fill(self, nodes: Iterable[Node], used: Mapping[str, Resources], limit: Limit) -> None:
-        """Count the slots of all nodes of an empty table."""
+        """Count all nodes for the first time.
+
+        ``used`` has the amounts in use by node name; a node without entry is empty.
+        """
         for node in nodes:
             limit.spend(self.weight)
             free = self.count(node, used.get(node.name, _NOTHING))
@@ -89,15 +112,15 @@ class ShapeCounts:
         self.total = sum(self.by_node.values())
 
     def count(self, node: Node, used: Resources) -> int:
-        """Return the number of members that fit on the node besides the used resources."""
+        """Return how many more pods fit on the node, on which the amounts ``used`` are in use."""
         if (self._choosy or node.taints or node.unschedulable) and not admits(self.shape, node):
             return 0
         return count_slots(node.allocatable, used, self.request)
 
-    def sum_by(self, key: LevelKey, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
-        """Return the slots by domain. ``domains_by_node`` has the domain of each node that has all labels of the key.
+    def sum_by(self, key: LabelKeys, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
+        """Return the sum of the counts of each domain. ``domains_by_node`` has the domain of each node.
 
-        Domains without slots may be missing. The mapping is live: `set_slots` updates it.
+        A domain in which no pod fits may be missing. The returned mapping is live: `set_slots` updates it.
         """
         kept = self._sums.get(key)
         if kept is not None and kept[0] is domains_by_node:
@@ -113,7 +136,7 @@ class ShapeCounts:
         return sums
 
     def set_slots(self, name: str, free: int) -> None:
-        """Set the number of slots of a node."""
+        """Set how many pods fit on a node, and update all sums."""
         more = free - self.by_node.get(name, 0)
         if not more:
             return
@@ -129,44 +152,47 @@ class ShapeCounts:
 
 
 class Capacity:
-    """The tables of the shapes used by recent plans, and the domains of their keys.
+    """Counts for all shapes of recent plans how many pods fit on each node, and knows the domains of the nodes.
 
-    ``nodes`` and ``used`` (by node name; a node without entry is empty) are live. Their owner reports changes with
-    `note_node` and `note_used`; changed nodes are counted when a table is needed. The amounts of a node must be
-    replaced when they change, never modified.
+    ``nodes`` and ``used`` (amounts in use by node name; a node without entry is empty) are live mappings. Their owner
+    must call `note_node` and `note_used` after each change, and must replace the amounts of a node instead of modifying
+    them. Changed nodes are counted again when a plan asks for a shape.
     """
 
     def __init__(
         self, nodes: Mapping[str, Node], used: Mapping[str, Resources], without_pods: "Capacity | None" = None
     ) -> None:
         self.without_pods = without_pods
-        """The capacity of the same nodes without any pods, for explanations only; None if it is not kept."""
+        """The capacity of the same nodes if no pods were running; None if it is not kept. Only explanations use it."""
 
         self._nodes = nodes
         self._used = used
         self._tables: OrderedDict[Shape, ShapeCounts] = OrderedDict()
         self.made = 0
-        """The number of tables that were counted here, not imported."""
+        """The number of shapes that were counted here so far, without those that came from a fork."""
         self._packed: OrderedDict[Shape, tuple[array[int], Sequence[str], int]] = OrderedDict()
-        """Imported slots by node, with the names of the nodes and the version for which they were counted."""
+        """The counts from forked processes by shape.
+
+        With them are the node names in the same order, and their version.
+        """
         self._sizes: dict[Shape, int] = {}
-        """The size of each table in entries, as of its last update."""
+        """The number of entries of each shape, as of its last update."""
         self._entries = 0
         """The sum of the sizes, kept because summing up thousands of tables for each new one would be slow."""
         # In order of change, so that the nodes changed since a version are at the end.
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._version = 0
         self._forgotten = 0
-        self._domains_by_node: OrderedDict[LevelKey, dict[str, Domain]] = OrderedDict()
-        self._domains: dict[LevelKey, dict[Domain, dict[str, None]]] = {}
+        self._domains_by_node: OrderedDict[LabelKeys, dict[str, Domain]] = OrderedDict()
+        self._domains: dict[LabelKeys, dict[Domain, dict[str, None]]] = {}
 
     @property
     def version(self) -> int:
-        """The number of changes so far. It identifies the state of the nodes."""
+        """The number of changes of nodes and usage so far. The same version means the same state of all nodes."""
         return self._version
 
     def note_used(self, name: str) -> None:
-        """Note that the used resources of a node have changed."""
+        """Record that the amounts in use on a node have changed, so that the node is counted again."""
         self._version += 1
         self._changed[name] = self._version
         self._changed.move_to_end(name)
@@ -174,7 +200,10 @@ class Capacity:
             self._reset()
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Note that a node was added (``old`` None), changed, or deleted (``new`` None)."""
+        """Record that a node has changed, so that it is counted again.
+
+        ``old`` is None if it is new, ``new`` if it was deleted.
+        """
         node = new or old
         if node is None:
             return
@@ -187,7 +216,10 @@ class Capacity:
                 del self._domains_by_node[key], self._domains[key]
 
     def table(self, shape: Shape, limit: Limit | None = None) -> ShapeCounts:
-        """Return the up-to-date table of a shape. O(nodes) if it is new, otherwise O(changed nodes)."""
+        """Return the up-to-date counts of a shape.
+
+        That takes O(nodes) if the shape is new, otherwise O(changed nodes).
+        """
         limit = limit or Limit()
         table = self._tables.get(shape)
         if table is None:
@@ -202,7 +234,10 @@ class Capacity:
         return table
 
     def _unpack(self, shape: Shape, limit: Limit) -> ShapeCounts | None:
-        """Return the imported table of a shape as of its version; None if there is none, or if it is too old."""
+        """Return the counts of a shape that came from a fork, as of their version.
+
+        Return None if there are none, or too old ones.
+        """
         found = self._packed.get(shape)
         if found is None or found[2] < self._forgotten:
             return None
@@ -216,7 +251,7 @@ class Capacity:
         return table
 
     def refresh(self, table: ShapeCounts, limit: Limit) -> None:
-        """Update a table of this capacity."""
+        """Count the nodes that have changed since the counts' version. ``table`` must come from this capacity."""
         self._recount(table, self._list_changed(table.version), limit)
         table.version = self._version
         if self._tables.get(table.shape) is table:
@@ -229,9 +264,10 @@ class Capacity:
             table.set_slots(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
 
     def measure_latest_shape(self) -> tuple[int, Mapping[str, int]]:
-        """Return the total slots of the last used shape, and by label key the slots of the domain that has most.
+        """Return how many pods of the shape of the latest plan fit in the cluster, and by label key in the best domain.
 
-        Only keys that plans have used are included. O(domains, and nodes that have changed since).
+        Only label keys are returned that plans have used. It takes O(domains), and O(nodes changed since the latest
+        plan).
         """
         if not self._tables:
             return 0, {}
@@ -243,14 +279,15 @@ class Capacity:
         }
 
     def count_missing(self, shapes: Collection[Shape]) -> int:
-        """Return for how many of these shapes all nodes would have to be counted."""
+        """Return for how many of these shapes a plan would have to count all nodes, because there are no counts yet."""
         known = (self._tables, self._packed)
-        return sum(not any(shape in each for each in known) and list_named(shape) is None for shape in shapes)
+        return sum(not any(shape in each for each in known) and list_required_values(shape) is None for shape in shapes)
 
     def export_tables(self, since: int, names: Iterable[str]) -> PackedCounts:
-        """Return the slots of tables counted after the first ``since`` ones (see ``made``), for nodes in this order.
+        """Return the counts of the shapes that were counted after the first ``since`` ones (see ``made``).
 
-        A forked process sends them to the original, which calls `import_tables`. Too large results are cut off.
+        For each shape there is one count per node, in the order of ``names``. A forked process sends them to its parent
+        process, which calls `import_tables`. If there are too many, the last shapes are left out.
         """
         order = list(names)
         fresh = [table for table in self._tables.values() if table.number > since and weigh(table.shape) <= _MAX_WEIGHT]
@@ -260,7 +297,10 @@ class Capacity:
         ]
 
     def import_tables(self, packed: PackedCounts, names: Sequence[str], version: int) -> None:
-        """Import slots that a fork has counted at a version. O(1): they are read when their shape is needed."""
+        """Take over the counts of a forked process, which are those of the nodes ``names`` at ``version``.
+
+        It takes O(1), because the counts are only read when a plan needs their shape.
+        """
         if version < self._forgotten:
             return
         for shape, counts in packed:
@@ -291,9 +331,12 @@ class Capacity:
         return table
 
     def _list_candidates(self, shape: Shape) -> Iterable[Node]:
-        """Return the nodes on which a shape may fit: all, unless the shape lists its nodes by name or label value."""
+        """Return the nodes to count for a shape.
+
+        It is all, unless its node affinity lists nodes by name or label value.
+        """
         named: dict[str, None] = {}
-        for key, values in list_named(shape) or [("", ())]:
+        for key, values in list_required_values(shape) or [("", ())]:
             if key:
                 found = (name for value in values for name in self.domains((key,)).get((value,), ()))
                 named.update(dict.fromkeys(found))
@@ -320,8 +363,8 @@ class Capacity:
         self._entries = 0
         self._forgotten = self._version
 
-    def domains_by_node(self, key: LevelKey) -> Mapping[str, Domain]:
-        """Return the domain of each node that has all labels of the key."""
+    def domains_by_node(self, key: LabelKeys) -> Mapping[str, Domain]:
+        """Return the domain of each node by node name. A node that lacks one of the labels is not listed."""
         found = self._domains_by_node.get(key)
         if found is None:
             found, domains = self._sort(key)
@@ -333,7 +376,7 @@ class Capacity:
         self._domains_by_node.move_to_end(key)
         return found
 
-    def _sort(self, key: LevelKey) -> tuple[dict[str, Domain], dict[Domain, dict[str, None]]]:
+    def _sort(self, key: LabelKeys) -> tuple[dict[str, Domain], dict[Domain, dict[str, None]]]:
         # All nodes of a domain share one tuple.
         by_values: dict[object, tuple[Domain, dict[str, None]]] = {}
         domains_by_node: dict[str, Domain] = {}
@@ -350,16 +393,17 @@ class Capacity:
             known[1][name] = None
         return domains_by_node, dict(by_values.values())
 
-    def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
-        """Return the names of the nodes by domain."""
+    def domains(self, key: LabelKeys) -> Mapping[Domain, Mapping[str, None]]:
+        """Return the names of the nodes in each domain, as the keys of a mapping."""
         self.domains_by_node(key)
         return self._domains[key]
 
 
 class CapacityFork(Capacity):
-    """A capacity in which some nodes (``others``) have other usage or are missing.
+    """A copy of a capacity for one plan, in which the nodes ``others`` have a different usage or are missing.
 
-    Further changes are noted in the fork only. The origin must not change meanwhile.
+    It counts only these nodes itself, and takes the other counts from ``origin``. Changes are recorded in the fork
+    only. ``origin`` must not change while the fork is used.
     """
 
     def __init__(
@@ -369,12 +413,12 @@ class CapacityFork(Capacity):
         self._origin = origin
         self._others = others
 
-    def domains_by_node(self, key: LevelKey) -> Mapping[str, Domain]:
-        """Return the domain of each node that has all labels of the key."""
+    def domains_by_node(self, key: LabelKeys) -> Mapping[str, Domain]:
+        """Return the domain of each node by node name, as ``origin`` does."""
         return self._origin.domains_by_node(key)
 
-    def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
-        """Return the names of the nodes by domain."""
+    def domains(self, key: LabelKeys) -> Mapping[Domain, Mapping[str, None]]:
+        """Return the names of the nodes in each domain, as ``origin`` does."""
         return self._origin.domains(key)
 
     def _count_table(self, shape: Shape, limit: Limit) -> ShapeCounts:
@@ -392,19 +436,24 @@ def _pack(counts: Sequence[int]) -> "array[int]":
     return array("B" if most < 1 << 8 else "H" if most < 1 << 16 else "q", counts)
 
 
-def _domain_of(key: LevelKey, node: Node | None) -> Domain | None:
+def _domain_of(key: LabelKeys, node: Node | None) -> Domain | None:
     if node is None or any(each not in node.labels for each in key):
         return None
     return tuple([node.labels[each] for each in key])
 
 
 NodeSlots = tuple[int, str]
-"""A number of slots, and the name of the node or domain that has them."""
+"""How many members of a class fit on a node, and the node's name. Also used for domains."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberClass:
-    """Members of equal shape, in the order in which they are placed."""
+    """Members of a gang that have equal shapes, in the order in which they are placed.
+
+    ``request`` is what each requests.
+
+    Two classes are equal only if they are the same object.
+    """
 
     shape: Shape
     request: Resources
@@ -412,7 +461,7 @@ class MemberClass:
 
 
 def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
-    """Group members by shape. The classes are in the order of their first member."""
+    """Group members by shape, one class for each shape. The classes are in the order of their first members."""
     # Decoded pods share Shape objects. Comparing identities first hashes a shape once, not once per member.
     kinds: dict[int, list[Pod]] = {}
     equals: dict[Shape, list[Pod]] = {}
@@ -424,10 +473,11 @@ def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
     return [MemberClass(shape, dict(shape.requests), tuple(twins)) for shape, twins in equals.items()]
 
 
-def find_least(classes: Sequence[MemberClass]) -> MemberClass:
-    """Return a class without members that requests at most what each class requests, and tolerates what any tolerates.
+def make_least_class(classes: Sequence[MemberClass]) -> MemberClass:
+    """Return a class without members that is less demanding than each of these classes.
 
-    Its slots are an upper bound for the members of these classes, however they are mixed.
+    It requests the smallest amount of each resource that all of them request, and has the tolerations of all. So at
+    least as many of it fit on a node as members of these classes, however they are mixed: it yields an upper bound.
     """
     least = dict(classes[0].request)
     for kind in classes[1:]:
@@ -437,10 +487,13 @@ def find_least(classes: Sequence[MemberClass]) -> MemberClass:
 
 
 class Census:
-    """The slots of each class for one plan: those of `Capacity`, corrected for differences that only this plan sees.
+    """How many members of each class fit on each node and in each domain, as one plan sees it.
 
-    Differences are nodes that are closed to the gang, and nodes in ``snapshot.over``, for example with nominated pods.
-    Without a ``capacity`` all nodes of the snapshot are counted. It lives as long as the plan.
+    It lives as long as the plan.
+
+    The counts of a `Capacity` are corrected for the nodes that this gang must not use (``ask.closed``), and for nodes
+    on which the plan counts other usage (``snapshot.over``, e.g. with nominated pods). Without a ``capacity`` all nodes
+    of the snapshot are counted.
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
@@ -454,12 +507,12 @@ class Census:
         self._closed_to: dict[MemberClass, frozenset[str]] = {}
 
     def close(self, kind: MemberClass, names: frozenset[str]) -> None:
-        """Exclude nodes for a class. Must be called before `count`."""
+        """Exclude nodes for the members of a class, so that none fits there. Must be called before `count`."""
         if names:
             self._closed_to[kind] = names
 
     def count(self, kind: MemberClass) -> None:
-        """Count the slots of a class."""
+        """Count how many members of a class fit on each node. Must be called before the methods that return counts."""
         self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         self._correct(kind)
 
@@ -471,7 +524,10 @@ class Census:
         return found
 
     def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
-        """Return (slots, node name) for those of the named nodes that have at least one slot; None means all nodes."""
+        """Return (count, node name) for each of the named nodes on which a member of the class fits.
+
+        None means all nodes.
+        """
         by_node = self._table(kind).by_node
         if not self._special and kind not in self._closed_to:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
@@ -481,12 +537,12 @@ class Census:
         return [room for room in node_slots if room[0]]
 
     def total(self, kind: MemberClass) -> int:
-        """Return the slots of a class in the whole cluster."""
+        """Return how many members of a class fit in the whole cluster."""
         table = self._table(kind)
         return table.total + sum(more for _, more in self._differences(kind, table))
 
-    def totals(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
-        """Return the slots of a class by domain; domains without a slot may be missing."""
+    def totals(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int]:
+        """Return how many members of a class fit in each domain. A domain in which none fits may be missing."""
         domains_by_node = self._capacity.domains_by_node(key)
         table = self._table(kind)
         sums = table.sum_by(key, domains_by_node)
@@ -498,34 +554,35 @@ class Census:
                 corrected[domains_by_node[name]] = corrected.get(domains_by_node[name], 0) + more
         return corrected
 
-    def domains(self, key: LevelKey) -> Mapping[Domain, Mapping[str, None]]:
-        """Return the names of the nodes by domain."""
+    def domains(self, key: LabelKeys) -> Mapping[Domain, Mapping[str, None]]:
+        """Return the names of the nodes in each domain, as the keys of a mapping."""
         return self._capacity.domains(key)
 
-    def count_empty(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int] | None:
-        """Return the slots by domain as if no pods were running; for the key () those of the cluster. None if unknown.
+    def count_empty(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int] | None:
+        """Return how many members of a class would fit in each domain if no pods were running.
 
-        Nodes that are closed to the gang are included.
+        With the key () that is the whole cluster. Nodes that the gang must not use are included. Return None if it is
+        unknown.
         """
         if self._capacity.without_pods is None or any(name.startswith(SETS) for name in kind.request):
             return None
         table = self._capacity.without_pods.table(kind.shape, self.limit)
         return table.sum_by(key, self._capacity.domains_by_node(key)) if key else {(): table.total}
 
-    def domain_of(self, key: LevelKey, node: str) -> Domain | None:
-        """Return the domain of a node; None if it lacks a label."""
+    def domain_of(self, key: LabelKeys, node: str) -> Domain | None:
+        """Return the domain of a node; None if the node lacks one of the labels."""
         return self._capacity.domains_by_node(key).get(node)
 
     def label(self, key: str, node: str) -> str:
-        """Return the value of a node's label; "" without it."""
+        """Return the value of a label of a node; "" if it does not have the label."""
         return self._snapshot.nodes[node].labels.get(key, "")
 
     def used(self, node: str) -> Resources:
-        """Return the used resources of a node in the snapshot."""
+        """Return the amounts that are in use on a node, as this plan sees it."""
         return self._snapshot.used.get(node, _NOTHING)
 
     def allocatable(self, node: str) -> Resources:
-        """Return the allocatable resources of a node."""
+        """Return the allocatable amounts of a node."""
         return self._snapshot.nodes[node].allocatable
 
     def _differences(self, kind: MemberClass, table: ShapeCounts) -> list[tuple[str, int]]:

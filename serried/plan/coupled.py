@@ -307,7 +307,7 @@ def place_coupled(state: PlanState, placement: Placement, order: Sequence[Member
             coupled.clear()
             if len(best) == wanted or not state.budget.spend(wanted):
                 return best
-    budget = state.budget if len(best) < need else state.spare_budget
+    budget = state.budget if len(best) < need else state.improving_budget
     if len(best) < need or wanted <= _MAX_EXACT:
         found = coupled.search(wanted if wanted <= _MAX_EXACT else need, budget)
         best = max(best, found, key=len)

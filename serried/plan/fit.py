@@ -1,4 +1,4 @@
-"""Decides whether a pod may run on a node (`admits`), why not (`find_rejection`), and how many fit (`slots`).
+"""Decides whether a node is feasible for a pod (`admits`), why not (`find_rejection`), and how many pods fit.
 
 The checks are those of kube-scheduler 1.37: NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit
 (component-helpers scheduling/corev1/nodeaffinity, api core/v1 toleration.go). The operators Lt and Gt of tolerations
@@ -18,34 +18,38 @@ from serried.api.selectors import Labels, NodeSelectorTerm, Requirement, Taint, 
 
 
 class HurdleKind(StrEnum):
-    """The kinds of reasons for which a node is not feasible for a member."""
+    """The kinds of reasons for which a node is not feasible for a member. The values are words for users."""
 
     RESOURCE = "resource"
     """Too little of a resource is free."""
 
     TAINT = "taint"
+    """The node has a taint that the member does not tolerate."""
     CORDON = "cordon"
+    """The node is cordoned (``spec.unschedulable``)."""
     SELECTOR = "selector"
     """The node selector or the required node affinity does not match."""
 
     BESIDE = "podAffinity"
+    """A required pod affinity term of the member has no matching pod in the node's domain."""
     APART = "podAntiAffinity"
-    """An anti-affinity term of the member, or of a pod in the node's domain."""
+    """A required anti-affinity term, of the member or of a pod in the node's domain, forbids the node."""
 
     SPREAD = "topologySpread"
+    """A topology spread constraint of the member would exceed its maxSkew."""
 
     KEPT = "kept"
-    """The node is kept for the head of the queue, or kube-scheduler did not list it."""
+    """Serried keeps the node for the head of the queue, or the last filter call of kube-scheduler did not list it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Hurdle:
-    """A reason for which a node is not feasible for a member."""
+    """One reason for which a node is not feasible for a member, such as ``taint gpu``."""
 
     kind: HurdleKind
 
     name: str = ""
-    """The resource, the taint's key, the label key or the labels of the other pods; "" if the kind says all."""
+    """The resource, the taint's key, the label key, or the labels of the other pods; "" if ``kind`` says all."""
 
     def __str__(self) -> str:
         if self.kind is HurdleKind.RESOURCE:
@@ -54,10 +58,10 @@ class Hurdle:
 
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-"""The taint that a cordoned node is treated as having, because the real one may be added later."""
+"""The taint that every cordoned node is treated as having. The node controller adds the real one a little later."""
 
 _UNREACHABLE = "node.kubernetes.io/unreachable"
-"""The taint of a node whose kubelet does not report to the API server (node-lifecycle-controller)."""
+"""The key of the taint that the node controller adds while the node's kubelet does not report to the API server."""
 
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 _MOST = (1 << 63) - 1
@@ -66,7 +70,10 @@ _NOTHING: Resources = {}
 
 
 def admits(shape: Shape, node: Node) -> bool:
-    """Return whether labels, fields, taints and cordon allow a pod of ``shape`` on ``node``; resources aside."""
+    """Return whether node selector, required node affinity, taints and cordon allow a pod of ``shape`` on the node.
+
+    Free resources are not checked.
+    """
     if node.unschedulable and not _tolerated(UNSCHEDULABLE, shape.tolerations):
         return False
     if node.taints and not tolerates(shape.tolerations, node.taints):
@@ -82,7 +89,7 @@ def admits_labels(shape: Shape, node: Node) -> bool:
 
 
 def find_rejection(shape: Shape, node: Node) -> Hurdle | None:
-    """Return why `admits` is False for this shape and node; None if it is True."""
+    """Return the first reason why `admits` is False for this shape and node; None if it is True."""
     if node.unschedulable and not _tolerated(UNSCHEDULABLE, shape.tolerations):
         return Hurdle(HurdleKind.CORDON)
     for taint in node.taints:
@@ -98,63 +105,76 @@ def find_rejection(shape: Shape, node: Node) -> Hurdle | None:
 
 
 def count_fitting(shape: Shape, node: Node, used: Resources | None) -> int:
-    """Return the number of pods of ``shape`` that fit on the node besides ``used`` (None: the node is empty)."""
+    """Return how many more pods of ``shape`` fit on the node besides the amounts ``used``. With None the node is empty.
+
+    The result is 0 if `admits` is False.
+    """
     if not admits(shape, node):
         return 0
     return count_slots(node.allocatable, used or _NOTHING, dict(shape.requests))
 
 
 def is_unreachable(node: Node) -> bool:
-    """Return whether the node's kubelet is unreachable, so that the state of its pods is unknown."""
+    """Return whether the node has the taint of an unreachable kubelet, so that nothing is known about its pods."""
     return any(taint.key == _UNREACHABLE for taint in node.taints)
 
 
 def tolerates(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
-    """Return whether all taints that keep pods away are tolerated."""
+    """Return whether the tolerations cover all taints with the effect NoSchedule or NoExecute."""
     return all(_tolerated(taint, tolerations) for taint in taints if taint.effect in _REPELLING)
 
 
 def matches_terms(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Return whether any term matches, with all its labels and fields. No term, or an empty one, matches nothing."""
+    """Return whether the node matches any of the terms, with all label and field requirements of the term.
+
+    As upstream, no terms match nothing, and neither does a term without requirements.
+    """
     return any(_matches_term(term, node) for term in terms)
 
 
 def matches(requirement: Requirement, labels: Labels) -> bool:
-    """Return whether labels match an expression. An expression that is invalid upstream matches nothing."""
+    """Return whether labels match a requirement such as ``zone In (a, b)``.
+
+    One that is invalid upstream matches nothing.
+    """
     rule = _OPERATORS.get(requirement.operator)
     return rule is not None and rule(labels.get(requirement.key), requirement.values)
 
 
 _USUAL_COMPARISONS = 64
-"""More comparisons than most shapes need for a node."""
+"""A number of comparisons with a node's labels and taints that is enough for most shapes, see `weigh`."""
 
 
 def weigh(shape: Shape) -> int:
-    """Return the cost of comparing a node with this shape, in multiples of a usual shape, at least 1."""
+    """Return how expensive it is to check whether a node is feasible for this shape. The usual result is 1.
+
+    For instance it is 3 for a shape whose node affinity lists some 150 values.
+    """
     terms = shape.node_terms or ()
     wanted = (1 + len(each.values) for term in terms for each in (*term.labels, *term.fields))
     asked = len(shape.requests) + len(shape.node_selector) + len(shape.tolerations)
     return 1 + (asked + len(terms) + sum(wanted)) // _USUAL_COMPARISONS
 
 
-Named = tuple[str, tuple[str, ...]]
-"""A label key and its allowed values; for the key "" the names of nodes."""
+LabelValues = tuple[str, tuple[str, ...]]
+"""A label key, and values of which a node must have one. For the key "" the values are names of nodes."""
 
 
-def list_named(shape: Shape) -> list[Named] | None:
-    """Return entries of which a node must meet one to match the shape; None if the shape does not list values.
+def list_required_values(shape: Shape) -> list[LabelValues] | None:
+    """Return label values such that each node that matches the shape has a value of at least one entry.
 
-    Meeting an entry is not enough: nodes found this way still have to be checked with `admits`.
+    With them the few nodes of a shape that is limited to some hosts are found without checking all nodes. Return None
+    if the shape does not limit its nodes like that. The nodes found still have to be checked with `admits`.
     """
-    host: list[Named] = [(key, (value,)) for key, value in shape.node_selector if key == HOSTNAME]
+    host: list[LabelValues] = [(key, (value,)) for key, value in shape.node_selector if key == HOSTNAME]
     if host or shape.node_terms is None:
         return host[:1] or None
-    ways = [_name(term) for term in shape.node_terms if term.labels or term.fields]
+    ways = [_find_values(term) for term in shape.node_terms if term.labels or term.fields]
     named = [way for way in ways if way is not None]
     return named if len(named) == len(ways) else None
 
 
-def _name(term: NodeSelectorTerm) -> Named | None:
+def _find_values(term: NodeSelectorTerm) -> LabelValues | None:
     fields = [("", each.values) for each in term.fields if each.operator == "In"]
     labels = [(each.key, each.values) for each in term.labels if each.operator == "In"]
     found = [each for each in (*fields, *labels) if each[1]]
@@ -170,7 +190,10 @@ def _matches_term(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def _matches_field(requirement: Requirement, node: Node) -> bool:
-    """Return whether a matchFields requirement matches. Only metadata.name exists, and In and NotIn take one value."""
+    """Return whether the node matches a matchFields requirement.
+
+    Upstream only knows metadata.name with exactly one value.
+    """
     if len(requirement.values) != 1:
         return False
     equal = requirement.values[0] == (node.name if requirement.key == "metadata.name" else "")
@@ -196,7 +219,10 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _compare(value: str | None, values: tuple[str, ...]) -> int | None:
-    """Return the sign of label minus bound; None if one of them is not a 64-bit integer."""
+    """Compare a label's value with the bound of a Gt or Lt requirement as integers, like `cmp`: -1, 0 or 1.
+
+    Return None, so that the requirement does not match, if one of them is not a 64-bit integer.
+    """
     if value is None or len(values) != 1:
         return None
     left = _read_integer(value)

@@ -13,7 +13,15 @@ from itertools import groupby
 from typing import NamedTuple
 
 from serried.api.resources import Resources, total
-from serried.plan.capacity import Capacity, CapacityFork, Domain, MemberClass, ShapeCounts, find_least, group_classes
+from serried.plan.capacity import (
+    Capacity,
+    CapacityFork,
+    Domain,
+    MemberClass,
+    ShapeCounts,
+    group_classes,
+    make_least_class,
+)
 from serried.plan.preemption import reopen_full
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
@@ -148,7 +156,7 @@ class _Simulation:
         """Count the slots of each class before any end."""
         kinds = group_classes(self._ask.members)
         if len(kinds) > 1:
-            self._least = self._capacity.table(find_least(kinds).shape, self._limit)
+            self._least = self._capacity.table(make_least_class(kinds).shape, self._limit)
         for kind in kinds:
             table = self._capacity.table(kind.shape, self._limit)
             self._classes.append((kind, table))

@@ -85,7 +85,7 @@ def estimate(state: PlanState, search_level: SearchLevel, placement: Placement) 
         room=totals[0] if len(totals) == 1 else placed,
         slack=sum(totals) - placed,
         parts=tuple(1 for _ in search_level.below),
-        around=state.around(placement, search_level),
+        around=state.count_around(placement, search_level),
         apart=apart,
     )
 

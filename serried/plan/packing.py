@@ -330,10 +330,10 @@ def use_fewer_domains(
     state: PlanState, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt
 ) -> Nodes:
     """Return nodes for as many members in fewer domains of the levels ``below``, the widest level first, if found."""
-    if len(state.classes) > state.spare_budget.left:
+    if len(state.classes) > state.improving_budget.left:
         return nodes
     free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
-    if not state.spare_budget.spend(sum(map(len, free))):
+    if not state.improving_budget.spend(sum(map(len, free))):
         return nodes
     names = sorted({name for each in free for name in each})
     for depth in range(1, len(below) + 1):
@@ -343,9 +343,9 @@ def use_fewer_domains(
             inside.setdefault(paths[name], []).append(name)
         slots_by_path = {path: _count(free, each) for path, each in inside.items()}
         used = {paths[name] for name in nodes.values()}
-        for chosen in _list_sets(_count_members(state, nodes), len(used), slots_by_path, state.spare_budget):
+        for chosen in _list_sets(_count_members(state, nodes), len(used), slots_by_path, state.improving_budget):
             among = [name for path in chosen for name in inside[path]]
-            if not state.spare_budget.spend(2 * len(among) * len(free)):
+            if not state.improving_budget.spend(2 * len(among) * len(free)):
                 break
             found = attempt(among)
             if len(found) >= len(nodes):
@@ -624,7 +624,7 @@ def _pack(state: PlanState, search_level: SearchLevel, placement: Placement) -> 
         return nodes
 
     def attempt(names: Sequence[str]) -> dict[str, str]:
-        return _attempt(state, search_level.below, replace(placement, names=names), state.spare_budget)
+        return _attempt(state, search_level.below, replace(placement, names=names), state.improving_budget)
 
     return use_fewer_domains(state, search_level.below, placement, nodes, attempt)
 

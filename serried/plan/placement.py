@@ -1,50 +1,50 @@
 """The sets of nodes that may hold a whole gang (`generate_placements`), and the state of one plan (`PlanState`).
 
-A placement is what GeneratePlacements of the native TopologyPlacement returns.
+A `Placement` is a domain with its nodes, as GeneratePlacements of the native TopologyPlacement plugin returns it.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from serried.plan.capacity import Capacity, Census, Domain, LevelKey, MemberClass, find_least, group_classes
+from serried.plan.capacity import Capacity, Census, Domain, LabelKeys, MemberClass, group_classes, make_least_class
 from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest, Snapshot
 from serried.plan.rule import GangRules, read_rules
 
 
 class StepBudget:
-    """A number of steps for one plan, whatever the number of domains. Each step is also charged to ``limit``."""
+    """A number of search steps that one plan may use in all domains together. Steps are also reported to ``limit``."""
 
     def __init__(self, steps: int, limit: Limit | None = None) -> None:
         self.left = steps
         self.limit = limit or Limit()
 
     def spend(self, steps: int) -> bool:
-        """Spend steps. Return whether the budget had enough of them."""
+        """Use steps. Return False if the budget is used up, so that the caller stops searching."""
         self.left -= steps
         self.limit.spend(min(steps, max(self.left, 0) + 1))
         return self.left >= 0
 
 
 ExcludedPair = tuple[str, str]
-"""A member UID and the name of a node that the member must not use."""
+"""A member's UID, and the name of a node that this member must not use because kube-scheduler has rejected the pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A domain and its nodes."""
+    """A domain that may hold the whole gang, and its nodes."""
 
-    key: LevelKey
-    """() for the whole cluster."""
+    key: LabelKeys
+    """The label keys that define the domain, the widest first; () if the domain is the whole cluster."""
 
     domain: Domain
 
     names: Collection[str] | None
-    """The names of the nodes; None for the whole cluster."""
+    """The names of the domain's nodes; None for all nodes of the cluster."""
 
     @property
     def name(self) -> str:
-        """The values of the labels, for messages; "" for the whole cluster."""
+        """The values of the domain's labels, for messages, such as ``block-1/rack-7``; "" for the whole cluster."""
         return "/".join(self.domain)
 
 
@@ -53,19 +53,24 @@ CLUSTER = Placement((), (), None)
 
 @dataclass(frozen=True, slots=True)
 class SearchLevel:
-    """A level at which the planner looks for one domain."""
+    """A topology level at which the planner looks for one domain that holds the whole gang."""
 
-    key: LevelKey
+    key: LabelKeys
+    """The label keys whose values a domain shares, the widest first; () to take the whole cluster as one domain."""
 
     below: tuple[str, ...]
-    """The narrower levels, the widest first."""
+    """The label keys of the gang's narrower preferred levels, the widest first.
+
+    Members use as few of their domains as possible.
+    """
 
 
 def list_search_levels(ask: PlanRequest) -> list[SearchLevel]:
-    """Return the levels to try, the narrowest first. The last is the required level.
+    """Return the levels at which to look for a domain, in the order to try: the narrowest preferred level first.
 
-    Domains of preferred levels are searched inside the required domain, and that inside the domains of the parent
-    groups: two racks of one name in two blocks are different domains.
+    The last one is the level that the gang requires, () for the whole cluster. It is left out if the gang has preferred
+    levels and may not exceed them yet (``ask.spills`` is False). Keys include those of wider levels and of parent
+    groups, because two racks of one name in two blocks are different domains.
     """
     required = (*(key for key, _ in ask.within), *(() if ask.topology_key is None else (ask.topology_key,)))
     levels = tuple(level for level in ask.levels if level != ask.topology_key)
@@ -74,25 +79,29 @@ def list_search_levels(ask: PlanRequest) -> list[SearchLevel]:
 
 
 def generate_placements(census: Census, search_level: SearchLevel, ask: PlanRequest) -> list[Placement]:
-    """Return one placement per domain, or the whole cluster without a key. Nodes without the label are in none.
+    """Return one placement for each domain of the search level that the gang may use.
 
-    If the gang is pinned, only its pinned domains are returned, even if a domain has no nodes any more.
+    Without a key it is the whole cluster.
+
+    Nodes without one of the labels are in no domain. Not returned are domains outside of those of the parent groups,
+    and domains that other gangs use exclusively. If the gang has members already (``ask.pinned``), only their domains
+    are returned, even if a domain has no nodes any more.
     """
     if not search_level.key:
         return [CLUSTER]
     domains = census.domains(search_level.key)
-    around = tuple(value for _, value in ask.within)
-    depth = len(around)
+    parents = tuple(value for _, value in ask.within)
+    depth = len(parents)
     if ask.topology_key is None and len(search_level.key) == depth:
-        return [Placement(search_level.key, around, domains.get(around, ()))]
+        return [Placement(search_level.key, parents, domains.get(parents, ()))]
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if pinned and len(search_level.key) == depth + 1:
-        known = [(*around, domain) for domain in sorted(pinned)]
+        known = [(*parents, domain) for domain in sorted(pinned)]
         return [Placement(search_level.key, domain, domains.get(domain, ())) for domain in known]
     return [
         Placement(search_level.key, domain, names)
         for domain, names in domains.items()
-        if domain[:depth] == around and _is_allowed(domain, depth, pinned, ask)
+        if domain[:depth] == parents and _is_allowed(domain, depth, pinned, ask)
     ]
 
 
@@ -103,17 +112,21 @@ def _is_allowed(domain: Domain, depth: int, pinned: frozenset[str], ask: PlanReq
 
 
 _MAX_MIXING_STEPS = 20_000
-"""The maximum number of steps of `mixing` for a whole plan: some tens of milliseconds."""
+"""The maximum number of steps of `packing.mix` in one plan: some tens of milliseconds."""
 
 _MAX_NARROWING_STEPS = 5_000
-"""The maximum number of steps to improve results of a whole plan (`narrowing`)."""
+"""The maximum number of steps in one plan to improve placements that hold the gang, e.g. to use fewer racks."""
 
 _UNITS_OF_A_SUM = 50
-"""The cost in units of summing up the slots of a class by domain."""
+"""The work, in units of `Limit.spent`, of adding up by domain how many members of a class fit."""
 
 
 class PlanState:
-    """The state of one plan: the classes of its members, the census, the rules, and the budgets for searching."""
+    """What the planner knows and has found out while it plans one gang. It lives as long as the call of `plan_gang`.
+
+    Members of equal shape form a class (`MemberClass`, the elements of ``classes``). ``census`` knows how many members
+    of a class fit on each node. The two budgets limit searches. Call `count` before anything else.
+    """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> None:
         uids = {member.uid for member in ask.members}
@@ -122,32 +135,38 @@ class PlanState:
         self.ask = ask
         self.limit = snapshot.limit
         self.budget = StepBudget(_MAX_MIXING_STEPS, self.limit)
-        self.spare_budget = StepBudget(_MAX_NARROWING_STEPS, self.limit)
+        self.improving_budget = StepBudget(_MAX_NARROWING_STEPS, self.limit)
         self.packings: dict[tuple[SearchLevel, Domain], Mapping[str, str]] = {}
-        """The node name by member UID, for each placement that was packed.
+        """The node name by member UID for each placement (search level and domain) for which `packing.pack` was called.
 
-        So `assign` uses what was measured, even if a used-up budget would not find it again.
+        They are kept because a second call would find less if the budget is used up in the meantime.
         """
 
         self._barred = frozenset(pair for pair in ask.excluded if pair[0] in uids and pair[1] in snapshot.nodes)
         self._barred_nodes = frozenset(name for _, name in self._barred)
-        self._totals: dict[LevelKey, list[Mapping[Domain, int]]] = {}
+        self._totals: dict[LabelKeys, list[Mapping[Domain, int]]] = {}
         self.rules: GangRules | None = None
-        """The rules that concern the members; None if there are none."""
+        """The rules between pods that concern the members, e.g.
+
+        anti-affinity; None if there are none, or before `count`.
+        """
 
         self._snapshot = snapshot
         self._least: MemberClass | None = None
-        self._most: dict[LevelKey, Mapping[Domain, int]] = {}
+        self._most: dict[LabelKeys, Mapping[Domain, int]] = {}
 
     def find_excluded(self, placement: Placement) -> frozenset[ExcludedPair]:
-        """Return the excluded pairs, or an empty set if none of them concerns this placement."""
+        """Return all (member, node) pairs that kube-scheduler has rejected.
+
+        If none concerns the placement, return an empty set.
+        """
         names = placement.names
         if not self._barred_nodes or not (names is None or any(name in names for name in self._barred_nodes)):
             return frozenset()
         return self._barred
 
     def count(self) -> None:
-        """Create the rules and count the slots of all classes."""
+        """Create the members' rules, and count how many members of each class fit on each node."""
         self.rules = rules = read_rules(self._snapshot, self.classes)
         if rules is not None:
             for kind in self.classes:
@@ -157,21 +176,24 @@ class PlanState:
 
     @property
     def couples(self) -> bool:
-        """True if members affect each other (`GangRules.couples`), so that slots are only an upper bound."""
+        """True if where one member runs affects where others may run, e.g. by anti-affinity.
+
+        Then counts are upper bounds only.
+        """
         return self.rules is not None and self.rules.couples
 
     def sum_by_domain(self, search_level: SearchLevel) -> None:
-        """Compute the slots of a step's placements and of the wider domains around them."""
-        for key in {search_level.key, *self._wider(search_level)}:
+        """Add up how many members fit in each domain of a search level, and in the wider domains around it."""
+        for key in {search_level.key, *self._list_wider_keys(search_level)}:
             if key and key not in self._totals:
                 self._totals[key] = [self._sum(kind, key) for kind in self.classes]
 
-    def _sum(self, kind: MemberClass, key: LevelKey) -> Mapping[Domain, int]:
+    def _sum(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int]:
         self.limit.spend(_UNITS_OF_A_SUM)
         return self.census.totals(kind, key)
 
     def totals(self, placement: Placement) -> list[int]:
-        """Return the slots of each class as if the other classes had no members."""
+        """Return for each class how many of its members fit in the placement if it held no members of other classes."""
         if not placement.key:
             return [self.census.total(kind) for kind in self.classes]
         found = self._totals.get(placement.key)
@@ -180,11 +202,14 @@ class PlanState:
         return [sums.get(placement.domain, 0) for sums in found]
 
     def may_hold(self, placement: Placement) -> bool:
-        """Return False if the quorum cannot fit, as even the least demanding class would not. True proves nothing."""
+        """Return False if the quorum cannot fit into the placement. True does not mean that it fits.
+
+        It cannot fit if not even as many pods fit that request the least of all members in each resource.
+        """
         if len(self.classes) == 1:
             return True
         if self._least is None:
-            least = find_least(self.classes)
+            least = make_least_class(self.classes)
             self.census.count(least)
             self._least = least
         if not placement.key:
@@ -193,26 +218,31 @@ class PlanState:
             self._most[placement.key] = self.census.totals(self._least, placement.key)
         return self._most[placement.key].get(placement.domain, 0) >= max(self.ask.need, 1)
 
-    def count_empty(self, key: LevelKey) -> Mapping[Domain, int] | None:
-        """Return an upper bound of the members in each domain of an empty cluster; None if it is unknown.
+    def count_empty(self, key: LabelKeys) -> Mapping[Domain, int] | None:
+        """Return how many members at most would fit in each domain of ``key`` if no pods ran in the cluster.
 
-        With several shapes it is counted for the minimum of their requests.
+        Return None if that is unknown. If members have several shapes, the smallest request of each resource is used.
         """
-        kind = self.classes[0] if len(self.classes) == 1 else find_least(self.classes)
+        kind = self.classes[0] if len(self.classes) == 1 else make_least_class(self.classes)
         return self.census.count_empty(kind, key)
 
-    def around(self, placement: Placement, search_level: SearchLevel) -> tuple[int, ...]:
-        """Return the slots in the wider domains of the gang's levels, the narrowest first."""
+    def count_around(self, placement: Placement, search_level: SearchLevel) -> tuple[int, ...]:
+        """Return how many members fit in each wider domain that contains the placement, the narrowest domain first.
+
+        The wider domains are those of the other levels that the gang names. Without any the result is ().
+        """
         if placement.names is None:
             return ()
         node = next(iter(placement.names), None)
         around = (
-            [(key, self.census.domain_of(key, node)) for key in self._wider(search_level)] if node is not None else []
+            [(key, self.census.domain_of(key, node)) for key in self._list_wider_keys(search_level)]
+            if node is not None
+            else []
         )
         return tuple(sum(self.totals(Placement(key, domain, ()))) for key, domain in around if domain is not None)
 
-    def _wider(self, search_level: SearchLevel) -> list[LevelKey]:
-        """Return the keys of the wider domains of the gang's levels, the narrowest first."""
+    def _list_wider_keys(self, search_level: SearchLevel) -> list[LabelKeys]:
+        """Return the label keys of the gang's levels that are wider than this one, the narrowest first."""
         narrower = {*search_level.below, *search_level.key[-1:]}
         wider = [level for level in self.ask.levels if level not in narrower and level != self.ask.topology_key]
         keys = (

@@ -22,8 +22,8 @@ from serried.plan.capacity import (
     Domain,
     MemberClass,
     ShapeCounts,
-    find_least,
     group_classes,
+    make_least_class,
 )
 from serried.plan.eviction import (
     Allowances,
@@ -174,7 +174,7 @@ class SimulatedCluster:
         self._has_rules = has_rules(snapshot, self._kinds)
         """True if affinity, spread or similar rules restrict members. Then nodes outside of the domain matter, too."""
 
-        self._least = self._kinds[0] if len(self._kinds) == 1 else find_least(self._kinds)
+        self._least = self._kinds[0] if len(self._kinds) == 1 else make_least_class(self._kinds)
         self._tables: list[tuple[MemberClass, ShapeCounts]] = []
         self._simulated: dict[Domain, _SimulatedDomain] = {}
         self._removed: list[EvictionUnit] = []

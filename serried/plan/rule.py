@@ -1,10 +1,11 @@
 """The interface between the planner and the rules of `serried.rules` (`PlanRule`).
 
-A rule restricts nodes beyond free resources, labels and taints. The planner only knows rules by this interface. For
-each gang it creates the rules that may concern it, and reports each placed member to them:
+A rule restricts nodes beyond free resources, labels and taints, for instance by anti-affinity between pods. The planner
+only knows rules by this interface. Members of equal shape form a class (`MemberClass`, the parameter ``kind``). For
+each gang the planner creates the rules that may concern it, and reports each placed member to them:
 
-    PlanRuleType.may_concern(classes)               none applies: the rule is not created for this gang
-          │ one applies
+    PlanRuleType.may_concern(classes)                 False: the rule is not created for this gang
+          │ True
     make(snapshot, classes) ── count() ──▶ closed     nodes on which no member of a class may be
                                            couples    members affect each other: they are placed one by one
           ┌──────────────────────────────────────────┐
@@ -28,87 +29,125 @@ from serried.plan.request import Snapshot
 
 
 class PlanRule(ABC):
-    """One rule in one plan: its state includes the members that are placed so far."""
+    """One rule, such as anti-affinity, during one plan.
+
+    It knows the members of the gang that the plan has placed so far.
+
+    Members are given by their class ``kind`` (members of equal shape) and the node's name.
+    """
 
     closed: dict[MemberClass, frozenset[str]]
-    """The names of the nodes that a class may not use, independent of other members. Set by `count`."""
+    """The names of the nodes that no member of a class may use, wherever other members are. Set by `count`."""
 
     couples: bool
-    """True if the placement of one member affects where others may go. Set by `count`."""
+    """True if where one member is placed affects where other members may be placed. Set by `count`."""
 
     @abstractmethod
     def count(self) -> None:
-        """Read the snapshot. Must be called before any other method."""
+        """Read the running pods and nodes of the snapshot. Must be called before any other method."""
 
     @abstractmethod
     def list_keys(self) -> list[str]:
-        """Return the label keys by which members affect each other.
+        """Return the label keys that decide how members affect each other, e.g. the topology keys of anti-affinity.
 
-        Nodes with equal values for all are interchangeable.
+        Nodes with equal values for all these keys are interchangeable for the rule.
         """
 
     @abstractmethod
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether the next member of a class may use a node that is not in ``closed``."""
+        """Return whether one more member of a class may be placed on a node besides the members placed so far.
+
+        The node must not be in ``closed``, which is not checked again.
+        """
 
     @abstractmethod
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Add members of a class to a node. A negative number removes them, which must happen in reverse order."""
+        """Record that ``pods`` members of a class are placed on a node.
+
+        A negative number undoes that, in reverse order only.
+        """
 
     @abstractmethod
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return why the next member of a class may not use a node; None if it may."""
+        """Return why one more member of a class may not be placed on a node; None if it may."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a phrase for messages about the nodes that the rule excludes; "" if there are none."""
+        """Return a phrase for messages to users about the nodes that the rule excludes; "" if it excludes none."""
 
     def add_pods(self, amounts: Resources, name: str, pods: int) -> None:  # noqa: B027 - most rules do not count other pods
-        """Add pods that are no members, with these amounts, to a node; a negative number removes them."""
+        """Record that ``pods`` pods outside of the gang are added to a node. A negative number removes them.
+
+        ``amounts`` are the requests of each, which show which rules count the pod.
+        """
 
     def crowding(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
-        """Return how crowded a node is for a class. Nodes with lower values are tried first."""
+        """Return how many pods that the rule counts are near a node.
+
+        A member is tried first on nodes with the lowest number.
+        """
         return 0
 
     def find_first_key(self, kind: MemberClass) -> str | None:  # noqa: ARG002 - most rules leave no choice
-        """Return the topology key of which the first member of a class fixes the domain for all; None without one."""
+        """Return the topology key of a domain that the first placed member of a class fixes for all others.
+
+        That is the case for required affinity among members. Return None if there is no such key.
+        """
         return None
 
     # --- waves: members that kube-scheduler may bring in any order (docs/contributing/scheduling.md) ------------------
 
     def begin_wave(self) -> None:  # noqa: B027 - most rules have no state for it
-        """Begin a wave: later members may be tried in any order, after all members that are placed so far."""
+        """Begin a wave, i.e. members that kube-scheduler may try in any order.
+
+        It tries them when all members placed so far are assumed.
+        """
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member may join the wave, in whatever order its members are tried. Places nothing."""
+        """Return whether one more member can join the wave on a node. The member is not placed.
+
+        It can if all nodes of the wave's members are feasible in whatever order kube-scheduler tries these members.
+        """
         return self.admits(kind, name)
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Add a member of the wave to a node."""
+        """Place a member of the wave on a node."""
         self.place(kind, name)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRuleType:
-    """The factory of one rule for the planner. `serried.rules.all` has one for each rule package."""
+    """A kind of rule that the planner knows, e.g. anti-affinity. `serried.rules.all` has one for each rule package.
+
+    It creates a `PlanRule` for each plan that the rule may concern.
+    """
 
     shape_field: str
-    """The name of the field of `Shape` that is not empty if a pod has such a rule."""
+    """The name of the field of `Shape` that is set for pods with such a rule, e.g. ``volumes``."""
 
     amount_prefixes: tuple[str, ...]
-    """The prefixes of amounts of pods that may be affected by such a rule of other pods."""
+    """The prefixes of names in a pod's requests.
+
+    Pods with such a (pseudo) resource may be concerned by rules of other pods.
+    """
 
     concerns: Callable[[Collection[MemberClass]], bool]
-    """Returns whether the rule concerns any of the classes. Only called if a class has the part or an amount."""
+    """Returns whether the rule concerns any of the classes of members.
+
+    It is called only if a class has the ``shape_field`` or a request with one of the ``amount_prefixes``.
+    """
 
     make: Callable[[Snapshot, Sequence[MemberClass]], PlanRule]
-    """Creates the rule for a plan."""
+    """Creates the rule for one plan."""
 
     is_affected_by: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
-    """Returns whether a pod with this amount, on any node, affects the rule for any of the classes."""
+    """Returns whether pods with a request of this name, e.g.
+
+    a pseudo resource, affect where the rule allows these classes.
+    """
 
     def may_concern(self, classes: Collection[MemberClass]) -> bool:
-        """Return whether the rule may concern any of the classes. For most gangs the first check says no."""
+        """Return whether the rule may concern any of the classes. If not, the plan does not need it."""
         if not any(getattr(kind.shape, self.shape_field) or self._has_amount(kind) for kind in classes):
             return False
         return self.concerns(classes)
@@ -118,17 +157,20 @@ class PlanRuleType:
 
 
 def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
-    """Return whether any rule may concern these classes; if so, free resources alone do not decide where they fit."""
+    """Return whether any rule may concern these classes.
+
+    If so, free resources alone do not decide where the members fit.
+    """
     return any(each.may_concern(classes) for each in snapshot.rules)
 
 
 def is_affected_by(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether a pod with this amount, on any node, affects a rule of these classes."""
+    """Return whether pods with a request named ``amount`` affect where any rule allows members of these classes."""
     return any(each.is_affected_by(amount, classes) for each in snapshot.rules)
 
 
 def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules | None":
-    """Create and count the rules that concern these classes. Return None if there are none."""
+    """Create the rules that concern these classes, ready to use. Return None if there are none."""
     rules = [each.make(snapshot, classes) for each in snapshot.rules if each.may_concern(classes)]
     for rule in rules:
         rule.count()
@@ -136,44 +178,53 @@ def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules
 
 
 class GangRules:
-    """All rules that concern the members of one gang; at least one."""
+    """All rules that concern the members of one gang during one plan, as one rule. There is at least one."""
 
     def __init__(self, rules: Sequence[PlanRule], limit: Limit) -> None:
         self.limit = limit
         self._rules = rules
 
     def list_closed(self, kind: MemberClass) -> frozenset[str]:
-        """Return the nodes that any rule closes to a class, as `PlanRule.closed`."""
+        """Return the names of the nodes that any rule forbids to all members of a class, see `PlanRule.closed`."""
         return frozenset[str]().union(*(each.closed[kind] for each in self._rules))
 
     @property
     def couples(self) -> bool:
-        """True if any rule couples members, as `PlanRule.couples`."""
+        """True if for any rule, where one member is placed affects where other members may be placed."""
         return any(each.couples for each in self._rules)
 
     def list_keys(self) -> list[str]:
-        """Return the label keys of all rules, as `PlanRule.list_keys`."""
+        """Return the label keys of all rules, see `PlanRule.list_keys`.
+
+        Nodes with equal values for all are interchangeable.
+        """
         return list(dict.fromkeys(key for each in self._rules for key in each.list_keys()))
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether all rules admit the next member, as `PlanRule.admits`."""
+        """Return whether all rules allow one more member of a class on a node besides the members placed so far."""
         for each in self._rules:  # noqa: SIM110 - a generator would take a third longer, for each member and cell
             if not each.admits(kind, name):
                 return False
         return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Add members to a node in all rules, as `PlanRule.place`."""
+        """Record in all rules that members of a class are placed on a node.
+
+        A negative number undoes that, in reverse order.
+        """
         for each in self._rules:
             each.place(kind, name, pods)
 
     def add_pods(self, amounts: Resources, name: str, pods: int) -> None:
-        """Add pods that are no members in all rules, as `PlanRule.add_pods`."""
+        """Record in all rules that pods outside of the gang are added to a node, see `PlanRule.add_pods`."""
         for each in self._rules:
             each.add_pods(amounts, name, pods)
 
     def holds(self, moves: Sequence[tuple[MemberClass, str]]) -> bool:
-        """Return whether members can be placed on these nodes in this order. Afterwards none of them is placed."""
+        """Return whether the rules allow the members, each a class and node name, if they are placed in this order.
+
+        Members placed before stay; those of ``moves`` are removed again.
+        """
         placed = 0
         for kind, name in moves:
             if not self.admits(kind, name):
@@ -185,10 +236,10 @@ class GangRules:
         return placed == len(moves)
 
     def find_order(self, moves: Mapping[str, tuple[MemberClass, str]]) -> dict[str, str] | None:
-        """Return an order, as node name by member UID, in which members can be placed; None if none is found.
+        """Return the members in an order in which the rules allow them on their nodes; None if no such order is found.
 
-        ``moves`` has class and node by UID. Members that are not admitted are tried again after the others. Afterwards
-        none of them is placed.
+        ``moves`` has class and node name by member UID, the result the node name by member UID. Members that are not
+        allowed yet are tried again after the other ones. Afterwards the members are removed again.
         """
         order: dict[str, str] = {}
         left, before = dict(moves), -1
@@ -203,12 +254,15 @@ class GangRules:
         return None if left else order
 
     def begin_wave(self) -> None:
-        """Begin a wave in all rules, as `PlanRule.begin_wave`."""
+        """Begin a wave in all rules, i.e.
+
+        members that kube-scheduler may try in any order, see `PlanRule.begin_wave`.
+        """
         for each in self._rules:
             each.begin_wave()
 
     def join_wave(self, kind: MemberClass, name: str) -> bool:
-        """Add a member to the wave if all rules allow it. Return whether it was added."""
+        """Place a member in the wave on a node if all rules allow that. Return whether it was placed."""
         if not all(each.fits_wave(kind, name) for each in self._rules):
             return False
         for each in self._rules:
@@ -216,19 +270,19 @@ class GangRules:
         return True
 
     def crowding(self, kind: MemberClass, name: str) -> int:
-        """Return the sum over all rules, as `PlanRule.crowding`."""
+        """Return the sum of `PlanRule.crowding` over all rules. Nodes with lower values are tried first."""
         return sum(each.crowding(kind, name) for each in self._rules)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """Return the first rule's key, as `PlanRule.find_first_key`; None if no rule has one."""
+        """Return the key of the first rule that has one, see `PlanRule.find_first_key`; None if no rule has one."""
         return next((key for each in self._rules if (key := each.find_first_key(kind)) is not None), None)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return the first rule's hurdle, as `PlanRule.find_hurdle`; None if no rule has one."""
+        """Return the first rule's reason why one more member of a class may not be placed on a node; None if it may."""
         return next((found for each in self._rules if (found := each.find_hurdle(kind, name)) is not None), None)
 
     def describe(self) -> str:
-        """Return the phrases of all rules, as `PlanRule.describe`."""
+        """Return the phrases of all rules about the nodes that they exclude, with commas; "" if they exclude none."""
         said = ""
         for each in self._rules:
             more = each.describe()

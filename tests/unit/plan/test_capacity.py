@@ -8,7 +8,7 @@ from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.plan.capacity import Capacity, CapacityFork
-from serried.plan.fit import list_named
+from serried.plan.fit import list_required_values
 from serried.plan.limit import Limit
 from tests.support.builders import node, pod
 from tests.support.containers import count_items
@@ -56,7 +56,7 @@ def test_what_names_nodes_in_one_term_of_two_names_none() -> None:
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
         {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
     )
-    assert list_named(either.value().shape) is None
+    assert list_required_values(either.value().shape) is None
 
 
 def test_a_node_that_comes_later_is_counted_for_who_names_it() -> None:
