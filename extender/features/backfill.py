@@ -22,7 +22,7 @@ from extender.core.feature import Decision, Feature
 from extender.core.parts import Parts
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning_tasks import Unfinished
-from extender.core.scheduling.unschedulable import find_most
+from extender.core.scheduling.unschedulable import count_share
 from extender.options import BackfillMode
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey, write_time
@@ -250,7 +250,7 @@ class Backfill(Feature):
         if closed.isdisjoint(plan.nodes.values()) or self._let_pass(group, request):
             return plan
         before = self._forecast()
-        answer = self._queue.plan_beside(request.closing(closed))
+        answer = self._queue.plan_again(request.closing(closed))
         if isinstance(answer, Plan):
             return answer
         self._waiting.pop(group, None)
@@ -356,10 +356,12 @@ class Backfill(Feature):
         if now - self._searched_at < _SEARCH_SECONDS and (self.head is not None or not self._waiting):
             return ()
         self._searched_at = now
-        self._order.note_levels()
+        self._order.refresh_priorities()
         first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter(list(self._waiting.values()))
-        while some := [(self._order.turn_of(waiting), waiting.group) for waiting in islice(rest, _CONTENDERS_PER_STEP)]:
+        while some := [
+            (self._order.sort_key(waiting), waiting.group) for waiting in islice(rest, _CONTENDERS_PER_STEP)
+        ]:
             first = nsmallest(_MAX_CANDIDATES, [*first, *some])
             if len(some) == _CONTENDERS_PER_STEP:
                 yield
@@ -783,7 +785,7 @@ class Backfill(Feature):
         return len(forecast.nodes) > self._find_most()
 
     def _find_most(self) -> int:
-        return find_most(self._context.options.share_percent, len(self._context.store.nodes))
+        return count_share(self._context.options.share_percent, len(self._context.store.nodes))
 
     def _note_beyond_share(self, group: GroupKey, forecast: Forecast) -> None:
         self._beyond_share[group] = (

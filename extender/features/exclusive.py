@@ -15,7 +15,7 @@ from extender.core.feature import Feature, Memory, Refused
 from extender.core.parts import Parts
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.group import GroupState
-from extender.core.scheduling.unschedulable import find_most
+from extender.core.scheduling.unschedulable import count_share
 from extender.options import ALL_PERCENT
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
@@ -140,7 +140,7 @@ class ExclusiveShares:
             for each in list_occupants(group, self._store, self._ledger)
             if each.namespace == namespace and (each.pod is None or each.pod.uid not in gone)
         ).union(promised)
-        has_more = len(held) < find_most(self._share_percent, len(domains))
+        has_more = len(held) < count_share(self._share_percent, len(domains))
         return None if has_more else SpentShare(namespace, held, domains)
 
 

@@ -29,7 +29,7 @@ from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import InBackground
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.planning import KeptSlots
-from extender.core.scheduling.unschedulable import find_most
+from extender.core.scheduling.unschedulable import count_share
 from extender.core.timeline import Milestone
 from extender.evictions import evict
 from extender.options import ALL_PERCENT, Broken
@@ -280,9 +280,9 @@ class Repairs(Feature):
 
     def _exceeds_share(self, namespace: str) -> bool:
         # Slots whose replacements exist do not count here: a quota counts those pods.
-        if self._share_percent == ALL_PERCENT or not self._unschedulable.holds_others(namespace):
+        if self._share_percent == ALL_PERCENT or not self._unschedulable.has_other_namespaces(namespace):
             return False
-        most = find_most(self._share_percent, len(self._store.nodes))
+        most = count_share(self._share_percent, len(self._store.nodes))
         return self._store.vacancies.count_nodes(namespace) > most
 
     def _close_lost(self, vacancy: Vacancy) -> None:

@@ -87,7 +87,7 @@ def restore(capture: Capture) -> Core:
     store.dirty.clear_groups()
     store.dirty.take_orphans()
     core.queue.take_woken()
-    core.queue.review()
+    core.queue.refresh_periodically()
     finish(core.backfill.hints())
     core.term.active = True
     return core

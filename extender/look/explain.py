@@ -307,7 +307,7 @@ def read_dry_run(text: str | None) -> bool:
 def find_turn(core: Core, group: GroupKey) -> tuple[QueueKey, Waiting]:
     """Return the sort key of a group in the queue, and the values of which it is made."""
     waiting = core.queue.describe(group, core.groups.states.get(group))
-    return core.queue.turn_of(waiting), waiting
+    return core.queue.sort_key(waiting), waiting
 
 
 _MAX_DOMAINS = 50

@@ -295,7 +295,7 @@ class Sketch:
         for turn, key in enumerate(list(queue.unschedulable)):
             number = self._gangs.number_of(key)
             if number is not None:
-                turns.append((queue.turn_of(queue.describe(key, states.get(key))), number))
+                turns.append((queue.sort_key(queue.describe(key, states.get(key))), number))
             if turn % _SLICE_ROWS == 0:
                 yield
         self._whole["order"] = [number for _, number in sorted(turns)]

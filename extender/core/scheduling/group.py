@@ -105,7 +105,7 @@ class GroupState:
         self.awaited = None  # the owner may be created and deleted unseen
         self.quorum_since = None  # the quorum may be lost and found unseen
         self.ran = False
-        self.entry.ask_again()  # else the next term would neither plan nor report a gang that waits
+        self.entry.force_retry()  # else the next term would neither plan nor report a gang that waits
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
         """Return the nodes that earlier refusals close to these members."""
@@ -124,7 +124,7 @@ class GroupState:
             return ""
         found = self.refusals.find_rejection(waiting, now, cluster)
         if not found:
-            self.entry.ask_again()
+            self.entry.force_retry()
         return found
 
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:

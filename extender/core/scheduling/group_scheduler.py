@@ -157,7 +157,7 @@ class GroupScheduler:
         now = self._clock()
         if self._store.obstacles.needed:
             return set()
-        self._queue.review()
+        self._queue.refresh_periodically()
         due: set[GroupKey] = set()
         for feature in self._features[Feature.hints]:
             if feature.busy:
@@ -188,7 +188,7 @@ class GroupScheduler:
         """Return these groups in queue order."""
         placed: list[tuple[QueueKey, GroupKey]] = []
         for number, key in enumerate(due, start=1):
-            placed.append((self._queue.turn_of(self._describe(key)), key))
+            placed.append((self._queue.sort_key(self._describe(key)), key))
             if number % _GROUPS_PER_STEP == 0:
                 yield
         if len(placed) < _GROUPS_PER_STEP:

@@ -58,11 +58,11 @@ class Offers:
         if pod.counted_elsewhere or state.refusals.closed:
             matters = state.learn_offer(pod.shape, names, self._clock())
         elif self._store.is_ruled(pod) and _has_no_node(state.verdict):
-            matters = state.entry.doubt(frozenset(names) & self._nodes.keys())
+            matters = state.entry.add_unplanned_offers(frozenset(names) & self._nodes.keys())
         else:
             return
         if matters:
-            state.entry.ask_again()
+            state.entry.force_retry()
             self._groups.mark_dirty(key)
 
     def note_rejected_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:

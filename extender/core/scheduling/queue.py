@@ -1,18 +1,18 @@
-"""The queue of gangs: their order, and the changes that requeue gangs that did not fit.
+"""The queue of gangs: their order, and what requeues gangs that did not fit.
 
-`GroupScheduler` takes gangs from it, `SchedulingCycle` plans them through `Queue.plan`. Like kube-scheduler's queue it
+`GroupScheduler` takes gangs from it, and `SchedulingCycle` plans them by `Queue.plan`. Like kube-scheduler's queue it
 has three parts:
 
     dirty, woken, due -------> active -- planned --> binding cycle
          ^        ^              |                        |
-         |        |              +-- refused --+          +-- given up --+
-         |        |                            v                         v
-         |        +-- freed room that -- unschedulable <-- over -- backoff (`QueueEntry.back_off`)
-         |            may help it        (`UnschedulableGroups`)
-         +-- its time (`QueueEntry.retry_by`) --+
+         |        |              +-- rejected --+         +-- aborted ----+
+         |        |                             v                         v
+         |        +-- freed resources -- unschedulable <-- over -- backoff (`QueueEntry.back_off`)
+         |            that may help     (`UnschedulableGroups`)
+         +-- retry time (`QueueEntry.retry_by`) --+
 
-A gang is active for one try. Then it has a plan, or is unschedulable with a queueing hint that says which room could
-help it. A gang whose members or shapes change is active at once.
+A gang is active for one try. Then it has a plan, or is unschedulable with a queueing hint: the freed resources that
+could help it. A gang is dirty, i.e. active at once, when its members or their shapes change.
 """
 
 import math
@@ -29,12 +29,12 @@ from serried.api.names import GroupKey
 from serried.api.verdict import Verdict
 from serried.plan.request import Ageing, Plan, PlanRequest, QueueKey, Waiting, order_groups
 
-_REVIEW_SECONDS = 30.0
-"""The period in which the list of priorities is refreshed: ageing raises a gang from one priority to the next."""
+_REFRESH_SECONDS = 30.0
+"""The period in which the priorities of all gangs are listed anew (`QueueOrder.refresh_priorities`)."""
 
 
 class QueueOrder:
-    """Compares two groups by their present place in the queue."""
+    """Computes the order of groups in the queue, as of the moment of each call."""
 
     def __init__(self, context: Context) -> None:
         self._priorities = context.store.priorities
@@ -44,7 +44,10 @@ class QueueOrder:
         self._ageing = Ageing(context.options.ageing_seconds)
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
-        """Return what decides about a group's place in the queue. ``state`` is None for a group not considered yet."""
+        """Return the values that decide a group's place in the queue, such as its priority.
+
+        ``state`` is None for a group that the scheduler has not seen yet.
+        """
         # A member that has just ended counts at once, or the gang that is considered first would get the room.
         broken = group in self._vacancies or (state is not None and bool(state.memory) and self._is_urgent(state))
         since = state.quorum_since if state is not None else None
@@ -63,21 +66,24 @@ class QueueOrder:
         now = self._clock()
         return self._ageing.sort_key(first, now) < self._ageing.sort_key(second, now)
 
-    def turn_of(self, waiting: Waiting) -> QueueKey:
-        """Return the present place of a group."""
+    def sort_key(self, waiting: Waiting) -> QueueKey:
+        """Return the sort key of a group as of now: the group with the smallest key goes first."""
         return self._ageing.sort_key(waiting, self._clock())
 
     def raised_priority(self, waiting: Waiting) -> int:
-        """Return the priority of a group, raised by ageing."""
+        """Return the priority of a group as of now: the longer it waits, the more its priority is raised (ageing)."""
         return self._ageing.raise_priority(waiting, self._clock())
 
-    def note_levels(self) -> None:
-        """Refresh the list of priorities: ageing raises a gang from one of them to the next."""
+    def refresh_priorities(self) -> None:
+        """List the priorities of all gangs anew.
+
+        Ageing raises a gang step by step from one priority in the list to the next.
+        """
         self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))
 
 
 class Queue:
-    """The gangs that wait for room. Synchronous, so that nothing changes between a plan and its reservation.
+    """The gangs that wait for resources. Synchronous, so that nothing changes between a plan and its reservation.
 
     ``clock`` gives loop seconds.
     """
@@ -96,25 +102,28 @@ class Queue:
         self._woken: set[GroupKey] = set()
         """The gangs to plan again, until `take_woken` returns them."""
 
-        self._reviewed = -math.inf
-        """The loop time at which the priorities were last refreshed."""
+        self._refreshed_at = -math.inf
+        """The loop time at which the priorities were last listed."""
 
     def __contains__(self, group: GroupKey) -> bool:
-        """Return whether a gang waits for room."""
+        """Return whether a gang is unschedulable."""
         return group in self.unschedulable
 
     # --- order -------------------------------------------------------------------------------------------------
 
     def describe(self, group: GroupKey, state: GroupState | None) -> Waiting:
-        """Return what decides about a group's place in the queue. ``state`` is None for a group not considered yet."""
+        """Return the values that decide a group's place in the queue, such as its priority.
+
+        ``state`` is None for a group that the scheduler has not seen yet.
+        """
         return self.order.describe(group, state)
 
-    def turn_of(self, waiting: Waiting) -> QueueKey:
-        """Return the present place of a group: the smaller one goes first."""
-        return self.order.turn_of(waiting)
+    def sort_key(self, waiting: Waiting) -> QueueKey:
+        """Return the sort key of a group as of now: the group with the smallest key goes first."""
+        return self.order.sort_key(waiting)
 
     def raised_priority(self, waiting: Waiting) -> int:
-        """Return the priority of a group, raised by ageing."""
+        """Return the priority of a group as of now, raised by ageing."""
         return self.order.raised_priority(waiting)
 
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
@@ -136,9 +145,10 @@ class Queue:
     # --- plans -------------------------------------------------------------------------------------------------
 
     def plan(self, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
-        """Plan a gang. Return a plan without nodes kept for other gangs, or why there is none.
+        """Plan a gang. Return a plan that respects the nodes kept for other gangs, or the verdict why there is none.
 
-        Raise Unfinished while the plan is being made; the gang is then not among the unschedulable ones.
+        After a verdict the gang is unschedulable. Raise Unfinished while a child process makes the plan; until
+        it is done the gang is not among the unschedulable ones.
         """
         self.unschedulable.leave(waiting.group)
         answer = self._planner.plan(request)
@@ -158,30 +168,37 @@ class Queue:
         return refusal
 
     def put_back(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """Put a refused gang back among the unschedulable ones."""
-        put = self.unschedulable.put_late if self._planning_tasks.is_stale(group) else self.unschedulable.put
+        """Add a gang to the unschedulable ones, after the planner has rejected ``request`` with this verdict."""
+        put = self.unschedulable.put_stale if self._planning_tasks.is_stale(group) else self.unschedulable.put
         put(group, request, refusal)
 
-    def plan_beside(self, request: PlanRequest) -> Plan | Verdict:
-        """Plan a gang again with more closed nodes. Raise Unfinished while the plan is being made."""
+    def plan_again(self, request: PlanRequest) -> Plan | Verdict:
+        """Plan a gang for a feature that has closed more nodes in its request. Return the plan or the verdict.
+
+        Unlike `plan` it asks no feature, and does not change the queue. Raise Unfinished while the plan is
+        being made.
+        """
         return self._planner.plan(request)
 
     def note_preempting(self, group: GroupKey) -> None:
-        """Note that a gang gets the room of victims, so that no other room is kept for it."""
+        """Note that a gang gets the resources of victims, so that features keep no other nodes for it any longer."""
         self._notify_left(group, placed=True)
 
     def note_begun(self, group: GroupKey) -> None:
-        """Note that a gang has a binding cycle, so that freed room does not requeue it."""
+        """Note that a gang has a binding cycle, so that freed resources do not requeue it."""
         self.unschedulable.leave(group)
 
     def put_released(self, group: GroupKey, request: PlanRequest) -> None:
-        """Put a gang that has just released its slots among the unschedulable ones. Their room does not requeue it."""
+        """Add a gang that has just released its slots to the unschedulable ones, without requeueing it for them.
+
+        Other gangs that these slots could help are requeued.
+        """
         self._woken |= self._take_freed()
         self.leave(group)
         self.unschedulable.put_released(group, request)
 
     def leave(self, group: GroupKey) -> None:
-        """Remove a gang that does not wait for room any more: its quorum is lost, placed, or gone."""
+        """Remove a gang that no longer waits: it is placed or deleted, or lacks its quorum. Drop its planning tasks."""
         self.unschedulable.leave(group)
         self._planning_tasks.drop_group(group)
         self._notify_left(group, placed=False)
@@ -198,17 +215,17 @@ class Queue:
     # --- wake-ups ----------------------------------------------------------------------------------------------
 
     def take_woken(self) -> set[GroupKey]:
-        """Return the gangs that freed room could help, and those that were requeued."""
+        """Return the gangs to plan again, and forget them: freed resources could help them, or they were requeued."""
         woken = self._woken | self._take_freed()
         self._woken = set()
         return woken
 
-    def review(self) -> None:
-        """Refresh the list of priorities from time to time. Called about twice a second."""
+    def refresh_periodically(self) -> None:
+        """List the priorities of all gangs anew if `_REFRESH_SECONDS` are over. Called about twice a second."""
         now = self._clock()
-        if now - self._reviewed >= _REVIEW_SECONDS:
-            self._reviewed = now
-            self.order.note_levels()
+        if now - self._refreshed_at >= _REFRESH_SECONDS:
+            self._refreshed_at = now
+            self.order.refresh_priorities()
 
     def _take_freed(self) -> set[GroupKey]:
         freed, reached = self._occupancy.freed_nodes.take(), self._occupancy.freed_nodes.take_reached()
@@ -216,6 +233,6 @@ class Queue:
         return self.unschedulable.wake(freed, withdrawn, reached)
 
     def requeue(self, group: GroupKey) -> None:
-        """Requeue a gang that waits for room."""
+        """Let the next `take_woken` return an unschedulable gang."""
         self.unschedulable.leave(group)
         self._woken.add(group)

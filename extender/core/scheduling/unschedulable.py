@@ -1,9 +1,10 @@
-"""The groups that did not fit, and which of them freed room could help.
+"""The groups for which the planner found no nodes, and which of them freed resources could help.
 
-The queue puts refused groups in, and `UnschedulableGroups.wake` returns those to plan again. Groups that want the same
-kind of room share one queueing hint. The hint has an upper bound of the slots in each domain: those that the last
-refusal counted, and those freed since. Freed room wakes the groups that the bound would hold. So the cost depends on
-the freed nodes and the hints, and neither on the size of the cluster nor on the number of groups.
+`Queue` puts rejected groups in, and `UnschedulableGroups.wake` returns those to plan again. Groups whose members have
+the same shapes and constraints share one `QueueingHint`. For each hint and domain there is an upper bound of the slots,
+i.e. of the members that fit: those that the planner counted when it rejected the group last, plus those freed since.
+Freed resources wake the groups whose need is within the bound. So the cost depends on the number of freed nodes and of
+hints, and neither on the size of the cluster nor on the number of groups.
 """
 
 import math
@@ -23,179 +24,202 @@ from serried.plan.fit import count_fitting
 from serried.plan.request import PlanRequest
 
 
-def find_most(share_percent: int, count: int) -> int:
+def count_share(share_percent: int, count: int) -> int:
     """Return how many of ``count`` nodes or domains one namespace may have: its share, rounded down, at least 1."""
     return max(1, count * share_percent // 100)
 
 
-_MAX_DOUBTS = 100
-"""The number of nodes in `QueueEntry.doubts` up to which a new one requeues a gang."""
+_MAX_UNPLANNED_OFFERS = 100
+"""The number of `QueueEntry.unplanned_offers` from which further ones do not requeue the group."""
 
 
 @dataclass(slots=True)
 class QueueEntry:
-    """The queueing state of one group: when it is planned again. Times are loop seconds.
+    """The queueing state of one group: when it is planned again. Times are in loop seconds.
 
-            unschedulable -- woken, changed, or its time has come (``retry_by``) --> active: it is planned
-            backoff       -- its end has come (``back_off``) ----------------------> active
+            unschedulable -- woken, changed, or ``retry_at`` has come --> active: it is planned
+            backoff       -- ``backoff_until`` has come ----------------> active
 
-    `UnschedulableGroups` knows which room wakes it.
+    `UnschedulableGroups` decides which freed resources wake it.
     """
 
-    question: tuple[object, ...] = ()
-    """The input of the last try, which is not repeated while the group waits for room; () to plan anyway."""
+    last_input: tuple[object, ...] = ()
+    """The planner's input at the last try.
+
+    A try with the same input is left out while the group is unschedulable. () if the next try must not be left out.
+    """
 
     backoff_until: float = 0.0
-    """The end of the backoff; before it the group is not planned, whatever changes. 0 for none."""
+    """The end of the backoff. Before it the group is not planned, whatever changes. 0 without a backoff."""
 
     retry_at: float = math.inf
-    """The time at which the group is planned again even if nothing has changed."""
+    """The time at which the group is planned again even if nothing has changed; infinite for none."""
 
     attempts: int = 0
-    """The number of its cycles that have failed in a row."""
+    """The number of the group's binding cycles in a row that ended before it was bound."""
 
     unattended: bool = False
-    """True if its last cycle timed out because kube-scheduler, being away, tried none of its members."""
+    """True if the last cycle timed out and kube-scheduler had tried none of its members, as if it were down.
 
-    doubts: frozenset[str] = frozenset()
-    """The nodes that kube-scheduler offers though the last plan had none. Each of them requeues the group once."""
+    The group is then requeued when kube-scheduler tries one of its pods.
+    """
 
-    in_doubt: bool = False
-    """True if the group is to be planned again because of `doubts` alone."""
+    unplanned_offers: frozenset[str] = frozenset()
+    """The nodes that kube-scheduler offers to members though the planner found no node for any member."""
+
+    retries_for_offers: bool = False
+    """True if the next try is only because of `unplanned_offers`."""
 
     def backs_off(self, now: float) -> bool:
-        """Return whether the group may not be planned yet."""
+        """Return whether the group must not be planned yet, because of its backoff."""
         return now < self.backoff_until
 
     def back_off(self, until: float) -> None:
-        """Do not plan the group before this time. It replaces an earlier backoff."""
+        """Do not plan the group before ``until`` (loop time). This replaces an earlier backoff."""
         self.backoff_until = until
 
     def end_backoff(self) -> None:
-        """End the backoff."""
+        """End the backoff now."""
         self.backoff_until = 0.0
 
     def retry_by(self, at: float) -> None:
-        """Plan the group again at this time at the latest."""
+        """Plan the group again at the loop time ``at``, or earlier if an earlier retry was requested already."""
         self.retry_at = min(self.retry_at, at)
 
-    def ask_again(self) -> None:
-        """Plan the group again even if its request has not changed."""
-        self.question = ()
+    def force_retry(self) -> None:
+        """Let the next try plan the group even if the planner's input has not changed."""
+        self.last_input = ()
 
-    def doubt(self, names: frozenset[str]) -> bool:
-        """Note that kube-scheduler offers these nodes though the last plan had none for any member.
+    def add_unplanned_offers(self, names: frozenset[str]) -> bool:
+        """Add nodes that kube-scheduler offers though the planner found no node for any member.
 
-        Return whether it is to be planned once more: one of the nodes is new since it was refused.
+        Return whether the group is to be planned once more: if a node is new since the planner rejected the
+        group, and there are not too many of them.
         """
-        if names <= self.doubts or len(self.doubts) >= _MAX_DOUBTS:
+        if names <= self.unplanned_offers or len(self.unplanned_offers) >= _MAX_UNPLANNED_OFFERS:
             return False
-        self.doubts |= names
-        self.in_doubt = True
+        self.unplanned_offers |= names
+        self.retries_for_offers = True
         return True
 
     def note_refusal(self) -> None:
-        """Note that the group was planned in vain. Clear `doubts`, unless they alone were why it was planned."""
-        self.doubts = self.doubts if self.in_doubt else frozenset()
-        self.in_doubt = False
+        """Note that the planner has found no nodes. Drop `unplanned_offers`, as the cluster has changed since then.
 
-    def begin_try(self, question: tuple[object, ...], now: float, *, waits: bool) -> bool:
-        """Begin a try with this request. Return whether there is anything new to plan.
+        After a try that was made only because of them they are kept, so that they cause no further one.
+        """
+        self.unplanned_offers = self.unplanned_offers if self.retries_for_offers else frozenset()
+        self.retries_for_offers = False
 
-        ``waits`` is whether the group waits for room: only then its last refusal still holds.
+    def begin_try(self, planner_input: tuple[object, ...], now: float, *, waits: bool) -> bool:
+        """Begin a try with this input of the planner, and end the backoff. Return whether the group has to be planned.
+
+        That is not so if the group ``waits`` as unschedulable, the input is the last one, and ``retry_at`` has
+        not come.
         """
         self.backoff_until = 0.0
-        if waits and question == self.question and now < self.retry_at:
+        if waits and planner_input == self.last_input and now < self.retry_at:
             return False
-        self.question, self.retry_at, self.unattended = question, math.inf, False
+        self.last_input, self.retry_at, self.unattended = planner_input, math.inf, False
         return True
 
     def pop_backoff(self, now: float) -> bool:
-        """Return whether a backoff is over now. True once per backoff."""
+        """Return whether a backoff has ended by ``now``, once per backoff."""
         over = 0 < self.backoff_until <= now
         if over:
             self.backoff_until = 0.0
         return over
 
     def pop_retry(self, now: float) -> bool:
-        """Return whether the retry time has come. True once per time."""
+        """Return whether the retry time has come by ``now``, once per retry time. The next try is then not left out."""
         due = self.retry_at <= now
         if due:
-            self.question, self.retry_at = (), math.inf
+            self.last_input, self.retry_at = (), math.inf
         return due
 
     def pop_unattended(self) -> bool:
-        """Return whether the group has waited for kube-scheduler to come back. True once."""
+        """Return `unattended` and reset it. If it was True, the next try is not left out."""
         was, self.unattended = self.unattended, False
         if was:
-            self.question = ()
+            self.last_input = ()
         return was
 
 
 _MAX_SHAPES_COUNTED = 8
-"""The number of member shapes up to which slots are counted on a freed node; with more, the group is planned."""
+"""The number of a group's shapes above which no slots are counted on freed nodes: it is planned instead."""
 
 
 _MAX_HINTS = 64
-"""The number of hints per namespace. Freed room is counted for each hint, so thousands of hints would cost too much."""
+"""The number of hints per namespace. Slots on freed nodes are counted for each hint, so their number is limited."""
 
-_OF_NAMESPACE_AT_ONCE = 4
-"""The number of groups sharing the hint of their namespace that are woken at a time."""
+_MAX_WOKEN_OF_NAMESPACE = 4
+"""The number of groups that `wake` returns at a time for a hint that all groups of a namespace share."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """A kind of room: it decides which nodes could help a group, and how many slots a plan would count on them."""
+    """The properties of rejected groups that decide which nodes could help them, and how many members fit there."""
 
     shapes: frozenset[Shape]
-    """The shapes of the members."""
+    """The shapes of the members: requests, selectors, tolerations and so on."""
 
     topology_key: str | None
 
     pinned: frozenset[str]
-    """The only domains that count; empty if all do."""
+    """The domains in which the groups must be placed; empty if any will do."""
 
     closed: frozenset[str]
-    """The nodes that do not count."""
+    """The nodes that the groups must not use."""
 
     priority: int
-    """The priority; it decides which nominations count as used."""
+    """The priority of the groups. It decides which nominated pods count as using resources."""
 
     counted: bool
-    """True if the refusal says how many slots there are. Else any freed slot could be the missing one."""
+    """True if the planner's verdict has the number of slots per domain, so that bounds can be computed.
+
+    Otherwise any slot on a freed node may be the one that was missing.
+    """
 
     namespace: str = ""
-    """The namespace whose groups share this hint, because it has too many hints; "" for a hint of its own."""
+    """The namespace of which all further groups share this hint, because it has `_MAX_HINTS` hints.
+
+    "" for a hint that describes the groups themselves.
+    """
 
     concerns: frozenset[str] = frozenset()
-    """The pods that could help by where they run (`serried.api.interpod.list_concerns`)."""
+    """The names of the inter-pod rules by which other pods could help or hinder the members.
+
+    The names are those of `serried.api.interpod.list_concerns`.
+    """
 
 
 @dataclass(slots=True)
 class _Waiters:
-    """The groups with one hint, and the slots that they may find."""
+    """The groups with one hint, and the upper bounds of the slots for them."""
 
-    room: dict[str, int] = field(default_factory=dict)
-    """The upper bound of the slots by domain."""
+    bounds: dict[str, int] = field(default_factory=dict)
+    """The upper bound of the slots, by domain."""
 
-    elsewhere: int = 0
-    """The upper bound for each domain that the refusal did not name."""
+    default_bound: int = 0
+    """The upper bound of the slots for each domain that is not in ``bounds``."""
 
     needs: dict[GroupKey, int] = field(default_factory=dict)
-    """The slots that each group needs."""
+    """The number of slots that each group needs."""
 
     released: set[GroupKey] = field(default_factory=set)
-    """The groups that have released their room themselves: withdrawn nominations do not wake them."""
+    """The groups that have released their own slots. The removal of their own nominations must not wake them."""
 
-    untried: dict[GroupKey, None] = field(default_factory=dict)
-    """The groups of a shared hint that were not woken since room was last freed, the longest wait first."""
+    not_woken: dict[GroupKey, None] = field(default_factory=dict)
+    """The groups of a namespace's hint that were not woken since resources were last freed, longest wait first."""
 
     namespace: str = ""
-    """The namespace that the hint counts for: that of its first group."""
+    """The namespace against whose `_MAX_HINTS` the hint counts: that of its first group."""
 
 
 class UnschedulableGroups:
-    """The groups that need no plan before room is freed that could help them. ``nodes`` and ``used`` are live."""
+    """The groups that need not be planned before resources are freed that could help them.
+
+    ``nodes`` and ``used`` are live: the nodes, and the used resources, by node name.
+    """
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes = nodes
@@ -217,26 +241,27 @@ class UnschedulableGroups:
         return len(self._hints)
 
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """Add a group that was refused just now, and take over the slots that the refusal has counted."""
+        """Add a group that the planner has just rejected, with the slots that its verdict has counted as bounds."""
         hint, waiters = self._enlist_refused(group, request, refusal)
         self._set_bound(hint, waiters, refusal)
 
-    def put_late(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """Add a group as `put` does, after a refusal older than the last freed room. The caller plans it again soon.
+    def put_stale(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
+        """Add a group as `put` does, whose verdict is older than the last freed resources.
 
-        The bound for other groups with the hint is kept, because it counts room that this refusal has not seen.
+        Existing bounds of its hint are kept, because they count resources that the verdict does not. The caller
+        has to see to it that the group is planned again soon.
         """
         hint, waiters = self._enlist_refused(group, request, refusal)
         if len(waiters.needs) == 1:
             self._set_bound(hint, waiters, refusal)
 
     def put_released(self, group: GroupKey, request: PlanRequest) -> None:
-        """Add a group that has released its slots: their room and nominations do not wake it."""
-        hint = self._choose_hint(group, _hint(request, counted=False))
+        """Add a group that has released its slots. Neither its slots nor its nominations wake the group itself."""
+        hint = self._choose_hint(group, _make_hint(request, counted=False))
         self._enlist(group, hint, 1).released.add(group)
 
     def leave(self, group: GroupKey) -> None:
-        """Remove a group. Ignored if it is not here."""
+        """Remove a group. Ignored if it is not among the unschedulable ones."""
         hint = self._hints.pop(group, None)
         if hint is None:
             return
@@ -246,20 +271,22 @@ class UnschedulableGroups:
         waiters = self._by_hint[hint]
         del waiters.needs[group]
         waiters.released.discard(group)
-        waiters.untried.pop(group, None)
+        waiters.not_woken.pop(group, None)
         if not waiters.needs:
             del self._by_hint[hint]
             self._counts[waiters.namespace] -= 1
 
-    def holds_others(self, namespace: str) -> bool:
-        """Return whether any group of another namespace waits for room."""
+    def has_other_namespaces(self, namespace: str) -> bool:
+        """Return whether any group of another namespace is unschedulable."""
         return len(self._hints) > self._waiting[namespace]
 
     def wake(self, freed: Freed | None, withdrawn: Freed | None, reached: Collection[str] = ()) -> set[GroupKey]:
-        """Remove and return the groups that room on these nodes could help; None stands for room on any node.
+        """Remove and return the groups that freed resources could help.
 
-        ``withdrawn`` are nodes that nominations were removed from. ``reached`` says which rules are touched by pods
-        that came or ended (`serried.api.interpod.find_reached`): groups with these rules may have room on any node.
+        ``freed`` are the nodes on which pods have ended or that have changed, with the used resources before;
+        None stands for any node. ``withdrawn`` are those of which nominations were removed. ``reached`` are the
+        names of rules that pods which came or ended may affect (`serried.api.interpod.find_reached`): they wake
+        all groups with such a rule.
         """
         woken: set[GroupKey] = set()
         for hint, waiters in self._by_hint.items():
@@ -275,7 +302,7 @@ class UnschedulableGroups:
         return woken
 
     def _choose_hint(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
-        """Return the hint for a group: its own, or that of its namespace if the namespace has too many."""
+        """Return the hint for a group: ``hint``, or that of its namespace if the namespace has too many hints."""
         self.leave(group)
         if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
             return hint
@@ -294,40 +321,47 @@ class UnschedulableGroups:
         return waiters
 
     def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[QueueingHint, _Waiters]:
-        counted = Mark.SHAPE in refusal.reason.marks and _is_plain(request)
-        hint = self._choose_hint(group, _hint(request, counted=counted))
+        counted = Mark.SHAPE in refusal.reason.marks and _is_decided_by_count(request)
+        hint = self._choose_hint(group, _make_hint(request, counted=counted))
         return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 
     def _set_bound(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
-        """Set the upper bound to the slots that a refusal has counted."""
+        """Set the upper bounds of a hint to the slots that a verdict has counted."""
         if not hint.counted:
             return
         named = {"": refusal.have} if hint.topology_key is None else {d.domain: d.slots for d in refusal.domains}
-        waiters.room = named
-        waiters.elsewhere = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
+        waiters.bounds = named
+        waiters.default_bound = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
     def _list_helped_in_namespace(
         self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
     ) -> set[GroupKey]:
-        """Return the next few groups of a shared hint, until each was woken once since room was last freed."""
-        if _is_open(hint, freed):
-            waiters.untried.update(dict.fromkeys(waiters.needs))
-        elif _is_open(hint, withdrawn):
-            waiters.untried.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.released))
-        return set(islice(waiters.untried, _OF_NAMESPACE_AT_ONCE))
+        """Return the next groups to wake that share the hint of their namespace, a few at a time.
+
+        Each of them is returned once after resources were freed on any node that is open to them, as no slots
+        are counted.
+        """
+        if _frees_any(hint, freed):
+            waiters.not_woken.update(dict.fromkeys(waiters.needs))
+        elif _frees_any(hint, withdrawn):
+            waiters.not_woken.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.released))
+        return set(islice(waiters.not_woken, _MAX_WOKEN_OF_NAMESPACE))
 
     def _list_helped(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
-        """Return the groups of a hint that room on these nodes could help."""
+        """Return the groups of a hint whose need is within the bound of a domain with freed nodes; all for None."""
         if freed is None:
             return set(waiters.needs)
         grown = {self._add_freed(hint, waiters, name, before) for name, before in freed.items()} - {None}
-        most = max((waiters.room[domain] for domain in grown if domain is not None), default=0)
+        most = max((waiters.bounds[domain] for domain in grown if domain is not None), default=0)
         return {group for group, need in waiters.needs.items() if need <= most}
 
     def _add_freed(self, hint: QueueingHint, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
-        """Add the room freed on a node to the bound of its domain. Return the domain if a slot is free there now."""
+        """Add the slots freed on a node to the bound of its domain. Return the domain; None if no member fits there.
+
+        ``before`` are the node's used resources before; None if the node itself has changed.
+        """
         node = self._nodes.get(name)
-        domain = _domain(hint, node)
+        domain = _find_domain(hint, node)
         # A closed node that has changed (``before`` is None) may be open again.
         if node is None or domain is None or (before is not None and name in hint.closed):
             return None
@@ -336,18 +370,22 @@ class UnschedulableGroups:
         free = self._count(hint, node, self._used.get(name, {}))
         # A refusal between the two counts has seen some of this room. The bound may be too high, but never too low.
         grown = free - (0 if before is None else self._count(hint, node, before))
-        waiters.room[domain] = waiters.room.get(domain, waiters.elsewhere) + max(0, grown)
+        waiters.bounds[domain] = waiters.bounds.get(domain, waiters.default_bound) + max(0, grown)
         return domain if free else None
 
     def _may_help(self, hint: QueueingHint, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
-        """Return whether any slot is free on a node, or there are so many shapes that planning costs less."""
+        """Return whether a member fits on a node. If more fit than before, set the bound of the node's domain to 1.
+
+        True without counting if there are more than `_MAX_SHAPES_COUNTED` shapes. ``before`` are the used
+        resources before; None if the node itself has changed.
+        """
         used = self._used.get(node.name, {})
-        domain = _domain(hint, node) or ""
+        domain = _find_domain(hint, node) or ""
         many = len(hint.shapes) > _MAX_SHAPES_COUNTED
         free = [shape for shape in hint.shapes if count_fitting(shape, node, used)] if not many else []
         if many or (free and (before is None or _has_more(hint, free, node, before, used))):
-            waiters.room[domain] = 1
-        waiters.room.setdefault(domain, 0)
+            waiters.bounds[domain] = 1
+        waiters.bounds.setdefault(domain, 0)
         return many or bool(free)
 
     def _count(self, hint: QueueingHint, node: Node, used: Resources) -> int:
@@ -355,7 +393,10 @@ class UnschedulableGroups:
 
 
 def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
-    """Return whether a node holds more members than when ``before`` was used; members of ``free`` shapes fit alone."""
+    """Return whether more members fit on a node than when the resources ``before`` were used.
+
+    ``free`` are the shapes of which at least one member fits now.
+    """
     if len(hint.shapes) == 1:
         return any(count_fitting(shape, node, before) < count_fitting(shape, node, used) for shape in free)
     # Two shapes may fit together where neither has a slot more than before.
@@ -363,13 +404,16 @@ def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: R
     return any(before.get(name, 0) > used.get(name, 0) for name in wanted)
 
 
-def _is_open(hint: QueueingHint, freed: Freed | None) -> bool:
-    """Return whether room was freed on any node that counts."""
+def _frees_any(hint: QueueingHint, freed: Freed | None) -> bool:
+    """Return whether any of the freed nodes may be used with this hint; True for None, which is any node."""
     return freed is None or any(name not in hint.closed for name in freed)
 
 
-def _is_plain(request: PlanRequest) -> bool:
-    """Return whether the number of slots per domain alone decides: one shape, and no rule about nodes."""
+def _is_decided_by_count(request: PlanRequest) -> bool:
+    """Return whether the number of slots per domain alone decides if a request can be planned.
+
+    So it is if its members have one shape, and neither levels, excluded nodes nor other rules.
+    """
     apart = (
         request.own_slots
         or request.excluded
@@ -380,7 +424,7 @@ def _is_plain(request: PlanRequest) -> bool:
     return not apart and len({member.shape for member in request.members}) == 1
 
 
-def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
+def _make_hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
     shapes = frozenset(member.shape for member in request.members)
     return QueueingHint(
         shapes,
@@ -393,8 +437,8 @@ def _hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
     )
 
 
-def _domain(hint: QueueingHint, node: Node | None) -> str | None:
-    """Return the domain in which a node could help; None for none."""
+def _find_domain(hint: QueueingHint, node: Node | None) -> str | None:
+    """Return the domain of a node; None if it is unknown, has no such label, or the domain is not permitted."""
     if node is None:
         return None
     if hint.topology_key is None:

@@ -416,7 +416,7 @@ class Asking(Feature):
         for ask in self.asks.values():
             ask.new_nodes_at = -math.inf  # the plan may use a node that is newer than the list
         closed = self.closed_to(waiting, request)
-        answer = self._queue.plan_beside(request.closing(closed))
+        answer = self._queue.plan_again(request.closing(closed))
         if isinstance(answer, Plan):
             return answer
         self._blocked.add(waiting.group)
@@ -576,7 +576,7 @@ class Asking(Feature):
         first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter([group for group, unplaced in self._unplaced.items() if self._may_ask(group, unplaced, now)])
         while keys := list(islice(rest, _GANGS_PER_STEP)):
-            some = [(self._order.turn_of(self._unplaced[key].waiting), key) for key in keys if key in self._unplaced]
+            some = [(self._order.sort_key(self._unplaced[key].waiting), key) for key in keys if key in self._unplaced]
             first = nsmallest(_MAX_GANGS_WITH_TARGET, [*first, *some])
             if len(keys) == _GANGS_PER_STEP:
                 yield

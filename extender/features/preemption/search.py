@@ -216,7 +216,7 @@ class Preemptions(Feature):
         due = self.pop_due(self._groups.states)
         for group in due:
             state = self._groups.states[group]
-            state.entry.ask_again()
+            state.entry.force_retry()
             state.refusals.no_search_before = self._clock()
         yield from ()
         return due

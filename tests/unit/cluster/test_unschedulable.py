@@ -113,7 +113,7 @@ def test_a_refusal_from_before_room_was_freed_takes_nothing_from_others_that_wai
     assert isinstance(answer, Verdict)
     scene.refuse(H, 3)
     assert scene.free("a1", 2) == set()
-    scene.unschedulable.put_late(G, asked, answer)
+    scene.unschedulable.put_stale(G, asked, answer)
     assert scene.free("b1", 1) == {H}
 
 
@@ -121,7 +121,7 @@ def test_a_refusal_from_before_room_was_freed_is_what_is_known_if_nobody_else_wa
     asked = scene.ask(3)
     answer = plan_gang(scene.store.snapshots.take(0, asked.members), asked)
     assert isinstance(answer, Verdict)
-    scene.unschedulable.put_late(G, asked, answer)
+    scene.unschedulable.put_stale(G, asked, answer)
     assert scene.free("a1", 2) == set()
     assert scene.free("a1", 3) == {G}
 
@@ -202,11 +202,20 @@ def test_rooms_are_counted_per_kind_of_room_and_not_per_gang(scene: Scene, monke
 
 def test_it_knows_whether_anybody_waits_of_another_namespace(scene: Scene) -> None:
     other = GroupKey("other", "g")
-    assert not scene.unschedulable.holds_others("default")
+    assert not scene.unschedulable.has_other_namespaces("default")
     scene.refuse(G, 3)
     scene.refuse(G, 3)
-    assert (scene.unschedulable.holds_others("default"), scene.unschedulable.holds_others("other")) == (False, True)
+    assert (scene.unschedulable.has_other_namespaces("default"), scene.unschedulable.has_other_namespaces("other")) == (
+        False,
+        True,
+    )
     scene.refuse(other, 3)
-    assert (scene.unschedulable.holds_others("default"), scene.unschedulable.holds_others("other")) == (True, True)
+    assert (scene.unschedulable.has_other_namespaces("default"), scene.unschedulable.has_other_namespaces("other")) == (
+        True,
+        True,
+    )
     scene.unschedulable.leave(G)
-    assert (scene.unschedulable.holds_others("default"), scene.unschedulable.holds_others("other")) == (True, False)
+    assert (scene.unschedulable.has_other_namespaces("default"), scene.unschedulable.has_other_namespaces("other")) == (
+        True,
+        False,
+    )

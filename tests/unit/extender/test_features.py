@@ -36,7 +36,7 @@ class Keeper(Feature):
         return frozenset({"n1"})
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        answer = self._queue.plan_beside(request.closing(self.closed_to(waiting, request)))
+        answer = self._queue.plan_again(request.closing(self.closed_to(waiting, request)))
         if isinstance(answer, Verdict):
             self._queue.put_back(waiting.group, request, answer)
         return answer

@@ -196,7 +196,7 @@ async def test_a_new_term_goes_on_with_the_same_request(world: Harness) -> None:
     before = requests(world)[0]["metadata"]["uid"]
     world.core.feature(Asking).end_term()
     world.core.feature(Asking).recover([])
-    world.groups.states[GANG].entry.ask_again()
+    world.groups.states[GANG].entry.force_retry()
     world.groups.mark_dirty(GANG)
     await wait_for_ask(world)
     await world.pass_time(6.0)

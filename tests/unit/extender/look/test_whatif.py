@@ -987,7 +987,7 @@ def remember(world: Harness) -> Any:
     kept = {name: deepcopy_plain(facets[name]) for name in _FACETS}
     kept |= {type(rule).__name__: deepcopy_plain(read_memory(rule)) for rule in world.store.all_rules}
     states = {
-        key: (state.verdict, state.entry.retry_at, state.entry.question) for key, state in world.groups.states.items()
+        key: (state.verdict, state.entry.retry_at, state.entry.last_input) for key, state in world.groups.states.items()
     }
     ledger = [(each.group, dict(each.slots)) for each in world.ledger]
     head = world.core.backfill.head

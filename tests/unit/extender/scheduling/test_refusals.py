@@ -245,13 +245,13 @@ class TestARejection:
         assert known.find_exclusions([another], 1.0, world) == NO_EXCLUSIONS
 
     def test_its_end_has_the_gang_planned_again(self) -> None:
-        state, world = GroupState(0.0, entry=QueueEntry(question=("as before",))), World()
+        state, world = GroupState(0.0, entry=QueueEntry(last_input=("as before",))), World()
         rejected(state.refusals, world)
         assert state.find_rejection([MEMBER], 1.0, world) == "no node"
-        assert state.entry.question
+        assert state.entry.last_input
         says(ROOM)(state.refusals, world)
         assert state.find_rejection([MEMBER], 1.0, world) == ""
-        assert not state.entry.question
+        assert not state.entry.last_input
 
     def test_a_node_that_is_offered_anew_has_all_tried_again_that_were_refused_beside_mates(self) -> None:
         resting, world = rest("n1"), World(nodes={})

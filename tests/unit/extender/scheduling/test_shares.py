@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.core.scheduling.unschedulable import find_most
+from extender.core.scheduling.unschedulable import count_share
 from serried.api.names import GroupKey, Key, write_time
 from serried.api.preference import EXCLUSIVE
 from serried.api.verdict import render
@@ -85,7 +85,7 @@ def domains(world: Harness, namespace: str) -> int:
     ],
 )
 def test_the_share_of(count: int, most: int) -> None:
-    assert find_most(SHARE_PERCENT, count) == most
+    assert count_share(SHARE_PERCENT, count) == most
 
 
 async def test_the_last_rack_is_left_to_other_namespaces(world: Harness) -> None:
