@@ -1,6 +1,6 @@
-"""The state of each group, the set of dirty groups, and the pods that filter holds.
+"""The state of each group, and the pods to which filter has answered no node.
 
-`Groups` is one per core (``Context.groups``); it has one `GroupState` per group that was considered.
+`Groups` is one per core (``Context.groups``). It has one `GroupState` for each group that was considered.
 """
 
 import asyncio
@@ -30,10 +30,13 @@ M = TypeVar("M", bound=Memory)
 
 
 class Memories(dict[type[Memory], Memory]):
-    """The state that features keep of one group, by class; empty for a gang to which no feature applies."""
+    """What features remember of one group, by the class of the memory.
+
+    Empty for a group about which no feature remembers anything.
+    """
 
     def get_or_create(self, kind: type[M]) -> M:
-        """Return the memory of this class; make it if there is none yet."""
+        """Return the memory of this class. Create it, without arguments, if there is none yet."""
         found = self.find(kind)
         if found is None:
             found = kind()
@@ -46,61 +49,73 @@ class Memories(dict[type[Memory], Memory]):
         return found if isinstance(found, kind) else None
 
     def end_wait(self) -> None:
-        """Drop the memories that are kept only while the group waits for room."""
+        """Drop the memories that only matter while the group waits for free resources (`Memory.for_wait`)."""
         for kind in [kind for kind in self if kind.for_wait]:
             del self[kind]
 
 
 @dataclass(slots=True)
 class GroupState:
-    """The state of one group, from its first assessment until the group is gone. Times are loop seconds."""
+    """The state of one group, from the time it was considered first until PodGroup and pods are gone.
+
+    `GroupScheduler` creates and drops it. Times are loop seconds.
+    """
 
     first_seen: float
     verdict: Verdict | None = None
 
     had_members: bool = False
-    """True if the group had members when the verdict was last reported."""
+    """True if the group had any pod when the verdict was last reported."""
 
     awaited: AwaitedOwner | None = None
-    """The state of the owner while no watch has shown it; None without such an owner."""
+    """The pods that wait for an owner which no watch has shown; None if no pod of the group does."""
 
     reason_since: float = 0.0
-    """The time since when the verdict has its reason."""
+    """The time since when the verdict has had its present reason."""
 
     waiting_since: float = 0.0
-    """The time since when the verdict is not Scheduled."""
+    """The time when the verdict last changed from none, or from Scheduled, to another reason."""
 
     quorum_since: float | None = None
-    """The time since when the quorum exists, from the members' creation times; None if it does not."""
+    """The time since when the quorum exists, which decides the place in the queue; None without a quorum.
+
+    It follows from the members' creation times, so that all instances agree.
+    """
 
     ran: bool = False
-    """True once a member was placed since ``quorum_since``: the gang does not keep its place in the queue then."""
+    """True once a member was placed since ``quorum_since``.
+
+    A gang that has run does not keep its place in the queue when it loses its quorum.
+    """
 
     hindered: float = -math.inf
-    """The last time when the quorum was missing for another reason than too few members.
+    """The last time when something other than the number of members prevented the quorum, such as a scheduling gate.
 
-    The quorum is not older than this, whatever the creation times say.
+    ``quorum_since`` is never earlier, whatever the members' creation times say. -infinite if there was no such time.
     """
 
     cycle: BindingCycle | None = None
 
     entry: QueueEntry = field(default_factory=QueueEntry)
-    """The group's entry in the queue: when it is planned again."""
+    """The group's entry in the queue, which says when the group is planned again."""
 
     refusals: Refusals = field(default_factory=Refusals)
-    """The refusals by kube-scheduler and kubelets from which the group has learnt."""
+    """The nodes that kube-scheduler or a kubelet has rejected for members, and until when each is avoided."""
 
     started: bool = False
-    """True if the quorum was ever bound, as far as is known."""
+    """True if the quorum was bound at any time, as far as this instance knows."""
 
     assigned_domain: str = ""
-    """The domain in which its members run. It is kept when their nodes are deleted."""
+    """The domain in which members of the group run, or ran last; "" if none has run.
+
+    It stays when the members' nodes are deleted.
+    """
 
     memory: Memories = field(default_factory=Memories)
-    """The state that features keep of the group."""
+    """What features remember of the group."""
 
     def end_term(self) -> None:
-        """Drop what another leader may change from now on."""
+        """Drop what may be outdated in the next term of this instance, because another leader works until then."""
         self.verdict = None  # it may not be reported yet
         self.awaited = None  # the owner may be created and deleted unseen
         self.quorum_since = None  # the quorum may be lost and found unseen
@@ -108,17 +123,21 @@ class GroupState:
         self.entry.force_retry()  # else the next term would neither plan nor report a gang that waits
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes that earlier refusals close to these members."""
+        """Return the nodes that a plan for these members must avoid, because they were rejected for them before."""
         return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.closed else NO_EXCLUSIONS
 
     def list_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
-        """Return the nodes that kube-scheduler has offered to none of these members; none while that is not known."""
+        """Return the nodes that kube-scheduler's last filter calls did not offer to any of these members.
+
+        Empty if that is not known for all of them, since no complete list of nodes was offered lately.
+        """
         return self.refusals.unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return why the gang could not start even with free room, a phrase; "" if nothing says so.
+        """Return a phrase that says why the gang could not start even with free resources; "" if it could.
 
-        A rejection that has ended requeues the gang.
+        kube-scheduler has then found no node for a member while other members had theirs. ``waiting`` are the members
+        without a node. If the rejection has ended, the gang is planned again.
         """
         if self.refusals.rejection is None:
             return ""
@@ -128,9 +147,10 @@ class GroupState:
         return found
 
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
-        """Note the complete list of nodes that kube-scheduler has for a class. Return whether one is new.
+        """Note the complete list of nodes that kube-scheduler offers to members of one `Shape`.
 
-        A new node ends the backoff after a rejection.
+        Return whether any of them is new, so that a plan may succeed now. A new node ends the backoff of a gang that
+        was rejected while some members had nodes.
         """
         offered = frozenset(names)
         rested = self.cycle is None and self.refusals.try_new_nodes(offered)
@@ -140,20 +160,20 @@ class GroupState:
 
 
 _UNSEEN_SECONDS = 360.0
-"""The time for which a held pod that the watch does not show is remembered.
+"""The seconds for which a held pod is remembered that the watch does not show.
 
-kube-scheduler tries a pod again after at most 5 minutes and 30 s. It calls filter again before this time is over.
+kube-scheduler tries a pod again, and so calls filter, within 5.5 minutes.
 """
 
 _MAX_UNSEEN = 50_000
 
 
 class HeldPods:
-    """The pods that filter holds, by UID, so that those that turn out to need no gang are activated.
+    """The *held* pods: those to which filter has answered no node, so that kube-scheduler treats them as unschedulable.
 
-    A pod that the watch does not show is a stranger: the watch may be late, or the pod deleted. Strangers are
-    remembered until kube-scheduler would have called filter again by itself; of too many, the oldest are dropped.
-    ``len`` and iteration are over the other pods. ``pods`` is the Store's live map.
+    They are remembered by UID, so that a pod which turns out to belong to no gang can be activated. If the watch does
+    not show a pod, it may be late, or the pod deleted: the pod is then remembered for _UNSEEN_SECONDS only, and at most
+    _MAX_UNSEEN such pods are. ``len`` and iteration leave these out. ``pods`` is the Store's live map.
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
@@ -172,23 +192,26 @@ class HeldPods:
         return uid in self._known or uid in self._unseen
 
     def add(self, uid: str, now: float) -> None:
-        """Note that filter holds a pod; ``now`` in loop seconds."""
+        """Note that filter has answered no node to a pod. ``now`` is in loop seconds."""
         self._now = now
         self._unseen.pop(uid, None)
         (self._known if uid in self._pods else self._unseen)[uid] = None
 
     def discard(self, uid: str) -> bool:
-        """Remove a pod that is not held any more. Return whether it was held."""
+        """Note that a pod is not held any more. Return whether it was."""
         # Called for each filter answer, nearly always without strangers. A pop would read the clock first.
         was_unseen = self._unseen.currsize > 0 and self._unseen.pop(uid, "") is None
         return was_unseen or self._known.pop(uid, "") is None
 
     def needs_activation(self, pod: Pod) -> bool:
-        """Return whether kube-scheduler tries a pod again only after a write of Serried activates it."""
+        """Return whether a pod is held or unschedulable, so that only a write of Serried has it tried soon."""
         return pod.unschedulable or pod.uid in self
 
     def prune(self, now: float) -> None:
-        """Drop pods that do not wait any more. Strangers that the watch has shown meanwhile are known from now on."""
+        """Drop pods that are bound, have ended or are deleted.
+
+        Pods that the watch shows by now count as known from now on. ``now`` is in loop seconds.
+        """
         self._now = now
         for uid in [uid for uid in self._unseen if uid in self._pods]:
             del self._unseen[uid]
@@ -198,7 +221,7 @@ class HeldPods:
 
 @dataclass(slots=True, eq=False)
 class Groups:
-    """The states of all groups, and the event that wakes the loop."""
+    """The states of all groups, and the event that wakes the loop which considers them. One per core."""
 
     _store: Store
     _ledger: Ledger
@@ -208,27 +231,30 @@ class Groups:
     _metrics: ExtenderMetrics
 
     states: dict[GroupKey, GroupState] = field(default_factory=dict, init=False)
-    """The state of each group that was considered."""
+    """The state of each group that was considered, by the group's key."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when a group is dirty. The loop waits for it and clears it."""
+    """Set when any group has to be considered. The loop waits for it and clears it."""
 
     held: HeldPods = field(init=False)
-    """The pods that filter holds."""
+    """The pods to which filter has answered no node."""
 
     activity: SchedulerActivity = field(init=False)
-    """The observer of kube-scheduler's activity."""
+    """The record of when kube-scheduler was last seen working."""
 
     def __post_init__(self) -> None:
         self.held = HeldPods(self._store.pods)
         self.activity = SchedulerActivity(self._store, self._clock)
 
     def wake(self) -> None:
-        """Wake the loop."""
+        """Wake the loop that considers groups."""
         self.changed.set()
 
     def pass_on_changes(self) -> None:
-        """Pass the changes of groups and members since the last call to their cycles."""
+        """Tell binding cycles which of their members, or that their PodGroups, have changed in the Store.
+
+        These changes are then removed from the Store's list of changes (`Dirty`).
+        """
         for key, uid in self._store.dirty.take_members():
             state = self.states.get(key)
             # A committed cycle may outlast its PodGroup, so the cycle in which the pod has its slot is noted, too.
@@ -238,12 +264,18 @@ class Groups:
                     cycle.mark_changed(uid)
 
     def mark_dirty(self, key: GroupKey) -> None:
-        """Mark a group dirty. Its cycle gets no news: it has caused the change itself."""
+        """Have a group considered soon.
+
+        No member of its binding cycle is marked as changed: the caller has done that, if needed.
+        """
         self._store.dirty.groups.add(key)
         self.wake()
 
     def pop_due(self, state: GroupState) -> bool:
-        """Return whether a backoff or retry time of a group has come. True once per time."""
+        """Return whether the end of a group's backoff, or its time to retry, has come since the last call.
+
+        Each of these times is reported once.
+        """
         now = self._clock()
         rested = state.entry.pop_backoff(now)
         if rested and state.cycle is not None:
@@ -252,20 +284,27 @@ class Groups:
         return rested or again
 
     def note_tried_again(self, key: GroupKey) -> None:
-        """Note that kube-scheduler tries a held member. A gang that had timed out untried is requeued at once."""
+        """Note that kube-scheduler called filter for a pod of this group that has no slot.
+
+        If the last cycle timed out because kube-scheduler had tried none of its members, the group is planned again at
+        once.
+        """
         state = self.states.get(key)
         if state is not None and state.entry.pop_unattended():
             self.mark_dirty(key)
 
     def note_task_done(self, key: GroupKey) -> None:
-        """Note that a planning task of this group is done, and requeue the group."""
+        """Note that a planning task of this group has ended: consider the group again, also for its late members."""
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
             state.cycle.note_refill(())
         self.mark_dirty(key)
 
     def report(self, key: GroupKey, verdict: Verdict) -> None:
-        """Record and report the verdict of a group if it has changed, or if the group has members again."""
+        """Report the verdict of a group to timeline and status, if it has changed or the group has pods again.
+
+        Ignored if the group has no state.
+        """
         state = self.states.get(key)
         if state is None:
             return
@@ -291,7 +330,7 @@ class Groups:
         state.reason_since = now
 
     def find_cycle(self, uid: str) -> BindingCycle | None:
-        """Return the binding cycle in which a pod has a slot; None if it has none."""
+        """Return the binding cycle in which a pod (UID) has a slot; None if it has none."""
         reservation = self._ledger.of_pod(uid)
         state = self.states.get(reservation.group) if reservation is not None else None
         return state.cycle if state is not None else None

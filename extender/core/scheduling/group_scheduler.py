@@ -1,9 +1,9 @@
-"""Decides which group is assessed when, and what to do for it.
+"""Decides when each group is considered, and what to do for it.
 
-The loop in `extender.wiring` takes the dirty groups in queue order and calls `GroupScheduler.consider` for each. It
-runs synchronously, on the state of that instant. A group without a binding cycle is planned (`scheduling_cycle`); the
-binding cycle of any other group is updated (`cycle_updates`). Effects outside of this process (nominations, the task of
-a cycle, evictions) are put into the outbox.
+The loop in `extender.wiring` collects the groups that may have changed, and calls `GroupScheduler.consider` for each,
+in queue order. `consider` is synchronous and works on the state of that instant: it plans a group without a binding
+cycle (`scheduling_cycle`), and updates the cycle of any other group (`cycle_updates`). What has to be written or
+started (nominations, the task of a cycle, evictions) is put into the outbox.
 """
 
 from dataclasses import replace
@@ -37,20 +37,26 @@ from serried.plan.quorum import GroupMembers, find_quorum_time, has_quorum
 from serried.plan.request import QueueKey, Waiting
 
 _ERROR_SECONDS = 10.0
-"""The pause after an internal error before the group is considered again."""
+"""The seconds before a group is considered again after an internal error."""
 
 _STATES_PER_STEP = 500
-"""The number of group states per step of the search for groups that are due."""
+"""The number of groups that are checked without a pause for filter calls, when looking for groups that are due."""
 
 _FRESH_SECONDS = 2.0
-"""The age up to which a quorum is dated by this instance's clock: creation times are exact to the second only."""
+"""The age in seconds up to which this instance's clock says when a quorum was complete.
+
+For older quorums the creation times of pods say so, which are exact to the second only.
+"""
 
 _GROUPS_PER_STEP = 100
-"""The number of groups per step for which the place in the queue is computed."""
+"""The number of groups whose place in the queue is computed without a pause for filter calls."""
 
 
 class GroupScheduler:
-    """Assesses groups, one at a time. One instance serves all terms of the process. Every method is synchronous."""
+    """Considers groups, one at a time: plans them, updates their cycles, and reports their verdicts.
+
+    One instance serves all terms of the process. Every method is synchronous.
+    """
 
     def __init__(
         self,
@@ -82,9 +88,10 @@ class GroupScheduler:
     # --- terms -------------------------------------------------------------------------------------------------
 
     def end_term(self) -> None:
-        """End all cycles without a write, because another instance may lead from now on.
+        """End all binding cycles without writing anything, because another instance may lead from now on.
 
-        The next leader continues from the records: it takes up planned gangs and rolls committed ones forward.
+        The next leader continues them from the records: it takes over planned gangs, and binds the rest of committed
+        ones.
         """
         self._term.end()
         self._endings.hand_over_all()
@@ -93,16 +100,19 @@ class GroupScheduler:
             state.end_term()
 
     def begin_term(self, now: float) -> None:
-        """Begin to plan: this instance leads, and has read the records. ``now`` is in seconds since 1970."""
+        """Begin to plan. This instance leads, and the records of earlier terms are read.
+
+        ``now`` is the time in seconds since 1970.
+        """
         self._begun = now - self._clock()
         for feature in self._features[Feature.begin_term]:
             feature.begin_term(now)
 
     def drop_queued(self) -> None:
-        """Drop what was queued while another instance leads.
+        """Drop the changes of groups that were collected while another instance leads.
 
-        A new term considers every group anyway. Pods without a group stay queued, because they may still have to be
-        activated.
+        A new term considers every group anyway. Pods that belong to no group any more are kept in the list, unless they
+        are deleted: this instance may have to activate them when it leads.
         """
         self._store.dirty.clear_groups()
         self._store.dirty.orphans &= self._store.pods.keys()
@@ -114,14 +124,17 @@ class GroupScheduler:
         self._end_features()
 
     def _end_features(self) -> None:
-        """Drop what features remember of the groups."""
+        """Have all features drop what they remember."""
         for state in self._groups.states.values():
             state.memory.clear()
         for feature in self._features[Feature.end_term]:
             feature.end_term()
 
     def set_obstacle(self, what: str) -> None:
-        """Set the phrase that says why this term cannot plan; "" for no obstacle. All groups are considered again."""
+        """Set the phrase that says why no group can be planned; "" if groups can be.
+
+        An example is that records cannot be read. All groups are considered again.
+        """
         if self._term.obstacle and not what:
             # Features have decided without the records until now.
             self._end_features()
@@ -134,7 +147,10 @@ class GroupScheduler:
     # --- which groups are considered ---------------------------------------------------------------------------
 
     def take_dirty(self) -> set[GroupKey]:
-        """Return the groups that may have changed since the last call. Activate the pods that have lost their group."""
+        """Return the groups that may have changed since the last call.
+
+        Pods that belong to no group any more are activated, because filter would now let them start.
+        """
         self._groups.pass_on_changes()
         dirty = self._store.dirty.take_groups()
         for uid in self._store.dirty.take_orphans():
@@ -143,16 +159,20 @@ class GroupScheduler:
         return dirty
 
     def take_woken(self) -> set[GroupKey]:
-        """Return the waiting groups for which room was freed."""
+        """Return the groups in the queue that freed resources could help since the last call.
+
+        Groups with a binding cycle are left out. Empty while a needed kind is not served by the API server.
+        """
         if self._store.obstacles.needed:
             return set()
         states = self._groups.states
         return {key for key in self._queue.take_woken() if key in states and states[key].cycle is None}
 
     def run_periodic_work(self) -> Work[set[GroupKey]]:
-        """Do the periodic work of queue, features and cycles. Return the groups that are due.
+        """Do the work of queue, features and cycles that depends on time. Return the groups that have to be considered.
 
-        Effects of one step have to be carried out before the next one, because the term may end between two steps.
+        Called twice a second. It is a generator, and filter calls are answered between its steps. The caller has to
+        carry out the effects of a step before the next one, because the term may end in between.
         """
         now = self._clock()
         if self._store.obstacles.needed:
@@ -185,7 +205,7 @@ class GroupScheduler:
         return due
 
     def sort_in_queue_order(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
-        """Return these groups in queue order."""
+        """Return these groups in the order in which they are planned. A generator, as `run_periodic_work`."""
         placed: list[tuple[QueueKey, GroupKey]] = []
         for number, key in enumerate(due, start=1):
             placed.append((self._queue.sort_key(self._describe(key)), key))
@@ -199,14 +219,17 @@ class GroupScheduler:
         return self._queue.describe(key, self._groups.states.get(key))
 
     def retry_later(self, key: GroupKey) -> None:
-        """Retry a group after a pause, because `consider` has raised an error."""
+        """Have a group considered again after some seconds, because `consider` has raised an error."""
         if key in self._groups.states:
             self._groups.states[key].entry.retry_by(self._clock() + _ERROR_SECONDS)
 
     # --- one group ---------------------------------------------------------------------------------------------
 
     def consider(self, key: GroupKey) -> None:
-        """Assess one group: plan it, update its binding cycle, or drop its state. Report its verdict."""
+        """Consider one group now: plan it, or update its binding cycle, and report its verdict.
+
+        If the group is gone, or is planned as a part of a tree, end its cycle and drop its state.
+        """
         self._groups.pass_on_changes()
         if self._store.obstacles.needed:
             self._report_missing_kind(key)
@@ -226,7 +249,10 @@ class GroupScheduler:
             self._groups.report(key, verdict)
 
     def _report_missing_kind(self, key: GroupKey) -> None:
-        """Report API_MISSING for a waiting group, and do nothing else, because a kind is not served any more."""
+        """Report API_MISSING for a waiting group without a cycle: the API server does not serve a kind that is needed.
+
+        Nothing else is done for the group meanwhile.
+        """
         group, members = self._store.groups.get(key), self._store.members.of_group(key)
         if (group is not None and group.parent is not None) or is_foreign(group, members, self._store):
             return
@@ -273,7 +299,10 @@ class GroupScheduler:
         return self._describe_group(state, group, group_members, verdict)
 
     def _find_repair(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> Repair:
-        """Note the domain in which a started group runs. Return the members that need no quorum."""
+        """Return the waiting members that replace deleted ones, and so may be placed without a quorum.
+
+        Also note the domain in which the members run.
+        """
         domain = find_assigned_domain(group, group_members, self._store.nodes)
         state.assigned_domain = domain or state.assigned_domain
         repair = NO_REPAIR
@@ -290,7 +319,7 @@ class GroupScheduler:
         return verdict
 
     def _may_lose_members(self, key: GroupKey, state: GroupState) -> bool:
-        """Return whether members of a group may be about to end, or to be replaced."""
+        """Return whether members of a group may be ending, or are being replaced."""
         return bool(state.memory) or key in self._store.vacancies or self._store.members.has_disrupted(key)
 
     def _observe(self, key: GroupKey, state: GroupState, group: PodGroup | None) -> None:
@@ -298,14 +327,15 @@ class GroupScheduler:
             feature.observe(key, state, group)
 
     def _has_run(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> bool:
-        """Return whether the group or a member may have run, or a feature has state of the group."""
+        """Return whether a member of the group may have run before, or a feature remembers anything of the group."""
         ran = state.started or group.scheduled or group.key in self._store.vacancies or bool(state.memory)
         return bool(ran or group_members.placed or group_members.terminating or has_quorum(group, group_members))
 
     def _find_rejection(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> str:
-        """Return why a group could not start even with free room, a phrase; "" if nothing says so.
+        """Return a phrase that says why a group could not start even with free resources; "" if it could.
 
-        A rejection of a member that the quorum does not need is dropped.
+        See `GroupState.find_rejection`. The rejection of a member is dropped if the quorum is complete without that
+        member.
         """
         found = state.find_rejection((*group_members.waiting, *group_members.refused), self._clock(), self._store)
         if found and state.refusals.rejection is not None and isinstance(group.tree, Leaf):
@@ -340,7 +370,10 @@ class GroupScheduler:
         return self._scheduling_cycle.schedule(state, group, group_members, repair)
 
     def _constrain(self, group: PodGroup, group_members: GroupMembers) -> PodGroup:
-        """Let features decide whether the topology key of a group counts. Return the group as it is then."""
+        """Ask features whether the topology key of a group is to be ignored. Return the group with their answer.
+
+        The answer is stored. Trees, and groups that no feature concerns, are returned as they are.
+        """
         asked = [each for each in self._features[Feature.constrain] if each.concerns(group)]
         if not asked or group.branch is not None:
             return group
@@ -367,9 +400,10 @@ class GroupScheduler:
     def _activate_refused(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
     ) -> Verdict:
-        """Activate members that no node can take, unless a feature keeps their gates. Return what is said of the group.
+        """Activate members of a group without a quorum that no node can take. Return the verdict to report.
 
-        kube-scheduler offers nodes only for pods that it tries, and knows more about them than the plan does.
+        kube-scheduler then tries them, and its filter calls may offer nodes: it knows more than the planner. Nothing is
+        activated if a feature wants the members to keep their scheduling gates. ``shortage`` is the verdict so far.
         """
         for feature in self._features[Feature.keep_gated]:
             found = feature.keep_gated(state, group, group_members, shortage) if feature.describes_all else None
@@ -381,7 +415,10 @@ class GroupScheduler:
         return shortage
 
     def _find_quorum_time(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> float:
-        """Return the loop time since when the quorum exists; it may be before this process or term began."""
+        """Return the loop time since when the quorum exists. It may lie before the start of this process or term.
+
+        For a gang that had a quorum before, and has not run, it is the time of the first one.
+        """
         now, created = self._clock(), find_quorum_time(group.tree, group_members)
         since = now if created is None else created - self._begun
         found = max(state.hindered, now if now - since < _FRESH_SECONDS else since)
@@ -391,12 +428,15 @@ class GroupScheduler:
         return found if kept is None else min(kept, found)
 
     def _has_place_to_keep(self, state: GroupState, group: PodGroup) -> bool:
-        """Return whether a gang has waited in vain, so that its place in the queue has to be written."""
+        """Return whether a gang had a quorum and has not run since, so that its place in the queue has to be kept."""
         written = group.first_quorum
         return not state.ran and (state.quorum_since is not None or (written is not None and written.lost is None))
 
     def _note_quorum_lost(self, state: GroupState, group: PodGroup, group_members: GroupMembers) -> None:
-        """Handle the loss of the quorum: a gang that has not run keeps its place in the queue for a while."""
+        """Note that a gang has no quorum any more. If it has not run, keep its place in the queue for a day.
+
+        Called for each consideration of a gang without a quorum.
+        """
         if state.ran or group_members.placed:
             state.ran = group_members.placed > 0
             if self._first_quorums:
@@ -406,9 +446,10 @@ class GroupScheduler:
         state.quorum_since = None
 
     def find_place(self, key: GroupKey) -> FirstQuorum | None:
-        """Return the place of a gang in the queue, to be written; None for one that has run or never waited.
+        """Return the place of a gang in the queue for its condition FirstQuorum, i.e. since when it had a quorum.
 
-        A gang without a quorum has its place until its members are back and one is bound, or for a day.
+        None if the gang has run, or never had a quorum. A gang that has lost its quorum has its place until a member is
+        bound, or for a day.
         """
         group, state = self._store.groups.get(key), self._groups.states.get(key)
         if group is None or state is None or state.ran:
@@ -436,7 +477,10 @@ class GroupScheduler:
         return self._await_owner(key, state, members)
 
     def _find_unknown_level(self, key: GroupKey) -> Verdict | None:
-        """Return LEVEL_UNKNOWN if the group's owner names an unknown level, so that no PodGroup is made; else None."""
+        """Return LEVEL_UNKNOWN if the owner of a group names a topology level that the cluster has not; else None.
+
+        The controller makes no PodGroup for such an owner.
+        """
         owner_key = owner_of_provisional(key)
         owner = self._store.owners.find(owner_key) if owner_key is not None else None
         table = self._store.levels.published

@@ -1,7 +1,9 @@
-"""Learns from the nodes that kube-scheduler offers to members, and from the nodes that it refuses.
+"""Learns from the nodes that kube-scheduler offers to members, and from the nodes that it rejects.
 
-`ExtenderService` and `CycleUpdates` call `Offers`. What it learns (`Refusals`) limits the gang's next plan, or ends the
-open cycle. Nothing here awaits.
+A node is *offered* to a member if kube-scheduler's filter call for the member lists it as feasible. A node is
+*rejected* if a filter call does not list it, or the pod's condition PodScheduled says so. `ExtenderService` and
+`CycleUpdates` call `Offers`. What it learns is kept in `Refusals` and limits the gang's next plan, or ends the open
+cycle. *Mates* are other members of the same gang. Nothing here awaits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,20 +20,26 @@ from serried.api.selectors import selects
 from serried.api.verdict import Mark, Verdict
 
 REJECTION_COUNTS_SECONDS = 0.5
-"""The seconds without progress after which kube-scheduler's refusal of a member counts, whatever it says is missing."""
+"""The seconds without progress of a cycle after which the rejection of a member counts, whatever its reason.
+
+Before, kube-scheduler may only have not seen yet that resources are free.
+"""
 
 _REJECTION_COUNTS_AFTER_EVICTION_SECONDS = 5.0
-"""The seconds after which a refusal counts if pods were evicted: kube-scheduler may see their end late."""
+"""The seconds without progress after which a rejection counts if pods were evicted for the cycle.
+
+kube-scheduler's watch may show late that these pods have ended.
+"""
 
 _REJECTION_COUNTS_WITH_AFFINITY_SECONDS = 12.0
-"""The seconds after which the refusal of a member with affinity to a mate counts.
+"""The seconds without progress after which a rejection counts if the member has affinity to a mate.
 
 kube-scheduler tries it again up to 10 s after the mate has its node.
 """
 
 
 class Offers:
-    """Reads kube-scheduler's offers and conditions. ``clock`` gives loop seconds."""
+    """Reads kube-scheduler's filter calls and the conditions that it writes. Every method is synchronous."""
 
     def __init__(self, context: Context, reassignments: Reassignments) -> None:
         self._store = context.store
@@ -44,11 +52,11 @@ class Offers:
         self._clock = context.clock
 
     def note_offer(self, uid: str, names: Sequence[str]) -> None:
-        """Note the nodes that kube-scheduler offers to a waiting member.
+        """Note the nodes that kube-scheduler offers to a waiting member. Requeue its group if a plan may succeed now.
 
-        A sample is ignored; only a complete list proves anything. The list matters for members that only kube-scheduler
-        can count, and once a node was refused. It also matters if the last plan had no node for a member because of a
-        rule: the rule may allow a node by now. The group is requeued then.
+        ``names`` are noted only if they are all feasible nodes, as a sample proves nothing, and in these cases: only
+        kube-scheduler can count what the member requests; a node was rejected for a member before; or the last plan had
+        no node for any member and the member has rules, which may allow a node by now.
         """
         pod = self._pods.get(uid)
         key = self._members.group_of(uid)
@@ -66,9 +74,9 @@ class Offers:
             self._groups.mark_dirty(key)
 
     def note_rejected_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
-        """Note that kube-scheduler refuses the node of a member.
+        """Note that kube-scheduler rejects the node of a member's slot, so that the next plan avoids it.
 
-        ``names`` are the nodes that it offers instead, maybe a sample.
+        ``names`` are the nodes that it offers instead, maybe a sample of them.
         """
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
@@ -77,9 +85,10 @@ class Offers:
             state.learn_offer(pod.shape, names, self._clock())
 
     def close_unoffered(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Close the nodes to a cycle that kube-scheduler did not offer to a member, but for nodes of placed mates.
+        """Have the cycle avoid all nodes that kube-scheduler does not offer to members like this one.
 
-        A node of mates may be missing only because the mates fill it; it is as good for the remaining mates as before.
+        Only for members with requests that only kube-scheduler can count. Nodes of mates that filter has answered stay
+        open: they may be missing only because the mates fill them, and are as good for the remaining mates as before.
         """
         if not pod.counted_elsewhere:
             return
@@ -91,13 +100,19 @@ class Offers:
             cycle.close_nodes(unoffered.difference(mates))
 
     def exempt_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Exempt a member's node from further evictions if kube-scheduler refuses it after victims have ended."""
+        """Have no more pods evicted on the node of a member's slot, if it is rejected although evictions were sent.
+
+        The fact is kept for members with the same requests and constraints.
+        """
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
             self._groups.states[cycle.reservation.group].refusals.spare(pod.shape, node, self._clock(), self._store)
 
     def note_rejected_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
-        """Note all nodes of the gang's domain as refused for a member if kube-scheduler offers none of them."""
+        """Note all nodes of a member's domain as rejected if kube-scheduler offers none of them.
+
+        ``names`` are the offered nodes. Ignored if they are only a sample. Nodes of mates are left out.
+        """
         if not is_complete(names):
             return
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
@@ -105,12 +120,13 @@ class Offers:
             state.refusals.refuse(pod.shape, name, self._store, beside_mates=bool(mates))
 
     def find_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
-        """Return the UIDs of those members for which kube-scheduler has found no node since the cycle began.
+        """Return those of these members for which kube-scheduler has found no node since the cycle began.
 
-        A member that has reached filter or its bind call since then does not count: its condition is older. In a cycle
-        with victims, a member that lacked room on some nodes does not count either: those may be the nodes of the
-        victims. Where kube-scheduler may not have seen freed room yet, its refusal counts only after a while without
-        progress.
+        Members are given and returned as UIDs. These do not count: members that have reached filter or bind since,
+        whose condition is older; members that wait for mates to be placed; in a cycle with victims, members that lacked
+        resources on some nodes, as these may be the victims' nodes. If resources may have been freed after
+        kube-scheduler looked, a rejection counts only after a time without progress (REJECTION_COUNTS_SECONDS and the
+        times like it).
         """
         slots, pods = cycle.reservation.slots, self._pods
         planned = [
@@ -127,16 +143,19 @@ class Offers:
         return [uid for uid in left if self._members.group_of(uid) == cycle.reservation.group]
 
     def find_rejected_after_filter(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
-        """Return the UIDs of those members that kube-scheduler has refused after filter had answered their nodes.
+        """Return those of these members that kube-scheduler has rejected after filter had answered their nodes.
 
-        A later plugin or another extender has refused the node. A condition from an earlier try may arrive late, so
-        only members that should have reached their bind calls by now count.
+        Members are given as UIDs, and returned sorted. A later plugin or another extender has then rejected the node. A
+        condition from an earlier try may arrive late, so only members in `find_stuck` count.
         """
         stuck = self.find_stuck(cycle, uids)
         return sorted(self._activity.find_rejected(cycle, stuck)) if stuck else []
 
     def find_stuck(self, cycle: BindingCycle, uids: Iterable[str]) -> list[str]:
-        """Return the UIDs of those members whose node filter has answered long enough ago for a bind call."""
+        """Return those of these members (UIDs) that should have had a bind call by now.
+
+        Filter has answered their nodes at least REJECTION_COUNTS_SECONDS ago. Committed members do not count.
+        """
         since = self._clock() - REJECTION_COUNTS_SECONDS
         slots, committed = cycle.reservation.slots, cycle.reservation.committed
         sent = ((uid, cycle.member(uid)) for uid in uids if uid in slots and uid not in committed)
@@ -144,7 +163,10 @@ class Offers:
         return [uid for uid, at in filtered if at is not None and at <= since]
 
     def note_rejection_after_filter(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Note that kube-scheduler refuses a member's node after filter had answered it."""
+        """Note that kube-scheduler has rejected the node of a member's slot after filter had answered it.
+
+        The next plans avoid the node, and no pods are evicted there for the member.
+        """
         node = cycle.reservation.slots[pod.uid].node
         refusals, evicted = self._groups.states[cycle.reservation.group].refusals, cycle.eviction_sent
         refusals.refuse_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
@@ -153,9 +175,10 @@ class Offers:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
 
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
-        """Return for how many seconds no member of a cycle may reach its node until a refused one counts as refused.
+        """Return the seconds without progress of the cycle after which the rejection of a member counts.
 
-        kube-scheduler may refuse a member only because its mates do not have their nodes yet.
+        kube-scheduler may reject a member only because its mates do not have their nodes yet, or because it has not
+        seen that victims have ended.
         """
         if pod.affinity and lacks_matching_pods(pod.objection):
             mates = (self._pods[uid] for uid in cycle.reservation.slots if uid != pod.uid and uid in self._pods)
@@ -163,12 +186,13 @@ class Offers:
                 return _REJECTION_COUNTS_WITH_AFFINITY_SECONDS
         return _REJECTION_COUNTS_AFTER_EVICTION_SECONDS if cycle.eviction_sent else REJECTION_COUNTS_SECONDS
 
-    def drop_rejected(self, cycle: BindingCycle, news: Collection[str]) -> Verdict | None:
-        """Drop the members that kube-scheduler refuses on every node.
+    def drop_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> Verdict | None:
+        """Drop the members for which kube-scheduler finds no node at all from the cycle.
 
-        Return the verdict with which the cycle must end, if any. Only members with ``news`` (UIDs) are checked.
+        Only the members in ``uids`` are checked. Return the verdict with which the cycle must end, because its quorum
+        is out of reach without them; None if it goes on.
         """
-        refused = [self._pods[uid] for uid in self.find_rejected(cycle, news)]
+        refused = [self._pods[uid] for uid in self.find_rejected(cycle, uids)]
         if not refused:
             return None
         state, taken = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, refused[0])
@@ -197,18 +221,25 @@ class Offers:
         self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_nodes_to_close(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
-        """Return the nodes to close for a member that has no node while its mates have ``taken`` theirs."""
+        """Return the nodes that later plans must avoid for a member that has no node beside its mates.
+
+        They are the nodes of its domain; without a topology key the nodes that mates have (``taken``) and its own.
+        Empty for a member that only kube-scheduler can count: other devices may be free the next time.
+        """
         if pod.counted_elsewhere:
             return set()  # other devices may be free the next time
         return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
 
     def _list_nodes_of_mates(self, cycle: BindingCycle, pod: Pod) -> set[str]:
-        """Return the nodes of all other members that kube-scheduler has reached."""
+        """Return the nodes of all other members that filter has answered or that are at bind or beyond."""
         slots = cycle.reservation.slots.items()
         return {slot.node for uid, slot in slots if uid != pod.uid and cycle.member(uid).reached}
 
     def _list_domain(self, cycle: BindingCycle, pod: Pod) -> set[str]:
-        """Return the nodes of the narrowest domain in which a member must be; none without a topology key."""
+        """Return the nodes of the narrowest domain that a member must be in, by the planned node of its slot.
+
+        Empty if no group that it belongs to has a topology key.
+        """
         path = find_path(cycle.group.tree, self._members.leaf_of(pod.uid))
         key = next((each.topology_key for each in reversed(path) if each.topology_key is not None), None)
         own = self._nodes.get(cycle.reservation.slots[pod.uid].node)
@@ -218,10 +249,13 @@ class Offers:
 
 
 def _has_no_node(said: Verdict | None) -> bool:
-    """Return whether the last plan had no node for any member."""
+    """Return whether the last plan found no node for any member, by the verdict about it."""
     return said is not None and Mark.ROOM in said.reason.marks and not said.have
 
 
 def is_complete(names: Sequence[str]) -> bool:
-    """Return whether a list has all feasible nodes. A sample ends with its hundredth node."""
+    """Return whether a filter call's list holds all feasible nodes of the cluster.
+
+    kube-scheduler looks for at least 100 feasible nodes. So a shorter list holds all; a longer one may be a sample.
+    """
     return len(names) < MAX_COMPLETE_LIST

@@ -1,10 +1,11 @@
-"""Decides whether a member may be bound: the only place for this, asked before every attempt.
+"""Decides whether a member may be bound: the only place for this, asked before every Binding.
 
-The commit, its roll-forward, members beyond the quorum, late members, replacements and cycles of an earlier term all
+The commit, its roll-forward, members beyond the quorum, late members, replacements and cycles of an earlier leader all
 ask `Permit.refuse` or `Permit.refuse_all` before each Binding. The stage of a cycle permits nothing.
 
-A cycle waits for every PodGroup that was planned (`Reservation.parts`), so no PodGroup starts with less than its
-quorum. If one does not come in time and the tree is complete without it, the cycle continues without it.
+A cycle waits for every PodGroup of the tree that was planned (`Reservation.parts`), so no PodGroup starts with less
+than its own quorum. If the members of one do not arrive in time and the tree is complete without that PodGroup, the
+cycle continues without it.
 """
 
 from collections import Counter
@@ -36,10 +37,10 @@ from serried.plan.revalidate import keeps_rules
 
 
 def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Ledger) -> None:
-    """Update the quorum of a cycle that is not committed.
+    """Update the number of members that a cycle needs for its quorum, before it is committed.
 
-    Members that ran when the plan was made may have ended since, so the quorum must not count them. A minCount that
-    follows the parallelism of an elastic Job down lowers the quorum, too.
+    It needs more if members that ran when the plan was made have ended since. It needs fewer if the minCount of a
+    PodGroup is lowered, as for an elastic Job. ``group`` is the PodGroup as it is now.
     """
     placed = store.members.count_placed(group.key, without=cycle.bound)
     planned = {leaf.name: leaf.need for leaf in list_leaves(cycle.group.tree)}
@@ -52,9 +53,10 @@ def adjust_quorum(cycle: BindingCycle, group: PodGroup, store: Store, ledger: Le
 
 
 def find_parts_to_drop(cycle: BindingCycle, short: frozenset[str], store: Store) -> frozenset[str] | None:
-    """Return the PodGroups to drop so that the cycle continues without the ``short`` ones; None if it cannot.
+    """Return the PodGroups that a tree's cycle can drop to continue without the ``short`` ones; None if it cannot.
 
-    If a CompositePodGroup is not complete without them, all PodGroups below it are dropped, too.
+    ``short`` are names of PodGroups that lack members. If a CompositePodGroup is not complete without them, all
+    PodGroups below it are dropped, too.
     """
     group, parts = store.groups.get(cycle.reservation.group), cycle.reservation.parts
     if group is None or parts.keys() <= short:
@@ -68,7 +70,11 @@ def find_parts_to_drop(cycle: BindingCycle, short: frozenset[str], store: Store)
 
 
 def _list_complete(tree: Tree, ready: Collection[str]) -> frozenset[str] | None:
-    """Return the complete PodGroups below a group of the tree; None if the group itself is not complete."""
+    """Return the PodGroups to keep below a group of the tree; None if the group itself is not complete.
+
+    ``ready`` are the names of PodGroups with their quorum. A CompositePodGroup is complete if enough of its children
+    are.
+    """
     if isinstance(tree, Leaf):
         return frozenset({tree.name}) if tree.name in ready else None
     kept = [found for each in tree.below if (found := _list_complete(each, ready)) is not None]
@@ -82,10 +88,11 @@ def find_scattered(
     store: Store,
     beside: Callable[[], AssignedNodes] = dict,
 ) -> str | None:
-    """Return why slots cannot be bound as planned, because node labels have changed; None if they can.
+    """Return a phrase if slots cannot be bound as planned, because node labels have changed; else None.
 
-    Only groups below the root are checked; the root's domain is the reservation's. ``beside`` returns the nodes of the
-    members that run already.
+    Within a tree, each group with a topology key must still have all its nodes in one domain. ``uids`` are the members
+    whose slots are checked; ``beside`` returns the nodes of members that run, by group. The root is not checked here:
+    its domain is that of the reservation.
     """
     inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
     if not inner:
@@ -103,10 +110,10 @@ def find_scattered(
 def find_offered_node(
     reservation: Reservation, pod: Pod, names: Sequence[str], store: Store, closed: Collection[str] = ()
 ) -> str | None:
-    """Return an offered node to which a member's slot can move within its domain; None if none has room.
+    """Return a node of ``names`` to which a member's slot can move within its domain; None if there is none.
 
-    ``closed`` nodes are left out. Nodes of other members come first, so that a gang stays close together; then the
-    order of kube-scheduler counts.
+    The node needs free resources for the pod, and must not be one of ``closed``. Nodes with slots of the gang come
+    first, so that it stays close together; then the order of ``names`` counts.
     """
     group = store.groups.get(reservation.group)
     key = group.topology_key if group is not None else None
@@ -121,7 +128,11 @@ def find_offered_node(
 
 
 class Obstacle(StrEnum):
-    """The kind of obstacle to a Binding: not leading, PodGroup or quorum missing, or slot not valid any more."""
+    """The kind of obstacle to a Binding.
+
+    TERM: this instance does not lead. GROUP: the PodGroup is gone. QUORUM: members are missing. SLOT: the slot is not
+    valid.
+    """
 
     TERM = "term"
     GROUP = "group"
@@ -131,7 +142,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason for which a member may not be bound now; ``text`` is a phrase for people."""
+    """The reason why a member must not be bound now. ``text`` is a phrase for people."""
 
     obstacle: Obstacle
     text: str
@@ -141,7 +152,10 @@ NOT_LEADING = Refusal(Obstacle.TERM, "this instance does not lead any more")
 
 
 class Permit:
-    """Decides from the Store, the ledger and the term. Synchronous: an answer holds until the next await."""
+    """Decides about Bindings from the Store, the ledger and the term.
+
+    Every method is synchronous: its answer holds until the caller awaits.
+    """
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
@@ -150,9 +164,9 @@ class Permit:
         self._leads = context.term.leads
 
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
-        """Return why this member must not be bound to this node; None if it may.
+        """Return why a member must not be bound to this node; None if it may be.
 
-        After the first Binding of a commit its members need a valid slot only: their mates are bound or about to be,
+        After the first Binding of a commit, committed members only need a valid slot: their mates are bound or will be,
         and the gang would be incomplete without them.
         """
         if not self._leads():
@@ -172,7 +186,10 @@ class Permit:
         )
 
     def refuse_all(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
-        """Return why these members, none of them bound, must not be bound together; None if they may."""
+        """Return why these members must not be bound together; None if they may be.
+
+        ``uids`` are the members of one commit. None of them is bound.
+        """
         if not self._leads():
             return NOT_LEADING
         return (
@@ -184,20 +201,24 @@ class Permit:
     # --- the gang ----------------------------------------------------------------------------------------------
 
     def _group_of(self, cycle: BindingCycle) -> PodGroup:
-        """Return the cycle's PodGroup as it is now; as it was planned if it is deleted.
+        """Return the cycle's PodGroup as it is now; as it was planned if it is deleted or was created again.
 
-        What was committed keeps its constraint.
+        So a commit keeps its topology constraint.
         """
         found = self._store.groups.get(cycle.reservation.group)
         return found if found is not None and found.uid == cycle.group.uid else cycle.group
 
     def find_group(self, cycle: BindingCycle) -> PodGroup | None:
-        """Return the PodGroup that the cycle was planned for; None if it is deleted, or made again under its name."""
+        """Return the PodGroup for which the cycle was planned, as it is now; None if it is deleted or a new one."""
         found = self._store.groups.get(cycle.reservation.group)
         return found if found is not None and found.uid == cycle.group.uid else None
 
     def _find_missing_gang(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
-        """Return a refusal if the PodGroup is not the planned one, its kind is not served, or the quorum is missing."""
+        """Return a refusal if the gang as a whole forbids to bind these members (UIDs); None if it does not.
+
+        That is so if the PodGroup is not the one that was planned, the API server does not serve its kind, or its
+        quorum is missing. Replacements with a slot kept for them need no quorum.
+        """
         if self._store.obstacles.needed:
             return Refusal(Obstacle.GROUP, self._store.obstacles.needed)
         group = self.find_group(cycle)
@@ -209,16 +230,18 @@ class Permit:
         return Refusal(Obstacle.QUORUM, f"{missing:g} members of the quorum are missing")
 
     def count_missing(self, cycle: BindingCycle, group: PodGroup, uids: Collection[str] = ()) -> float:
-        """Return how many members the quorum lacks once the commit and these members are bound; may be infinite.
+        """Return how many members the quorum lacks if these members (``uids``) and the committed ones are bound.
 
-        Members that the PodGroups of these members lack are counted, too.
+        Infinite if it cannot be reached. In a tree, the result is no less than the number of members that the PodGroups
+        of ``uids`` lack themselves.
         """
         return self._count_missing(group, self._iterate_unplaced(uids, cycle.reservation.committed, cycle.bound), uids)
 
     def is_complete_without(self, cycle: BindingCycle, uid: str, spares: Collection[str] = ()) -> bool:
-        """Return whether the quorum is complete without a member, with the bound members and these ``spares``.
+        """Return whether the quorum is complete without a member, counting bound members and ``spares``.
 
-        The quorum of the member's own PodGroup has to be complete, too.
+        ``spares`` are UIDs of members that can be bound instead. In a tree, the quorum of the member's own PodGroup has
+        to be complete, too.
         """
         group = self.find_group(cycle)
         coming = self._iterate_unplaced(spares, cycle.bound)
@@ -243,7 +266,7 @@ class Permit:
         return max(count_missing(group.tree, placed), sum(short[name] for name in own & short.keys()))
 
     def _iterate_unplaced(self, *coming: Iterable[str]) -> Iterator[str]:
-        """Iterate over those of these members that are not placed yet, each once."""
+        """Iterate over those of these members (UIDs) that are not bound yet, each once."""
         seen: set[str] = set()
         for uid in chain(*coming):
             pod = self._store.pods.get(uid)
@@ -252,7 +275,10 @@ class Permit:
                 yield uid
 
     def has_own_slot(self, cycle: BindingCycle, uid: str) -> bool:
-        """Return whether a member has the slot kept for it, and its running PodGroup is whole with the kept slots."""
+        """Return whether a replacement may be bound to the slot kept for it although the quorum is missing.
+
+        A feature decides that: the members that run and the kept slots together have to be a quorum.
+        """
         if self._store.vacancies.of_replacement(uid) is None:
             return False
         return any(feature.permit(cycle, uid) for feature in self._features[Feature.permit])
@@ -260,7 +286,7 @@ class Permit:
     # --- the slot ----------------------------------------------------------------------------------------------
 
     def find_misfit(self, cycle: BindingCycle, uid: str) -> str | None:
-        """Return why a member's slot is not valid any more, a phrase; None if it is."""
+        """Return a phrase that says why a member's slot is not valid any more; None if it is."""
         return find_misfit(self.find_group(cycle), cycle.reservation, [uid], self._store, beside=self._ledger)
 
     def _find_misfit(self, cycle: BindingCycle, uids: Collection[str]) -> Refusal | None:
@@ -268,7 +294,10 @@ class Permit:
         return None if misfit is None else Refusal(Obstacle.SLOT, misfit)
 
     def breaks_rules(self, cycle: BindingCycle) -> bool:
-        """Return whether rules keep members off their slots, also when the victims of the cycle have ended."""
+        """Return whether rules of members (affinity, spread, volumes, devices) forbid some of the cycle's slots.
+
+        The victims of the cycle are treated as ended.
+        """
         reservation = cycle.reservation
         pods = (self._store.pods.get(uid) for uid in reservation.slots)
         members = [pod for pod in pods if pod is not None and pod.pending]
@@ -282,7 +311,10 @@ class Permit:
         return next(self._store.members.iterate_in_state(cycle.reservation.group, MemberState.BOUND), None)
 
     def _find_outside_domain(self, cycle: BindingCycle, uids: Iterable[str]) -> Refusal | None:
-        """Return a refusal if changed node labels have left these slots outside of the gang's domain."""
+        """Return a refusal if node labels have changed so that these members (UIDs) would not be in the gang's domain.
+
+        Both the nodes of running members and the nodes of the slots are checked.
+        """
         group = self._group_of(cycle)
         resident = self._find_resident(cycle) if group.topology_key is not None else None
         node = self._store.nodes.get(resident.node) if resident is not None else None
@@ -305,10 +337,11 @@ def find_misfit(
     *,
     beside: Iterable[Reservation],
 ) -> str | None:
-    """Return the first reason why these slots cannot be bound as planned; None if all can.
+    """Return a phrase with the first reason why these slots cannot be bound as planned; None if all of them can.
 
-    The slots' own claims are in the occupancy, so a node has room if it is not over-committed in anything requested.
-    ``beside`` are reservations that may hold room there: uncommitted ones of lower priority do not count.
+    A slot is valid if its pod still waits, its node exists, is in the planned domain, admits the pod (taints,
+    selectors), and is not over-committed. The usage of a node includes the slots. Uncommitted reservations in
+    ``beside`` of gangs of lower priority do not count as usage.
     """
     key = group.topology_key if group is not None else None
     for uid in uids:
@@ -328,10 +361,10 @@ def find_misfit(
 
 
 def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside: Iterable[Reservation]) -> bool:
-    """Return whether a node is not over-committed in anything that a pod requests.
+    """Return whether a node has enough of each resource that a pod requests; the pod's own slot is in the usage.
 
-    Slots that wait for victims over-commit nodes on purpose (`Ledger`), so victims do not count. Nor do slots of gangs
-    of lower priority that have not committed: when those gangs ask for this permit, they will find the node full.
+    Victims do not count as usage, as slots that wait for them over-commit nodes on purpose (`Ledger`). Nor do slots in
+    ``beside`` of uncommitted gangs of lower priority: when those gangs ask for this permit, they find the node full.
     """
     used = store.occupancy.used.get(node.name, {})
     requests = [name for name, amount in pod.shape.requests if amount > 0]
@@ -354,7 +387,11 @@ def _holds(node: Node, pod: Pod, reservation: Reservation, store: Store, beside:
 def _iterate_lower_priority(
     node: str, reservation: Reservation, store: Store, beside: Iterable[Reservation]
 ) -> Iterator[Pod]:
-    """Iterate over pods with a slot on a node whose gangs have a lower priority and may still be planned elsewhere."""
+    """Iterate over pending pods with a slot on a node whose gangs have a lower priority than this reservation's.
+
+    Only uncommitted gangs count, because they may still be planned elsewhere. ``beside`` are the reservations to look
+    at.
+    """
     priority = store.priorities.of_group(reservation.group)
     for other in beside:
         if other.committed or not other.need or other is reservation:

@@ -1,7 +1,7 @@
-"""Requests plans for the group scheduler, which can wait for a plan, and for binding cycles, which cannot.
+"""Requests plans: for the group scheduler, which can wait for a plan, and for binding cycles, which cannot.
 
-`Planning` turns requests into planning tasks; `KeptSlotPlanner` first gives replacements of deleted members the slots
-that are kept for them, and plans only the rest.
+`Planning` turns requests into planning tasks. `KeptSlotPlanner` first gives replacements of deleted members their
+vacancies (the slots kept for them), and plans only the other members.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,15 +28,21 @@ from serried.plan.fit import admits
 from serried.plan.request import Plan, PlanRequest
 
 _MIN_RETRY_SECONDS = 0.5
-"""The shortest pause before a gang is planned again that was refused while room was freed."""
+"""The shortest pause in seconds before a gang without a plan is planned again.
+
+It applies if resources were freed while the plan was being made.
+"""
 
 
 class Planning:
-    """Requests plans for groups. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Requests plans for groups, and lets groups back off whose plans cost much time. Every method is synchronous."""
 
     def __init__(self, context: Context, planning_tasks: PlanningTasks) -> None:
         self.vain_seconds = 0.0
-        """The seconds of work of straight plans that were refused. The loop reads it and resets it."""
+        """The seconds that this process has spent on short plans that found no nodes.
+
+        The loop that considers groups sets it to 0 before each round, and rests in proportion to it afterwards.
+        """
 
         self._members = context.store.members
         self._planning_tasks = planning_tasks
@@ -47,9 +53,10 @@ class Planning:
     def plan(
         self, request: PlanRequest, given_up: Iterable[Vacancy] = (), inline_seconds: float = INLINE_SECONDS
     ) -> Plan | Verdict:
-        """Return the plan as of now, or why there is none. Raise Unfinished while it is being made.
+        """Return the plan as of now, or the verdict why there is none. Raise Unfinished while it is being made.
 
-        ``inline_seconds`` as in `PlanningTasks.plan`.
+        When it is there, the group is considered again, and the next call returns it. The vacancies in ``given_up``
+        count as free. This process may itself work on the plan for ``inline_seconds``.
         """
         answer = self._planning_tasks.plan(request, given_up, inline_seconds)
         found: Plan | Verdict = answer.found
@@ -62,9 +69,10 @@ class Planning:
         return found
 
     def plan_at_once(self, request: PlanRequest, given_up: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """Return as ``plan`` does, for a cycle that cannot wait: PLAN_UNFINISHED stands for a plan that is being made.
+        """Return as `plan` does, but PLAN_UNFINISHED instead of raising Unfinished, for a cycle that cannot wait.
 
-        The cycle's group is requeued when it is there. After a plan in vain late members back off.
+        The group is considered again when the plan is there. If no plan is found for late members, which need no
+        quorum, their group backs off, and PLAN_UNFINISHED is returned until the backoff ends.
         """
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
@@ -81,12 +89,18 @@ class Planning:
         return found
 
     def describe_wait(self, state: GroupState, request: PlanRequest) -> Verdict | None:
-        """Return the verdict of a gang whose plan is being made; None if the last refusal says more."""
+        """Return the verdict Planning for a gang whose plan is being made.
+
+        None if its last verdict shall stay, because it says more.
+        """
         lasting = state.verdict is not None and Mark.LASTS in state.verdict.reason.marks
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
 
     def back_off(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:
-        """Let a refused gang back off if its plan took long, in proportion to the work."""
+        """Let a group without a plan back off if its plan took long, in proportion to the work.
+
+        ``refusal`` is the verdict of that plan. If resources were freed meanwhile, the group is planned again soon.
+        """
         now = self._clock()
         backoff = self._planning_tasks.drop_plans(group)
         if backoff.seconds:
@@ -95,35 +109,36 @@ class Planning:
             state.entry.retry_by(now + max(backoff.seconds, _MIN_RETRY_SECONDS))
 
     def drop_plans(self, group: GroupKey) -> None:
-        """Drop the answers and the backoff of a group that was planned."""
+        """Drop the plans of a group, and the backoff for their cost, because the group has got a plan."""
         self._planning_tasks.drop_plans(group)
 
 
 class Planner(Protocol):
-    """Finds nodes for the members of a request (`Planning.plan`, `Planning.plan_at_once`)."""
+    """A function that finds nodes for the members of a request: `Planning.plan` or `Planning.plan_at_once`."""
 
     def __call__(self, request: PlanRequest, given_up: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """Return the plan, or why there is none.
+        """Return the plan, or the verdict that says why there is none.
 
-        Kept slots count as used, but for those that the members are ``given_up``.
+        Vacancies count as used, except for those in ``given_up``.
         """
 
 
 class KeptSlots:
-    """Assigns kept slots to replacements. Every method is synchronous."""
+    """Finds out which replacements fit into the vacancies kept for them. Every method is synchronous."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def list_kept(self, members: Iterable[Pod]) -> list[Vacancy]:
-        """Return the kept slots for which these members are the replacements."""
+        """Return the vacancies that are kept for these members."""
         found = (self._store.vacancies.of_replacement(pod.uid) for pod in members)
         return [vacancy for vacancy in found if vacancy is not None]
 
     def assign(self, request: PlanRequest, used_by_node: Mapping[str, Resources]) -> dict[str, str]:
-        """Return the nodes (by member UID) of replacements that fit in their own kept slots, all in one domain.
+        """Return the replacements that fit into the vacancies kept for them, all in one domain: the node by member UID.
 
-        ``used_by_node`` are the used resources by node.
+        Only members of the request are considered, and nodes that it allows. ``used_by_node`` is the usage of the
+        nodes, with the vacancies.
         """
         replacements = [
             (pod, found)
@@ -155,7 +170,7 @@ class KeptSlots:
         return kept_slots
 
     def release_unused(self, plan: Plan) -> None:
-        """Release the kept slots that the plan of a gang does not use."""
+        """Release the vacancies of replacements that a plan places on another node."""
         for uid, node in plan.nodes.items():
             vacancy = self._store.vacancies.of_replacement(uid)
             if vacancy is not None and vacancy.pod.node != node:
@@ -163,7 +178,7 @@ class KeptSlots:
 
 
 class KeptSlotPlanner:
-    """Plans members of which some may be replacements; ``plan`` finds nodes for those that are not."""
+    """Plans members of which some may be replacements. ``plan`` finds nodes for those that get no vacancy."""
 
     def __init__(self, store: Store, plan: Planner) -> None:
         self._store = store
@@ -171,7 +186,11 @@ class KeptSlotPlanner:
         self._plan = plan
 
     def plan(self, request: PlanRequest) -> Plan | Verdict:
-        """Return the plan for ``request``, or why there is none. Replacements get their own slots if they fit."""
+        """Return the plan for a request, or the verdict that says why there is none.
+
+        Replacements get the vacancies kept for them if they fit. If the quorum does not fit beside these, all members
+        are planned anew, and the vacancies count as free.
+        """
         kept = self._kept_slots.list_kept(request.members)
         if not kept and not request.own_slots:
             return self._plan(request)
@@ -196,7 +215,10 @@ class KeptSlotPlanner:
         return node.labels[request.topology_key] if request.topology_key is not None else ""
 
     def _plan_beside(self, kept_slots: dict[str, str], request: PlanRequest) -> Plan | None:
-        """Return the plan in which these replacements have their own slots; None if it lacks the quorum."""
+        """Return the plan in which replacements have their vacancies; None if fewer members than the quorum get a node.
+
+        ``kept_slots`` are the nodes of these replacements by UID.
+        """
         domain = self._domain_of(request, kept_slots)
         rest = exclude_placed(request, kept_slots, self._store.nodes)
         if not rest.members:
@@ -207,7 +229,10 @@ class KeptSlotPlanner:
         return Plan(domain, kept_slots) if request.need <= len(kept_slots) else None
 
     def _find_outgrown(self, kept_slots: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
-        """Return the nodes where a replacement requests more than its kept slot, which alone counts as used."""
+        """Return the nodes on which a replacement requests other amounts than the vacancy kept for it.
+
+        Only the vacancy counts in the usage of the node, so no other member may be planned there.
+        """
         asked = {pod.uid: pod.shape.requests for pod in members}
         kept = {vacancy.replacement: vacancy.pod.shape.requests for vacancy in self._kept_slots.list_kept(members)}
         return {node for uid, node in kept_slots.items() if asked[uid] != kept[uid]}
