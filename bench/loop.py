@@ -80,7 +80,7 @@ class PlanCounter(ExtenderMetrics):
         """Count a plan by its outcome."""
         self.plans[outcome] += 1
 
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
+    def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
         """Write no condition."""
 
     def describe_hold(self, group: GroupKey) -> str:

@@ -34,7 +34,7 @@ from bench.load.figures import percentile
 from bench.loop import BLOCK, RESULTS, Stage
 from bench.machine import describe_machine, measure_noise
 from extender.core.scheduling.group import GroupState
-from extender.features.status.reports import Said
+from extender.features.status.reports import LoggedDecision
 from extender.look.page import Broadcast, live_routes
 from extender.look.sketch import Sketch
 from serried.api.group import PodGroup, Policy
@@ -87,7 +87,7 @@ class Town:
     def __init__(self) -> None:
         self.stage = Stage()
         self.stage.fill(_PODS)
-        self.decisions: deque[Said] = deque(maxlen=1000)
+        self.decisions: deque[LoggedDecision] = deque(maxlen=1000)
         self._turn = 0
         for number in range(_GANGS):
             key = GroupKey(f"team-{number % 20}", f"gang-{number:04}")
@@ -107,7 +107,7 @@ class Town:
         waits = Verdict(Reason.NO_DOMAIN_FITS, need=_SIZE, key=RACK, domains=short, domain_count=50)
         verdict = Verdict(Reason.SCHEDULED, have=_SIZE) if running else waits
         self.stage.core.groups.states[key].verdict = verdict
-        self.decisions.append(Said(write_time(time.time()), key, verdict.reason.value, render(verdict)))
+        self.decisions.append(LoggedDecision(write_time(time.time()), key, verdict.reason.value, render(verdict)))
 
     async def churn(self) -> None:
         """Change pods and gangs in each turn, until cancelled."""

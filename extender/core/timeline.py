@@ -16,7 +16,7 @@ from serried.api.verdict import Stage, Verdict
 class StatusSink(Protocol):
     """Receives the verdicts and reports of the core, for conditions, events and ``/debug``."""
 
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
+    def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
         """Report the present verdict of a group."""
 
     def describe_hold(self, group: GroupKey) -> str:

@@ -64,7 +64,7 @@ class NoClient:
 class SilentStatus:
     """The `StatusSink` of a restored core, which calls only ``say``. Nothing is reported."""
 
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
+    def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
         """Do nothing: the verdict is in the memory of the group, too."""
 
 

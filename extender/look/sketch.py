@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from extender.core.scheduling.group import GroupState
 from extender.features.backfill import Head
-from extender.features.status.reports import Said
+from extender.features.status.reports import LoggedDecision
 from extender.look.views import count_placed, find_domain, find_since, name_state, say
 from extender.wiring import Core
 from serried.api.group import PodGroup
@@ -197,7 +197,7 @@ it (``job/train``); "" without one, and in a decision also for a gang that is go
 class Sketch:
     """The state as rows; lives while the page has readers. ``decisions`` are those of `Reports`, the oldest first."""
 
-    def __init__(self, core: Core, decisions: Sequence[Said]) -> None:
+    def __init__(self, core: Core, decisions: Sequence[LoggedDecision]) -> None:
         self._core = core
         self._decisions = decisions
         self._places = Places()
@@ -210,7 +210,7 @@ class Sketch:
         """The fields that are no rows, as readers have them."""
         self._log: list[Row] = []
         self._new_log: list[Row] = []
-        self._last: Said | None = None
+        self._last: LoggedDecision | None = None
         self._logged = 0
 
     # --- a look ------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Sketch:
         yield
 
     def _look_at_decisions(self) -> None:
-        fresh: list[Said] = []
+        fresh: list[LoggedDecision] = []
         for said in reversed(self._decisions):
             if said is self._last:
                 break

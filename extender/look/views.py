@@ -11,7 +11,7 @@ from extender.core.scheduling.group import GroupState
 from extender.features.backfill import Head
 from extender.features.preemption.search import find_preemption
 from extender.features.repair import broken_since
-from extender.features.status.reports import Reports, Said
+from extender.features.status.reports import LoggedDecision, Reports
 from extender.look.document import View, write_list, write_long
 from extender.look.explain import (
     DiagnosisView,
@@ -601,7 +601,7 @@ class GroupPages:
         return _view_decision(self._core, found)
 
 
-def _view_decision(core: Core, said: Said) -> DecisionView:
+def _view_decision(core: Core, said: LoggedDecision) -> DecisionView:
     return DecisionView(
         id=said.id,
         at=said.at,

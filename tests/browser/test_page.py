@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from extender.features.status.reports import Said
+from extender.features.status.reports import LoggedDecision
 from extender.look.manifests import READ
 from extender.look.page import Broadcast
 from serried.api.names import GroupKey
@@ -107,7 +107,9 @@ async def test_the_decisions_about_a_gang_are_told_and_older_ones_on_demand(
 ) -> None:
     assert isinstance(world.heard, Listener)
     group = GroupKey("bio", "dock-ligands")
-    world.heard.decisions[:0] = [Said("2023-11-14T20:00:00Z", group, "Planning", f"try {n}") for n in range(30)]
+    world.heard.decisions[:0] = [
+        LoggedDecision("2023-11-14T20:00:00Z", group, "Planning", f"try {n}") for n in range(30)
+    ]
     await page.goto(f"{url}#/gangs/bio/dock-ligands")
     rows = page.locator(".history > li")
     await expect(rows).to_have_count(10)
@@ -433,7 +435,7 @@ async def test_who_uses_a_screen_reader_hears_landmarks_and_headings(page: Page)
 async def test_text_is_never_markup(page: Page, world: Harness) -> None:
     assert isinstance(world.heard, Listener)
     text = "Broken: <img src=x onerror=\"document.body.dataset.hit = 'yes'\"><b>bold</b>"
-    world.heard.decisions.append(Said("2026-01-01T00:00:00Z", GroupKey("bio", "<i>name"), "Broken", text))
+    world.heard.decisions.append(LoggedDecision("2026-01-01T00:00:00Z", GroupKey("bio", "<i>name"), "Broken", text))
     await page.get_by_role("link", name="Decisions").click()
     await expect(page.locator(".decisions > li").first).to_contain_text("<img src=x")
     assert await page.evaluate("document.body.dataset.hit") is None

@@ -161,7 +161,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
     app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
     await world.go()
-    reports.say(*world.heard.verdicts[-1])
+    reports.report_verdict(*world.heard.verdicts[-1])
     async with connect(app) as http:
         yield http
 

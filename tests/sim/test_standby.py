@@ -48,7 +48,7 @@ async def bind_plain(extender: Extender) -> str:
 async def test_a_standby_changes_nothing(server: FakeApiServer) -> None:
     async with run_extender(server, "--lease=serried-system/serried", "--lease-holder-prefix=here") as standby:
         await standby.feed.synced.wait()
-        standby.reports.say(GroupKey("default", "g"), Verdict(Reason.QUORUM_MISSING))
+        standby.reports.report_verdict(GroupKey("default", "g"), Verdict(Reason.QUORUM_MISSING))
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p0", "uid": "pod-p0"}
         standby.events.emit(about, "Warning", "Anything", "whatever it is")
         assert "NotLeading" in await bind_plain(standby)

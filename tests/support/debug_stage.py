@@ -40,7 +40,7 @@ class DebugStage:
         events = EventWriter(world.api.client(), "serried")
         reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
         await world.go()
-        reports.say(*world.heard.verdicts[-1])
+        reports.report_verdict(*world.heard.verdicts[-1])
         broadcast = Broadcast(lambda: Sketch(world.core, reports.decisions), {"version": "x"})
         self._left.push_async_callback(broadcast.close)
         self.app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))

@@ -106,7 +106,7 @@ class RecordingMetrics(ExtenderMetrics):
     def observe_forecast_error(self, outcome: str, error: float | None) -> None:
         self.settlements.append((outcome, error))
 
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
+    def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
         self.verdicts.append((group, verdict))
 
     def describe_hold(self, group: GroupKey) -> str:

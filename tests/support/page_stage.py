@@ -8,7 +8,7 @@ from itertools import count
 
 from fastapi import FastAPI
 
-from extender.features.status.reports import Reports, Said
+from extender.features.status.reports import LoggedDecision, Reports
 from extender.look.page import Broadcast, live_routes
 from extender.look.routes import debug_routes
 from extender.look.sketch import Sketch
@@ -38,14 +38,14 @@ class Listener(RecordingMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.decisions: list[Said] = []
+        self.decisions: list[LoggedDecision] = []
         self.wall: Callable[[], float] = lambda: 0.0
 
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
+    def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
         """Keep one decision."""
-        super().say(group, verdict)
+        super().report_verdict(group, verdict)
         at, number = write_time(self.wall()), f"3fa1c2-{len(self.decisions)}"
-        self.decisions.append(Said(at, group, verdict.reason.value, render(verdict), number))
+        self.decisions.append(LoggedDecision(at, group, verdict.reason.value, render(verdict), number))
 
 
 def make_world() -> Harness:

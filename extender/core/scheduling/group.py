@@ -314,7 +314,7 @@ class Groups:
             state.verdict = verdict
             state.had_members = has_members
             self._timelines.note_verdict(key, verdict)
-            self._status.say(key, verdict)
+            self._status.report_verdict(key, verdict)
 
     def _measure(self, state: GroupState, namespace: str, reason: Reason) -> None:
         before = state.verdict.reason if state.verdict is not None else None

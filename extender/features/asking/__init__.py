@@ -1,1 +1,1 @@
-"""Asking an autoscaler for the nodes of whole gangs, one gang at a time."""
+"""Requests nodes from autoscalers for whole gangs, one gang at a time."""

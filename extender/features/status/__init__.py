@@ -1,1 +1,1 @@
-"""Tells people how their groups stand: conditions and events."""
+"""Tells users the state of their groups: conditions and events, and the levels of the topology."""

@@ -1,11 +1,13 @@
 """The conditions of PodGroups, and of all groups of a tree: whether the group is scheduled, and why not.
 
-`Conditions.write` writes them. At the fallback level a gang has a second condition, Ready. Its reason is Serried's
-reason, its message the number of placed members of the quorum, such as ``0/6``. ``kubectl get`` shows it. Unlike the
-first condition, it can turn False again.
+`Conditions.write` writes them. The first condition is upstream's PodGroupInitiallyScheduled (at the fallback level, the
+one of Serried's CRD), or CompositePodGroupInitiallyScheduled. It never turns False again.
 
-A waiting gang has one more, FirstQuorum: its place in the queue, which outlasts its pods (decision 58). It is written
-with the others, and left out once the gang has been scheduled.
+At the fallback level a gang also has the condition Ready, which can turn False again and is shown by ``kubectl get``.
+Its reason is Serried's reason, its message how much of the quorum is placed, such as ``0/6``.
+
+A gang that waits has a third condition, FirstQuorum: the date that decides about its place in the queue, so that it
+keeps its place when all its pods are replaced (decision 58). It is removed once the gang has been scheduled.
 """
 
 import time
@@ -27,13 +29,17 @@ from serried.plan.quorum import GroupMembers, count_complete, count_missing
 FIELD_MANAGER = "serried"
 
 _DISRUPTION_MANAGER = "serried-preemption"
-"""A field manager of its own: applying the other condition would otherwise remove DisruptionTarget."""
+"""The field manager of the condition DisruptionTarget.
+
+Server-side apply removes what a manager no longer sends: with one manager, a write of the first condition would remove
+DisruptionTarget.
+"""
 
 _READY_MANAGER = "serried-ready"
-"""The field manager of Ready and FirstQuorum once the first condition is True, which is not applied any more."""
+"""The field manager of Ready and FirstQuorum once the first condition is True, as that one is no longer sent then."""
 
 _MAX_GONE = 1000
-"""The number of objects remembered beyond twice the number of existing ones, before deleted ones are forgotten."""
+"""Deleted groups are forgotten once more are remembered than twice the existing ones plus this number."""
 
 _Condition = tuple[str, str, str]
 """Status, reason and message."""
@@ -42,13 +48,13 @@ _SCHEDULED: _Condition = ("True", "Scheduled", "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _GroupConditions:
     """The conditions of one group."""
 
     scheduled: _Condition | None
 
     ready: _Condition | None = None
-    """The condition Ready; None for a group that has none."""
+    """The condition Ready; None for a group without one."""
 
     first_quorum: FirstQuorum | None = None
 
@@ -73,28 +79,32 @@ class Conditions:
         self._members = members
         self._find_place = find_place
 
-        self._written: dict[str, _Told] = {}
+        self._written: dict[str, _GroupConditions] = {}
         """The conditions written last, by the object's UID."""
 
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
-        """Write the conditions of each group of a tree. A group that is gone is passed over.
+        """Write the conditions for the verdict to the group, and to all groups of its tree.
 
-        Raises the first ApiError, after all groups were tried.
+        Skip objects that were deleted.
+
+        If writes fail, try all groups, then raise the first ApiError.
         """
         if group.key.kind in BARE_KINDS:
             return  # these kinds have no status or no conditions: users read events and /debug
-        # From the members, and not from the verdict, which may be about a late member of a running gang.
+        # Counted from the members: the verdict may be about a late member of a running gang only.
         members = self._members.classify(group.key)
         placed = members.placed_by_leaf
         place = self._find_place(group.key)
         refusals: list[ApiError] = []
         for tree in list_groups(group.tree):
-            found = self.find(group.key_of(tree))
+            found = self.find_object(group.key_of(tree))
             try:
                 if found is not None:
-                    told = self._choose(found, verdict, tree, placed)
-                    await self._settle(found, replace(told, first_quorum=place if tree is group.tree else None))
-                    if count_missing(tree, placed) == 0 and _is_placed_anew(found, tree, members):
+                    conditions = self._make_conditions(found, verdict, tree, placed)
+                    await self._write_if_changed(
+                        found, replace(conditions, first_quorum=place if tree is group.tree else None)
+                    )
+                    if count_missing(tree, placed) == 0 and _is_running_again(found, tree, members):
                         await self._apply(found, [], _DISRUPTION_MANAGER)
             except ApiError as error:
                 refusals.append(error)
@@ -102,45 +112,56 @@ class Conditions:
             raise refusals[0]
 
     async def set_disruption_target(self, key: GroupKey, text: str) -> None:
-        """Write the condition DisruptionTarget of a group that is evicted as a whole. Raises ApiError."""
-        found = self.find(key)
+        """Write the condition DisruptionTarget of a group that is evicted as a whole.
+
+        ``text`` is its message. Raises ApiError.
+        """
+        found = self.find_object(key)
         if found is not None and key.kind not in BARE_KINDS:
-            condition = _describe(found, DISRUPTION_TARGET, ("True", PREEMPTED, text))
+            condition = _encode(found, DISRUPTION_TARGET, ("True", PREEMPTED, text))
             await self._apply(found, [condition], _DISRUPTION_MANAGER)
 
     async def remove_disruption_target(self, key: GroupKey) -> None:
         """Remove the condition DisruptionTarget of a group. Raises ApiError."""
-        found = self.find(key)
+        found = self.find_object(key)
         if found is not None and key.kind not in BARE_KINDS:
             await self._apply(found, [], _DISRUPTION_MANAGER)
 
-    def find(self, key: GroupKey) -> PodGroup | Composite | None:
-        """Return the object of one group, also of a CompositePodGroup that is not the root of its tree."""
+    def find_object(self, key: GroupKey) -> PodGroup | Composite | None:
+        """Return the PodGroup or CompositePodGroup of a key, at any level of a tree; None if there is none."""
         if key.kind is GroupKind.COMPOSITE:
             return self._forest.composites.get(key.object_key)
         return self._groups.get(key)
 
-    def forget(self) -> None:
-        """Forget what was written, as another instance may write from now on: only the watch counts then."""
+    def forget_written(self) -> None:
+        """Forget which conditions were written, as another instance may write from now on.
+
+        Afterwards each new write is compared with the conditions that the watch shows.
+        """
         self._written.clear()
 
-    def _choose(self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]) -> _Told:
-        """Return the conditions that a group should have, without FirstQuorum."""
-        reason = "SchedulerError" if Mark.OURS in verdict.reason.marks else "Unschedulable"
-        stands = count_missing(tree, placed) == 0
-        said = _SCHEDULED if stands else ("False", reason, render(verdict))
-        return _Told(said, self._find_ready(item, verdict, tree, placed))
+    def _make_conditions(
+        self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
+    ) -> _GroupConditions:
+        """Return the conditions that a group should have, without FirstQuorum.
 
-    async def _settle(self, item: PodGroup | Composite, wanted: _Told) -> None:
-        stands = wanted.scheduled == _SCHEDULED
-        wanted = replace(wanted, first_quorum=None) if stands else wanted
+        ``tree`` is the group's part of the tree, ``placed`` the number of placed members by PodGroup name.
+        """
+        reason = "SchedulerError" if Mark.OURS in verdict.reason.marks else "Unschedulable"
+        has_quorum = count_missing(tree, placed) == 0
+        said = _SCHEDULED if has_quorum else ("False", reason, render(verdict))
+        return _GroupConditions(said, self._make_ready(item, verdict, tree, placed))
+
+    async def _write_if_changed(self, item: PodGroup | Composite, wanted: _GroupConditions) -> None:
+        has_quorum = wanted.scheduled == _SCHEDULED
+        wanted = replace(wanted, first_quorum=None) if has_quorum else wanted
         # The watch may not have shown the last write yet.
-        last = self._written.get(item.uid, _Told(item.condition, item.ready, item.first_quorum))
+        last = self._written.get(item.uid, _GroupConditions(item.condition, item.ready, item.first_quorum))
         # Once True it never turns False (PodGroupInitiallyScheduled in k8s.io/api/scheduling/v1beta1/types.go). Later
         # reasons are in Ready, events and /debug.
         if item.scheduled or (last.scheduled is not None and last.scheduled[0] == "True"):
             wanted = replace(wanted, scheduled=last.scheduled or _SCHEDULED)
-            if wanted.ready is None or (last.ready is None and stands):
+            if wanted.ready is None or (last.ready is None and has_quorum):
                 # A gang that ran before Serried wrote Ready gets it with the next change.
                 wanted = replace(wanted, ready=last.ready)
             if wanted == last:
@@ -149,9 +170,9 @@ class Conditions:
         elif last == wanted:
             return
         else:
-            said, manager = [_describe(item, self._name_condition(item), wanted.scheduled or _SCHEDULED)], FIELD_MANAGER
-        said += [_describe(item, READY, wanted.ready)] if wanted.ready is not None else []
-        said += [_describe_place(item, wanted.first_quorum)] if wanted.first_quorum is not None else []
+            said, manager = [_encode(item, self._name_condition(item), wanted.scheduled or _SCHEDULED)], FIELD_MANAGER
+        said += [_encode(item, READY, wanted.ready)] if wanted.ready is not None else []
+        said += [_encode_first_quorum(item, wanted.first_quorum)] if wanted.first_quorum is not None else []
         try:
             await self._apply(item, said, manager)
         except NotFound:
@@ -160,16 +181,16 @@ class Conditions:
         if len(self._written) > 2 * (len(self._groups) + len(self._forest.composites)) + _MAX_GONE:
             self._forget_gone()
 
-    def _find_ready(
+    def _make_ready(
         self, item: PodGroup | Composite, verdict: Verdict, tree: Tree, placed: Mapping[str, int]
     ) -> _Condition | None:
-        """Return the condition Ready; None for a group that is no gang, or not of a CRD of Serried."""
+        """Return the condition Ready; None for a group that is no gang, or not of one of Serried's own CRDs."""
         is_gang = item.policy.is_gang if isinstance(item, PodGroup) else item.min_group_count is not None
         if not is_gang or self._level_of(item).group != FALLBACK.group:
             return None
-        stands = count_missing(tree, placed) == 0
+        has_quorum = count_missing(tree, placed) == 0
         counts = f"{count_complete(tree, placed)}/{tree.need}"
-        return (str(stands), (Reason.SCHEDULED if stands else verdict.reason).value, counts)
+        return (str(has_quorum), (Reason.SCHEDULED if has_quorum else verdict.reason).value, counts)
 
     def _name_condition(self, item: PodGroup | Composite) -> str:
         return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level_of(item).condition
@@ -195,7 +216,7 @@ class Conditions:
         self._written = {uid: written for uid, written in self._written.items() if uid in known}
 
 
-def _describe(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict[str, Any]:
+def _encode(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict[str, Any]:
     status, reason, message = wanted
     return {
         "type": kind,
@@ -203,29 +224,35 @@ def _describe(item: PodGroup | Composite, kind: str, wanted: _Condition) -> dict
         "reason": reason,
         "message": message,
         "observedGeneration": item.generation,
-        "lastTransitionTime": tell_time(),
+        "lastTransitionTime": format_now(),
     }
 
 
-def _describe_place(item: PodGroup | Composite, place: FirstQuorum) -> dict[str, Any]:
-    """Return the condition FirstQuorum; `serried.api.group` decodes its dates again."""
+def _encode_first_quorum(item: PodGroup | Composite, place: FirstQuorum) -> dict[str, Any]:
+    """Return the condition FirstQuorum as JSON, with its dates as message and lastTransitionTime.
+
+    `serried.api.group` decodes it again.
+    """
     if place.lost is None:
         said, changed = ("True", "Waits", write_time(place.since)), place.since
     else:
         said, changed = ("False", "QuorumLost", write_time(place.since)), place.lost
-    return _describe(item, FIRST_QUORUM, said) | {"lastTransitionTime": write_time(changed)}
+    return _encode(item, FIRST_QUORUM, said) | {"lastTransitionTime": write_time(changed)}
 
 
-def _is_placed_anew(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:
-    """Return whether a group has the condition DisruptionTarget, and all its running pods have started after it."""
+def _is_running_again(item: PodGroup | Composite, tree: Tree, members: GroupMembers) -> bool:
+    """Return whether all running pods of a group started after it got the condition DisruptionTarget.
+
+    False if it has no such condition.
+    """
     if item.preempted is None:
         return False
     leaves = members.leaves
     pods = (pod for leaf in list_leaves(tree) if leaf.name in leaves for pod in leaves[leaf.name].bound)
-    # Both times are in whole seconds: a pod of the same second may have been there.
+    # Both times are in whole seconds: a pod started in the same second may be older than the condition.
     return all(not pod.deleting and (pod.started is None or pod.started > item.preempted) for pod in pods)
 
 
-def tell_time() -> str:
+def format_now() -> str:
     """Return the current time in RFC 3339, to the second."""
     return write_time(time.time())

@@ -1,6 +1,7 @@
-"""The status of TopologyLevels ``default``: the node label of each level of the topology, written by `LevelReport.run`.
+"""The status of the TopologyLevels object ``default``: the node label of each level of the topology.
 
-The controller, which does not watch nodes, resolves the levels that Jobs name by this status. Users read it, too.
+`LevelReport.run` writes it. The controller reads it to find the label of a level that a Job names, as the controller
+does not watch nodes. Users read it, too.
 """
 
 import asyncio
@@ -19,14 +20,17 @@ from serried.kube.wire import TOPOLOGY_LEVELS
 log = logging.getLogger(__name__)
 
 _RETRY = Backoff(first=1.0, cap=60.0)
-"""The pause between two comparisons, longer after failures. So there is at most one write per second."""
+"""The pause between two comparisons of topology and status; it grows after failures.
+
+So there is at most one write a second.
+"""
 
 _COUNTS_SECONDS = 30.0
-"""The pause between two writes that only change numbers of nodes, in seconds."""
+"""The pause between two writes if only the numbers of nodes have changed, in seconds."""
 
 
 class LevelReport:
-    """Keeps the status of TopologyLevels up to date while ``may_write`` returns True."""
+    """Keeps the status of the TopologyLevels object ``default`` up to date while ``may_write`` returns True."""
 
     def __init__(
         self, client: ApiClient, levels: Levels, may_write: Callable[[], bool], clock: Callable[[], float]
@@ -35,26 +39,31 @@ class LevelReport:
         self._levels = levels
         self._may_write = may_write
         self._clock = clock
-        """The monotonic time in seconds."""
+        """Returns the monotonic time in seconds."""
         self._written = -math.inf
-        """The time of the last write."""
+        """The time of the last write, by ``_clock``; minus infinity for none."""
         self._failures = 0
         """The number of failed writes in a row."""
 
     @property
     def delay(self) -> float:
-        """The pause before the next comparison, in seconds."""
+        """The pause before the next comparison of topology and status, in seconds."""
         return _RETRY.delay(self._failures + 1)
 
     async def run(self) -> NoReturn:
-        """Compare and write again and again, until cancelled."""
+        """Compare topology and status again and again, and write what has changed, until cancelled."""
         while True:
             await asyncio.sleep(self.delay)
             if self._may_write():
-                await self.settle()
+                await self.write_if_changed()
 
-    async def settle(self) -> None:
-        """Write the status if it differs from the topology; create the object if there is none."""
+    async def write_if_changed(self) -> None:
+        """Write the status if it differs from the topology.
+
+        If the object does not exist, create it; the next call writes it.
+
+        Log the first of several errors in a row; raise none.
+        """
         try:
             await self._write()
         except AlreadyExists:
@@ -73,9 +82,9 @@ class LevelReport:
         if declared is None:
             body = {"apiVersion": TOPOLOGY_LEVELS.api_version, "kind": "TopologyLevels", "metadata": {"name": DEFAULT}}
             await self._client.create(TOPOLOGY_LEVELS, "", body)
-        elif declared.status != table and self._is_due(declared.status, table):
+        elif declared.status != table and self._may_write_now(declared.status, table):
             await self._client.patch_merge(TOPOLOGY_LEVELS, "", DEFAULT, {"status": write_table(table)}, "status")
             self._written = self._clock()
 
-    def _is_due(self, old: LevelTable | None, new: LevelTable) -> bool:
+    def _may_write_now(self, old: LevelTable | None, new: LevelTable) -> bool:
         return decides_otherwise(old, new) or self._clock() >= self._written + _COUNTS_SECONDS

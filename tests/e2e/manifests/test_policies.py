@@ -7,7 +7,7 @@ import pytest
 
 from bench.cluster import ClusterError
 from extender.features.asking.member_patches import PROVISIONING_CLASS
-from extender.features.status.conditions import tell_time
+from extender.features.status.conditions import format_now
 from serried.api.names import ASKED, CONSUMES, PREEMPTED
 from tests.e2e.manifests.server import EXTENDER, GROUP, NAMESPACE, Json, Server, changed, eventually, pod
 
@@ -109,9 +109,9 @@ def test_the_extender_may_nominate(server: Server, held: str) -> None:
 def test_the_extender_may_say_that_a_pod_is_preempted_and_the_scheduler_beside_it_why_it_is_pending(
     server: Server, held: str
 ) -> None:
-    said = [{"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "lastTransitionTime": tell_time()}]
+    said = [{"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "lastTransitionTime": format_now()}]
     pending = [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": tell_time()}
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": format_now()}
     ]
     server.patch_status("/api/v1/namespaces/default/pods/held", {"conditions": [*said, *pending]})
     assert {each["type"] for each in server.get(held)["status"]["conditions"]} == {"DisruptionTarget", "PodScheduled"}
@@ -154,7 +154,7 @@ def test_the_extender_may_delete_only_those_that_say_that_they_are_preempted(ser
     server.write("create", pod("victim"))
     delete = ("delete", "pod/victim", "--force", "--grace-period=0", "--as", EXTENDER)
     # kube-controller-manager takes one back that is older than two minutes.
-    said = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "lastTransitionTime": tell_time()}
+    said = {"type": "DisruptionTarget", "status": "True", "reason": PREEMPTED, "lastTransitionTime": format_now()}
     for other in ([], [{**said, "status": "False"}], [{**said, "reason": "DeletionByTaintManager"}]):
         server.patch_status("/api/v1/namespaces/default/pods/victim", {"conditions": other})
         with pytest.raises(ClusterError, match="may delete no pods but those that say that they are preempted"):

@@ -166,7 +166,7 @@ async def test_events_are_about_the_object_and_its_status_is_left_alone(world: H
     said = Mock()
     reports = make_reports(world.api.client(), world.store, cast("EventWriter", said), FALLBACK, world.clock)
     world.add(theirs(3), *their_members(2))
-    reports.say(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
+    reports.report_verdict(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
     world.clock.advance(1.0)
     task = asyncio.create_task(reports.run())
     await world.settle()

@@ -263,18 +263,18 @@ class TestWhatIsSaid:
         assert world.reasons() == [Reason.NO_CAPACITY] * 2
 
     async def test_is_written_again_over_what_another_instance_has_written(self, office: Office) -> None:
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         office.reports.end_term()
         office.store.put_group(gang(2).condition("False", "Unschedulable", "what another instance said").value())
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         assert len(office.api.conditions) == 2
 
     async def test_is_not_tried_again_after_the_end_of_the_term(self, office: Office) -> None:
         office.api.hold("apply")
         office.api.fail("apply", error(500))
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         office.stuck.add(GANG)
         await office.settle()
         office.reports.end_term()

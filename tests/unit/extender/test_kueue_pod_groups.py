@@ -105,7 +105,7 @@ async def test_events_are_about_a_pod_and_nothing_is_written(world: Harness) -> 
     said = Mock()
     reports = make_reports(world.api.client(), world.store, cast("EventWriter", said), FALLBACK, world.clock)
     world.add(*grouped(2))
-    reports.say(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
+    reports.report_verdict(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
     world.clock.advance(1.0)
     task = asyncio.create_task(reports.run())
     await world.settle()

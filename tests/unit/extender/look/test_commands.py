@@ -11,7 +11,7 @@ from cli.explain import collect, draw_group
 from cli.lists import draw_decisions, draw_domains, draw_queue
 from cli.names import Name
 from cli.output import OutputFormat
-from extender.features.status.reports import Said
+from extender.features.status.reports import LoggedDecision
 from extender.look.routes import debug_routes
 from serried.api.level import FALLBACK
 from serried.api.names import GroupKey
@@ -30,7 +30,7 @@ async def pages(world: Harness) -> AsyncIterator[Pages]:
     await world.go()
     reports = Mock()
     reports.decisions = [
-        Said("2026-01-01T00:00:00Z", GroupKey("default", name), "X", "X: said") for name in ("big", "gone")
+        LoggedDecision("2026-01-01T00:00:00Z", GroupKey("default", name), "X", "X: said") for name in ("big", "gone")
     ]
     app = FastAPI()
     app.include_router(debug_routes(world.core, reports, FALLBACK, dict))

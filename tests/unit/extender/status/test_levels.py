@@ -47,11 +47,11 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def test_the_object_is_made_and_its_status_written_once(scene: Scene) -> None:
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     scene.show()
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     scene.show()
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     assert scene.count_writes() == 2
     assert scene.store.levels.published == scene.store.levels.table
     assert scene.store.levels.published is not None
@@ -59,12 +59,12 @@ async def test_the_object_is_made_and_its_status_written_once(scene: Scene) -> N
 
 
 async def test_it_follows_the_nodes(scene: Scene) -> None:
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     scene.show()
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     scene.show()
     scene.store.drop_node("n")
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     scene.show()
     assert scene.store.levels.published is not None
     assert scene.store.levels.published.find_label("rack", ()) == ""
@@ -72,14 +72,14 @@ async def test_it_follows_the_nodes(scene: Scene) -> None:
 
 async def test_mere_counts_are_written_now_and_then(scene: Scene) -> None:
     for _ in range(2):
-        await scene.report.settle()
+        await scene.report.write_if_changed()
         scene.show()
     for number in range(3):
         scene.store.put_node(node(f"more{number}").label(RACK, "r").value())
-        await scene.report.settle()
+        await scene.report.write_if_changed()
     assert scene.count_writes() == 2
     scene.now = 30.0
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     scene.show()
     assert scene.count_writes() == 3
     assert scene.store.levels.published == scene.store.levels.table
@@ -87,20 +87,20 @@ async def test_mere_counts_are_written_now_and_then(scene: Scene) -> None:
 
 async def test_one_that_the_watch_does_not_show_yet_is_left_alone_ever_longer(scene: Scene) -> None:
     first = scene.report.delay
-    await scene.report.settle()
-    await scene.report.settle()
-    await scene.report.settle()
+    await scene.report.write_if_changed()
+    await scene.report.write_if_changed()
+    await scene.report.write_if_changed()
     assert scene.written is not None
     assert "status" not in scene.written
     assert scene.report.delay > first
     scene.show()
-    await scene.report.settle()
+    await scene.report.write_if_changed()
     assert scene.report.delay == first
 
 
 async def test_a_refusal_is_logged_once_and_ends(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.server.refuse(calls("POST", "/topologylevels"), times=2, status=403)
     for _ in range(3):
-        await scene.report.settle()
+        await scene.report.write_if_changed()
     assert caplog.text.count("cannot write TopologyLevels") == 1
     assert scene.written is not None

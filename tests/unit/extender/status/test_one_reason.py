@@ -38,9 +38,9 @@ class Told(RecordingMetrics):
 
     reports: Reports
 
-    def say(self, group: GroupKey, verdict: Verdict) -> None:
-        super().say(group, verdict)
-        self.reports.say(group, verdict)
+    def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
+        super().report_verdict(group, verdict)
+        self.reports.report_verdict(group, verdict)
 
 
 class Speaker:

@@ -96,7 +96,7 @@ class Office:
 
     def _due(self) -> bool:
         memory = read_memory(self.reports)
-        return bool(memory["in_turn"]) or any(due <= self.clock() for due, _ in memory["agenda"])
+        return bool(memory["due_entries"]) or any(due <= self.clock() for due, _ in memory["due_times"])
 
     async def settle(self) -> None:
         """Until what was said last is told."""
@@ -115,7 +115,7 @@ async def office(request: pytest.FixtureRequest) -> AsyncIterator[Office]:
 
 
 async def test_condition_event_and_debug_give_the_same_reason(office: Office) -> None:
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     (condition,) = office.api.conditions
     assert (condition["type"], condition["status"]) == ("PodGroupInitiallyScheduled", "False")
@@ -129,11 +129,11 @@ async def test_condition_event_and_debug_give_the_same_reason(office: Office) ->
 async def test_a_reason_is_told_also_if_the_wall_clock_was_set_back_since_the_last_one(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     back = time.time() - 3600
     monkeypatch.setattr(time, "time", lambda: back)
-    office.reports.say(GANG, FULL)
+    office.reports.report_verdict(GANG, FULL)
     await office.settle()
     before, after = office.api.conditions
     assert after["lastTransitionTime"] < before["lastTransitionTime"]
@@ -143,17 +143,17 @@ async def test_a_reason_is_told_also_if_the_wall_clock_was_set_back_since_the_la
 
 @pytest.mark.parametrize("office", [ApiLevel("native", "scheduling.k8s.io", V1ALPHA2)], indirect=True)
 async def test_1_36_has_another_name_for_the_condition(office: Office) -> None:
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.api.conditions[0]["type"] == "PodGroupScheduled"
 
 
 async def test_a_gang_that_passes_through_costs_one_condition_and_one_event(office: Office) -> None:
     for verdict in (MISSING, PLANNED, binding(0), binding(1)):
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         await office.pass_time(0.4)
     office.members_run()
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     assert office.conditions() == [("True", "Scheduled")]
     assert office.speaker.reasons() == ["Scheduled"]
@@ -162,7 +162,7 @@ async def test_a_gang_that_passes_through_costs_one_condition_and_one_event(offi
 
 class TestWhenAReasonIsTold:
     async def test_not_before_it_has_settled(self, office: Office) -> None:
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.pass_time(0.7)
         assert not office.speaker.said
         await office.pass_time(0.1)
@@ -170,15 +170,15 @@ class TestWhenAReasonIsTold:
 
     @pytest.mark.parametrize("verdict", [PLANNED, binding(1)], ids=lambda verdict: verdict.reason)
     async def test_also_a_passing_one_if_it_lasts(self, office: Office, verdict: Verdict) -> None:
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         await office.settle()
         assert office.conditions() == [("False", "Unschedulable")]
         assert office.speaker.reasons() == [verdict.reason]
 
     async def test_never_if_another_took_its_place_before(self, office: Office) -> None:
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.pass_time(0.7)
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.pass_time(0.1)
         assert not office.speaker.said
         await office.pass_time(0.2)
@@ -186,7 +186,7 @@ class TestWhenAReasonIsTold:
 
     async def test_new_numbers_do_not_put_it_off(self, office: Office) -> None:
         for have in range(1, 10):
-            office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=have, need=20))
+            office.reports.report_verdict(GANG, Verdict(Reason.QUORUM_MISSING, have=have, need=20))
             await office.pass_time(0.1)
         assert office.speaker.said == [
             ("PodGroup/g", "Warning", "QuorumMissing", "QuorumMissing: 8 of 20 members exist")
@@ -196,7 +196,7 @@ class TestWhenAReasonIsTold:
         self, office: Office
     ) -> None:
         for have in range(1, 50):
-            office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=have, need=100))
+            office.reports.report_verdict(GANG, Verdict(Reason.QUORUM_MISSING, have=have, need=100))
             await office.pass_time(0.1)
         assert len(office.api.conditions) == 3
         await office.settle()
@@ -204,28 +204,28 @@ class TestWhenAReasonIsTold:
 
     async def test_the_progress_of_a_burst_is_not_told_until_it_takes_two_seconds(self, office: Office) -> None:
         for have in range(18):
-            office.reports.say(GANG, binding(have))
+            office.reports.report_verdict(GANG, binding(have))
             await office.pass_time(0.1)
         assert not office.speaker.said
         for have in range(18, 21):
-            office.reports.say(GANG, binding(have))
+            office.reports.report_verdict(GANG, binding(have))
             await office.pass_time(0.1)
         assert office.speaker.reasons() == ["Binding"]
 
     async def test_a_burst_that_is_through_leaves_the_word_to_its_end(self, office: Office) -> None:
-        office.reports.say(GANG, binding(19))
+        office.reports.report_verdict(GANG, binding(19))
         await office.pass_time(0.7)
-        office.reports.say(GANG, binding(20))
+        office.reports.report_verdict(GANG, binding(20))
         await office.pass_time(5)
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.settle()
         assert office.speaker.reasons() == ["Scheduled"]
 
     async def test_reasons_that_never_settle_are_told_within_a_second(self, office: Office) -> None:
         for verdict in (FULL, OUTDATED, FULL):
             assert not office.speaker.said
-            office.reports.say(GANG, verdict)
+            office.reports.report_verdict(GANG, verdict)
             await office.pass_time(0.31)
         assert office.speaker.reasons() == ["NoCapacity"]
         assert office.speaker.pods == [("m0", "NoCapacity")]
@@ -234,7 +234,7 @@ class TestWhenAReasonIsTold:
     async def test_plans_that_fail_one_after_the_other_are_told_within_a_second(self, office: Office) -> None:
         for verdict in (PLANNED, OUTDATED):
             assert not office.speaker.said
-            office.reports.say(GANG, verdict)
+            office.reports.report_verdict(GANG, verdict)
             await office.pass_time(0.46)
         assert office.speaker.reasons() == ["PlanOutdated"]
         assert office.speaker.pods == [("m0", "PlanOutdated")]
@@ -243,38 +243,38 @@ class TestWhenAReasonIsTold:
     async def test_one_that_changes_while_the_gang_gets_on_is_left_to_its_end_for_two_seconds(
         self, office: Office
     ) -> None:
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.pass_time(0.7)
         for have in range(12):
             assert not office.speaker.said
-            office.reports.say(GANG, binding(have))
+            office.reports.report_verdict(GANG, binding(have))
             await office.pass_time(0.1)
         await office.pass_time(0.1)
         assert office.speaker.reasons() == ["Binding"]
 
     async def test_a_podgroup_without_pods_keeps_nobody_waiting(self, office: Office) -> None:
         office.store.drop_pod("pod-m0")
-        office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
+        office.reports.report_verdict(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
         await office.pass_time(29)
         assert not office.speaker.said
         office.store.put_pod(members(1)[0].value())
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         assert office.speaker.reasons() == ["QuorumMissing"]
 
     async def test_a_reason_that_members_do_not_change_is_told_when_they_come(self, office: Office) -> None:
         office.store.drop_pod("pod-m0")
-        office.reports.say(GANG, NO_CLASS)
+        office.reports.report_verdict(GANG, NO_CLASS)
         await office.settle()
         assert not office.speaker.said
         office.store.put_pod(members(1)[0].value())
-        office.reports.say(GANG, NO_CLASS)
+        office.reports.report_verdict(GANG, NO_CLASS)
         await office.settle()
         assert office.speaker.reasons() == ["PriorityUnknown"]
 
     async def test_a_podgroup_whose_pods_never_come_says_so_in_the_end(self, office: Office) -> None:
         office.store.drop_pod("pod-m0")
-        office.reports.say(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
+        office.reports.report_verdict(GANG, Verdict(Reason.QUORUM_MISSING, have=0, need=2))
         await office.pass_time(30)
         assert office.conditions() == [("False", "Unschedulable")]
 
@@ -282,13 +282,13 @@ class TestWhenAReasonIsTold:
 class TestWhileGangsAreBound:
     async def test_steps_are_overtaken_by_the_end(self, office: Office) -> None:
         office.binds = True
-        office.reports.say(GANG, PLANNED)
+        office.reports.report_verdict(GANG, PLANNED)
         for _ in range(12):
             await office.pass_time(0.25)
-        office.reports.say(GANG, binding(1))
+        office.reports.report_verdict(GANG, binding(1))
         await office.pass_time(1.0)
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.pass_time(0.8)
         assert not office.speaker.said
         office.binds = False
@@ -298,33 +298,33 @@ class TestWhileGangsAreBound:
 
     async def test_a_reason_to_wait_is_told_within_a_second(self, office: Office) -> None:
         office.binds = True
-        office.reports.say(GANG, PLANNED)
+        office.reports.report_verdict(GANG, PLANNED)
         await office.pass_time(0.5)
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.pass_time(0.4)
         assert office.speaker.reasons() == ["NoCapacity"]
 
     async def test_a_reason_that_comes_after_news_that_waited_has_to_last_first(self, office: Office) -> None:
         office.binds = True
-        office.reports.say(GANG, PLANNED)
+        office.reports.report_verdict(GANG, PLANNED)
         for _ in range(12):
             await office.pass_time(0.25)
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.pass_time(0.5)
-        office.reports.say(GANG, PLANNED)
+        office.reports.report_verdict(GANG, PLANNED)
         await office.pass_time(0.5)
         assert not office.speaker.said
 
     async def test_a_binding_that_fails_is_told_as_ever(self, office: Office) -> None:
         office.binds = True
-        office.reports.say(GANG, Verdict(Reason.BINDING, have=0, need=2, detail="the Binding of m0 failed"))
+        office.reports.report_verdict(GANG, Verdict(Reason.BINDING, have=0, need=2, detail="the Binding of m0 failed"))
         await office.settle()
         assert office.speaker.reasons() == ["Binding"]
 
     @pytest.mark.parametrize("verdict", [PLANNED, binding(1), UP], ids=lambda verdict: verdict.reason)
     async def test_nothing_waits_longer_than_five_seconds(self, office: Office, verdict: Verdict) -> None:
         office.binds = True
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         for _ in range(19):
             await office.pass_time(0.25)
         assert not office.speaker.said
@@ -339,29 +339,29 @@ class TestTheMemberThatIsFirst:
     async def test_hears_the_reason_once_and_not_its_numbers(self, office: Office) -> None:
         office.store.put_pod(members(1, first=1)[0].value())
         for have in (1, 2, 3):
-            office.reports.say(GANG, Verdict(Reason.NO_CAPACITY, have=have, need=4))
+            office.reports.report_verdict(GANG, Verdict(Reason.NO_CAPACITY, have=have, need=4))
             await office.pass_time(5)
         assert office.speaker.reasons() == ["NoCapacity"] * 3
         assert office.speaker.pods == [("m0", "NoCapacity")]
 
     async def test_hears_another_reason(self, office: Office) -> None:
         for verdict in (MISSING, FULL):
-            office.reports.say(GANG, verdict)
+            office.reports.report_verdict(GANG, verdict)
             await office.settle()
         assert office.speaker.pods == [("m0", "QuorumMissing"), ("m0", "NoCapacity")]
 
     async def test_is_the_next_one_when_it_waits_no_more(self, office: Office) -> None:
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         office.store.put_pod(members(1)[0].on("n1").value())
         office.store.put_pod(members(1, first=1)[0].value())
-        office.reports.say(GANG, Verdict(Reason.NO_CAPACITY, have=0, need=1))
+        office.reports.report_verdict(GANG, Verdict(Reason.NO_CAPACITY, have=0, need=1))
         await office.settle()
         assert office.speaker.pods == [("m0", "NoCapacity"), ("m1", "NoCapacity")]
 
     @pytest.mark.parametrize("verdict", [PLANNED, binding(1), UP], ids=lambda verdict: verdict.reason)
     async def test_hears_nothing_while_the_gang_gets_on(self, office: Office, verdict: Verdict) -> None:
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         await office.settle()
         assert office.speaker.reasons() == [verdict.reason]
         assert office.speaker.pods == []
@@ -370,8 +370,8 @@ class TestTheMemberThatIsFirst:
 class TestADecisionsLine:
     async def test_names_the_decision_that_debug_has(self, office: Office, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
-            office.reports.say(GANG, MISSING)
-            office.reports.say(GANG, FULL)
+            office.reports.report_verdict(GANG, MISSING)
+            office.reports.report_verdict(GANG, FULL)
         lines = [record for record in caplog.records if record.message == "decided"]
         said = {each.id: (each.reason, each.text) for each in office.reports.decisions}
         assert {vars(line)["decision"]: (vars(line)["reason"], vars(line)["text"]) for line in lines} == said
@@ -382,7 +382,7 @@ class TestADecisionsLine:
     ) -> None:
         with caplog.at_level(logging.INFO):
             for have in range(20):
-                office.reports.say(GANG, binding(have))
+                office.reports.report_verdict(GANG, binding(have))
         assert len([record for record in caplog.records if record.message == "decided"]) == 1
         assert len(office.reports.decisions) == 20
 
@@ -391,7 +391,7 @@ async def test_a_topology_that_does_not_count_is_told_once(office: Office) -> No
     office.store.put_group(gang(2).topology("example.com/rack").value())
     office.store.ignore_topology(GANG, "Kueue has chosen hosts in r1, r2")
     for verdict in (FULL, MISSING):
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         await office.pass_time(3)
     (told,) = [said for said in office.speaker.said if said[2] == "TopologyIgnored"]
     text = "the members are not kept in one domain of example.com/rack: Kueue has chosen hosts in r1, r2"
@@ -404,7 +404,7 @@ class TestThePlaceInTheQueue:
 
     async def test_is_written_with_the_reason_to_wait(self, office: Office) -> None:
         office.place = self.WAITS
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         assert len(office.api.said("apply")) == 1
         (said,) = office.api.first_quorums
@@ -413,10 +413,10 @@ class TestThePlaceInTheQueue:
 
     async def test_is_written_again_with_the_loss_of_the_quorum(self, office: Office) -> None:
         office.place = self.WAITS
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         office.place = self.LOST
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.pass_time(3)
         said = office.api.first_quorums[-1]
         assert (said["status"], said["reason"]) == ("False", "QuorumLost")
@@ -424,10 +424,10 @@ class TestThePlaceInTheQueue:
 
     async def test_is_left_out_once_the_gang_is_scheduled(self, office: Office) -> None:
         office.place = self.WAITS
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.pass_time(3)
         last = office.api.said("apply")[-1].body["status"]["conditions"]
         assert [each["type"] for each in last] == ["PodGroupInitiallyScheduled", "Ready"]
@@ -436,12 +436,12 @@ class TestThePlaceInTheQueue:
     async def test_of_a_gang_that_has_run_and_waits_again_is_written_and_left_out_again(self, office: Office) -> None:
         office.store.put_group(gang(2).condition("True", "Scheduled").value())
         office.place = self.WAITS
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         assert len(office.api.first_quorums) == 1
         office.members_run()
         office.place = None
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.pass_time(3)
         last = office.api.said("apply")[-1]
         assert not [each for each in last.body["status"]["conditions"] if "FirstQuorum" in each["type"]]
@@ -451,7 +451,7 @@ class TestThePlaceInTheQueue:
         said = gang(2).condition("False", "Unschedulable", render(FULL)).ready("NoCapacity", "0/2")
         office.store.put_group(said.first_quorum("2023-11-14T22:13:20Z").value())
         office.place = self.WAITS
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         assert not office.api.said("apply")
 
@@ -459,7 +459,7 @@ class TestThePlaceInTheQueue:
         office.store.put_composite(composite("tree").gang(1).value())
         office.store.put_group(gang(2).under("tree").value())
         office.place = self.WAITS
-        office.reports.say(GroupKey("default", "tree", GroupKind.COMPOSITE), FULL)
+        office.reports.report_verdict(GroupKey("default", "tree", GroupKind.COMPOSITE), FULL)
         await office.settle()
         told = {
             call.body["kind"]: [each["type"] for each in call.body["status"]["conditions"]]
@@ -473,7 +473,7 @@ async def test_a_group_is_not_told_of_after_thousands_of_another_namespace(offic
     flood = [GroupKey("flood", f"g{number:04}") for number in range(5000)]
     for key in (*flood, GroupKey("other", "one")):
         office.store.put_group(pod_group(key.name).namespace(key.namespace).gang(2).value())
-        office.reports.say(key, MISSING)
+        office.reports.report_verdict(key, MISSING)
     office.clock.advance(30)
     office.reports.wake()
     await office.until(lambda: len(office.api.conditions) > len(flood))
@@ -486,13 +486,13 @@ class TestASlowWrite:
     async def test_does_not_keep_other_groups_waiting(self, office: Office) -> None:
         office.api.hold("apply")
         office.stuck.add(GANG)
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         office.api.stop_holding("apply")  # this one stays
         other = GroupKey("default", "other")
         office.store.put_group(pod_group("other").gang(2).value())
         office.store.put_pod(pod("o").in_group("other").value())
-        office.reports.say(other, MISSING)
+        office.reports.report_verdict(other, MISSING)
         await office.settle()
         assert [call.name for call in office.api.said("apply")] == ["g", "other"]
         assert len(office.api.conditions) == 1
@@ -500,10 +500,10 @@ class TestASlowWrite:
     async def test_is_followed_by_the_newest_verdict_of_its_group_and_by_no_other(self, office: Office) -> None:
         office.api.hold("apply")
         office.stuck.add(GANG)
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         for verdict in (FULL, OUTDATED):
-            office.reports.say(GANG, verdict)
+            office.reports.report_verdict(GANG, verdict)
             await office.pass_time(5)
         assert len(office.api.said("apply")) == 1
         office.stuck.clear()
@@ -515,9 +515,9 @@ class TestASlowWrite:
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
         office.api.fail("apply", AttributeError("odd"))
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
         assert "odd" in caplog.text
@@ -528,7 +528,7 @@ class TestASlowWrite:
         for key in keys:
             office.store.put_group(pod_group(key.name).gang(2).value())
             office.store.put_pod(pod(f"p-{key.name}").in_group(key.name).value())
-            office.reports.say(key, MISSING)
+            office.reports.report_verdict(key, MISSING)
         office.clock.advance(1)
         office.reports.wake()
         await office.until(lambda: len(office.api.said("apply")) == 8)
@@ -541,7 +541,7 @@ class TestASlowWrite:
 async def test_a_condition_that_stands_already_is_not_written_again(office: Office) -> None:
     told = gang(2).condition("False", "Unschedulable", MISSING_TEXT).ready("QuorumMissing", "0/2")
     office.store.put_group(told.value())
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.api.said("apply") == []
     assert office.speaker.reasons() == ["QuorumMissing"]
@@ -554,63 +554,63 @@ class TestReady:
         return [(each["status"], each["reason"], each["message"]) for each in office.api.ready]
 
     async def test_it_is_written_with_the_other_one_and_turns_true_with_the_gang(self, office: Office) -> None:
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.settle()
         assert self.shown(office) == [("False", "QuorumMissing", "0/2"), ("True", "Scheduled", "2/2")]
         assert len(office.api.said("apply")) == 2
 
     async def test_it_is_taken_back_when_a_member_is_lost(self, office: Office) -> None:
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.settle()
         office.store.drop_pod("pod-m0")
-        office.reports.say(GANG, Verdict(Reason.BROKEN, have=1, need=2))
+        office.reports.report_verdict(GANG, Verdict(Reason.BROKEN, have=1, need=2))
         await office.settle()
         assert self.shown(office) == [("True", "Scheduled", "2/2"), ("False", "Broken", "1/2")]
         assert office.conditions() == [("True", "Scheduled")]
 
     async def test_members_beyond_the_quorum_cost_no_write(self, office: Office) -> None:
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.settle()
         office.store.put_pod(members(3)[2].on("n1").value())
-        office.reports.say(GANG, Verdict(Reason.SCHEDULED, have=3))
+        office.reports.report_verdict(GANG, Verdict(Reason.SCHEDULED, have=3))
         await office.settle()
         assert self.shown(office) == [("True", "Scheduled", "2/2")]
 
     async def test_a_gang_that_ran_before_it_was_known_costs_no_write(self, office: Office) -> None:
         office.store.put_group(gang(2).condition("True", "Scheduled").value())
         office.members_run()
-        office.reports.say(GANG, UP)
+        office.reports.report_verdict(GANG, UP)
         await office.settle()
         assert office.api.said("apply") == []
 
     @pytest.mark.parametrize("office", [NATIVE], indirect=True)
     async def test_a_kind_that_is_not_ours_has_none(self, office: Office) -> None:
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         assert (len(office.api.conditions), self.shown(office)) == (1, [])
 
     async def test_a_basic_group_waits_for_no_count_and_has_none(self, office: Office) -> None:
         office.store.put_group(pod_group("g").value())
-        office.reports.say(GANG, Verdict(Reason.MEMBER_GATED, have=1))
+        office.reports.report_verdict(GANG, Verdict(Reason.MEMBER_GATED, have=1))
         await office.settle()
         assert (len(office.api.conditions), self.shown(office)) == (1, [])
 
 
 @pytest.mark.parametrize("reason", [Reason.RECORD_FAILED, Reason.PLAN_OUTDATED, Reason.DEADLINE_EXCEEDED])
 async def test_faults_of_ours_are_scheduler_errors(office: Office, reason: Reason) -> None:
-    office.reports.say(GANG, Verdict(reason))
+    office.reports.report_verdict(GANG, Verdict(reason))
     await office.settle()
     assert office.conditions() == [("False", "SchedulerError")]
 
 
 async def test_once_true_it_is_never_false_again(office: Office) -> None:
     office.store.put_group(gang(2).condition("True", "Scheduled").value())
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.api.conditions == []
     assert office.speaker.reasons() == ["QuorumMissing"]
@@ -618,28 +618,28 @@ async def test_once_true_it_is_never_false_again(office: Office) -> None:
 
 async def test_once_true_it_is_never_false_again_also_before_our_watch_shows_it(office: Office) -> None:
     office.members_run()
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     office.store.drop_pod("pod-m0")
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.conditions() == [("True", "Scheduled")]
 
 
 async def test_a_podgroup_made_anew_begins_anew(office: Office) -> None:
     office.members_run()
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     office.store.drop_pod("pod-m0")
     office.store.put_group(gang(2).uid("another").value())
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.conditions() == [("True", "Scheduled"), ("False", "Unschedulable")]
 
 
 async def test_a_late_members_wait_does_not_hide_that_the_gang_is_up(office: Office) -> None:
     office.members_run()
-    office.reports.say(GANG, Verdict(Reason.NO_CAPACITY, need=1))
+    office.reports.report_verdict(GANG, Verdict(Reason.NO_CAPACITY, need=1))
     await office.settle()
     assert office.conditions() == [("True", "Scheduled")]
     assert office.speaker.reasons() == ["NoCapacity"]
@@ -647,7 +647,7 @@ async def test_a_late_members_wait_does_not_hide_that_the_gang_is_up(office: Off
 
 async def test_a_write_that_fails_is_tried_again_and_its_event_is_not(office: Office) -> None:
     office.api.fail("apply", error(500))
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.conditions() == []
     await office.pass_time(1)
@@ -661,7 +661,7 @@ class TestARefusedCondition:
     @pytest.mark.parametrize("status", [403, 422])
     async def test_it_is_tried_again_with_pauses_that_grow_to_minutes(self, office: Office, status: int) -> None:
         office.api.fail("apply", *[error(status)] * 1000)
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         for _ in range(3600):
             await office.pass_time(1.0)
         # After 1, 2, 4 ... 256 s, then every 300 s.
@@ -670,7 +670,7 @@ class TestARefusedCondition:
 
     async def test_without_an_answer_the_pauses_stay_short(self, office: Office) -> None:
         office.api.fail("apply", *[error(0)] * 1000)
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         for _ in range(3600):
             await office.pass_time(1.0)
         assert 120 <= len(office.api.said("apply")) <= 130
@@ -680,44 +680,44 @@ class TestARefusedCondition:
     ) -> None:
         office.api.fail("apply", *[error(403)] * 1000)
         for number in range(100):
-            office.reports.say(GANG, (MISSING, FULL)[number % 2])
+            office.reports.report_verdict(GANG, (MISSING, FULL)[number % 2])
             await office.settle()
         assert len(office.api.said("apply")) == 7
         assert len(office.speaker.said) == 100
 
     async def test_when_the_pause_is_over_the_newest_verdict_is_written(self, office: Office) -> None:
         office.api.fail("apply", *[error(403)] * 3)
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         for _ in range(5):
             await office.pass_time(1.0)
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.pass_time(4.0)
         assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity"]
 
     async def test_nothing_is_remembered_of_a_group_that_went(self, office: Office) -> None:
         office.api.fail("apply", error(403))
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         office.store.drop_group(GANG)
         await office.pass_time(10.0)
         left = read_memory(office.reports)
-        assert (left["refused"], left["pending"]) == ({}, {})
+        assert (left["failures"], left["pending"]) == ({}, {})
 
 
 async def test_what_stood_before_a_verdict_is_written_again_although_our_watch_still_shows_it(office: Office) -> None:
     office.store.put_group(gang(2).condition("False", "Unschedulable", MISSING_TEXT).value())
     for verdict in (FULL, MISSING):
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         await office.settle()
     assert [each["message"].split(":")[0] for each in office.api.conditions] == ["NoCapacity", "QuorumMissing"]
 
 
 async def test_a_reason_that_is_back_before_another_was_told_is_no_news(office: Office) -> None:
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
-    office.reports.say(GANG, PLANNED)
+    office.reports.report_verdict(GANG, PLANNED)
     await office.pass_time(0.2)
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert office.speaker.reasons() == ["QuorumMissing"]
     assert len(office.api.conditions) == 1
@@ -725,7 +725,7 @@ async def test_a_reason_that_is_back_before_another_was_told_is_no_news(office: 
 
 async def test_a_group_that_is_being_deleted_is_told_how_it_stands_as_natively(office: Office) -> None:
     office.store.put_group(gang(2).deleting().value())
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert [each["message"] for each in office.api.conditions] == [MISSING_TEXT]
 
@@ -733,14 +733,14 @@ async def test_a_group_that_is_being_deleted_is_told_how_it_stands_as_natively(o
 async def test_a_group_that_is_gone_is_not_written_to(office: Office) -> None:
     office.store.put_group(gang(2).value())
     office.api.fail("apply", error(404))
-    office.reports.say(GANG, PLANNED)
+    office.reports.report_verdict(GANG, PLANNED)
     await office.settle()
     assert office.api.conditions == []
 
 
 async def test_members_without_their_group_hear_of_it_themselves(office: Office) -> None:
     office.store.put_pod(pod("p").in_group("missing").value())
-    office.reports.say(GroupKey("default", "missing"), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.report_verdict(GroupKey("default", "missing"), Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
     assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Pod/p", "PodGroupMissing")]
 
@@ -748,7 +748,7 @@ async def test_members_without_their_group_hear_of_it_themselves(office: Office)
 async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
     office.store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
     office.store.put_pod(pod("p").of_job("j", 0).value())
-    office.reports.say(GroupKey("default", "j", GroupKind("Job")), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.report_verdict(GroupKey("default", "j", GroupKind("Job")), Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
     assert [(about, reason) for about, _, reason, _ in office.speaker.said] == [("Job/j", "PodGroupMissing")]
 
@@ -758,7 +758,7 @@ async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
     office.store.put_pod(pod("p").of_replica("s", 1).scheduler(SCHEDULER).value())
     waiting = office.store.members.group_of("pod-p")
     assert waiting is not None
-    office.reports.say(waiting, Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.report_verdict(waiting, Verdict(Reason.POD_GROUP_MISSING))
     await office.settle()
     said = [(about, reason) for about, _, reason, _ in office.speaker.said]
     assert said == [("LeaderWorkerSet/s", "PodGroupMissing")]
@@ -766,7 +766,7 @@ async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
 
 async def test_a_job_whose_pods_have_found_their_podgroup_hears_of_nothing(office: Office) -> None:
     office.store.put_job(job("j").size(2).value())
-    office.reports.say(GroupKey("default", "j", GroupKind("Job")), Verdict(Reason.POD_GROUP_MISSING))
+    office.reports.report_verdict(GroupKey("default", "j", GroupKind("Job")), Verdict(Reason.POD_GROUP_MISSING))
     await office.pass_time(60)
     assert not office.speaker.said
 
@@ -774,7 +774,7 @@ async def test_a_job_whose_pods_have_found_their_podgroup_hears_of_nothing(offic
 async def test_success_is_an_event_once(office: Office) -> None:
     office.members_run()
     for have in (2, 3):
-        office.reports.say(GANG, Verdict(Reason.SCHEDULED, have=have))
+        office.reports.report_verdict(GANG, Verdict(Reason.SCHEDULED, have=have))
         await office.settle()
     assert office.speaker.reasons() == ["Scheduled"]
 
@@ -785,10 +785,10 @@ async def test_the_job_of_a_gang_hears_why_it_waits_and_when_it_runs_but_not_of_
     office.store.put_group(gang(2).controlled_by("Job", "train").value())
     office.store.put_pod(members(1)[0].of_job("train", 0).value())
     for verdict in (MISSING, PLANNED):
-        office.reports.say(GANG, verdict)
+        office.reports.report_verdict(GANG, verdict)
         await office.settle()
     office.members_run("train")
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     heard = [(kind, reason, text) for about, kind, reason, text in office.speaker.said if about == "Job/train"]
     assert [reason for _, reason, _ in heard] == ["QuorumMissing", "Scheduled"]
@@ -797,7 +797,7 @@ async def test_the_job_of_a_gang_hears_why_it_waits_and_when_it_runs_but_not_of_
 
 async def test_the_set_of_a_gang_hears_why_it_waits(office: Office) -> None:
     office.store.put_group(gang(2).controlled_by("JobSet", "train").value())
-    office.reports.say(GANG, MISSING)
+    office.reports.report_verdict(GANG, MISSING)
     await office.settle()
     assert ("JobSet/train", "QuorumMissing") in [(about, reason) for about, _, reason, _ in office.speaker.said]
 
@@ -805,7 +805,7 @@ async def test_the_set_of_a_gang_hears_why_it_waits(office: Office) -> None:
 async def test_a_gang_that_ran_before_this_process_is_no_news(office: Office) -> None:
     office.store.put_group(gang(2).condition("True", "Scheduled").value())
     office.members_run()
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     assert not office.speaker.said
     assert not office.api.conditions
@@ -819,11 +819,11 @@ async def test_groups_that_are_gone_are_not_remembered_for_ever(
         key = GroupKey("default", f"g{number}")
         office.store.put_group(pod_group(key.name).value())
         office.store.put_pod(pod(f"p{number}").in_group(key.name).value())
-        office.reports.say(key, MISSING)
+        office.reports.report_verdict(key, MISSING)
         await office.settle()
         office.store.drop_group(key)
         office.store.drop_pod(f"pod-p{number}")
-    assert len(read_memory(office.reports)["told"]) <= 10
+    assert len(read_memory(office.reports)["last_events"]) <= 10
 
 
 class TestBrokenGangs:
@@ -857,26 +857,26 @@ class TestPriorities:
         office.store.put_priority_class(priority_class("high", 5).value())
         office.store.put_group(gang(2).having("high", "spec", "priorityClassName").priority(5).value())
         for verdict in (MISSING, FULL, OUTDATED):
-            office.reports.say(GANG, verdict)
+            office.reports.report_verdict(GANG, verdict)
             await office.settle()
         assert office.speaker.said.count(("PodGroup/g", "Warning", "PriorityMismatch", self.TEXT)) == 1
         assert office.speaker.reasons().count("PriorityMismatch") == 1
 
     async def test_a_group_made_anew_and_another_leader_say_it_again(self, office: Office) -> None:
         office.store.put_group(gang(2).priority(5).value())
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         office.reports.end_term()
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         office.store.put_group(gang(2).priority(5).uid("anew").value())
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         assert office.speaker.reasons().count("PriorityMismatch") == 3
 
     async def test_nothing_is_said_where_all_say_the_same(self, office: Office) -> None:
         office.store.put_group(gang(2).priority(0).value())
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         assert "PriorityMismatch" not in office.speaker.reasons()
 
@@ -886,7 +886,7 @@ async def test_a_tree_that_1_38_takes_for_invalid_is_one_event_on_its_root_and_n
     office.store.put_composite(composite("root").gang(1).value())
     office.store.put_group(pod_group("g").under("root").priority(5).value())
     for verdict in (MISSING, FULL, OUTDATED):
-        office.reports.say(tree, verdict)
+        office.reports.report_verdict(tree, verdict)
         await office.settle()
     text = (
         "kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: "
@@ -904,7 +904,7 @@ async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and
     for name in ("a", "b"):
         office.store.put_group(pod_group(name).gang(1).under("root").controlled_by("Job", f"job-{name}").value())
     office.store.put_pod(pod("a0").of_job("job-a", 0).scheduler(SCHEDULER).in_group("a").on("n1").value())
-    office.reports.say(tree, MISSING)
+    office.reports.report_verdict(tree, MISSING)
     await office.settle()
     told = {(each["type"], each["status"]) for each in office.api.conditions}
     assert told == {
@@ -923,7 +923,7 @@ async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the
         office.store.put_group(pod_group(name).gang(2).under("root").value())
     office.store.put_pod(pod("p").scheduler(SCHEDULER).in_group("left").value())
     office.api.fail("apply", error(422))
-    office.reports.say(GroupKey("default", "root", GroupKind.COMPOSITE), MISSING)
+    office.reports.report_verdict(GroupKey("default", "root", GroupKind.COMPOSITE), MISSING)
     await office.settle()
     assert len(office.api.conditions) == 2
 
@@ -964,7 +964,7 @@ async def test_a_gang_that_is_placed_anew_does_not_say_any_more_that_it_goes(
     office.store.put_group(scheduled.value())
     for each, start in zip(members(2), starts, strict=True):
         office.store.put_pod((each.on("n1").started(start) if start else each.on("n1")).value())
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
 
@@ -990,14 +990,14 @@ async def test_that_is_told_also_where_the_condition_was_written_by_a_clock_that
     office.store.put_group(group.value())
     for each in members(2):
         office.store.put_pod(each.on("n1").started(start).value())
-    office.reports.say(GANG, UP)
+    office.reports.report_verdict(GANG, UP)
     await office.settle()
     assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
 
 
 async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office: Office) -> None:
     office.store.put_group(gang(2).condition("True", "Scheduled").preempted("2026-01-01T00:00:00Z").value())
-    office.reports.say(GANG, FULL)
+    office.reports.report_verdict(GANG, FULL)
     await office.settle()
     assert office.conditions() == []
     assert all(call.body["status"]["conditions"] for call in office.api.said("apply"))
@@ -1012,7 +1012,7 @@ class TestWhatHeldMembersAreTold:
         office.store.put_group(gang(2).controlled_by("Job", "train").value())
         office.store.put_pod(members(1)[0].of_job("train", 0).value())
         assert office.reports.describe_hold(GANG) == f"{self.HELD}see the events of job/train"
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         assert office.reports.describe_hold(GANG) == f"{self.HELD}see the events of job/train"
         await office.settle()
         assert office.reports.describe_hold(GANG) == f"{self.HELD}job/train (PodGroup g) waits: QuorumMissing"
@@ -1023,16 +1023,16 @@ class TestWhatHeldMembersAreTold:
         assert office.reports.describe_hold(awaited) == office.reports.describe_hold(GANG)
 
     async def test_a_podgroup_that_people_made_is_named_itself(self, office: Office) -> None:
-        office.reports.say(GANG, MISSING)
+        office.reports.report_verdict(GANG, MISSING)
         await office.settle()
         assert office.reports.describe_hold(GANG) == f"{self.HELD}PodGroup g waits: QuorumMissing"
 
     async def test_new_numbers_and_steps_on_the_way_change_nothing(self, office: Office) -> None:
-        office.reports.say(GANG, FULL)
+        office.reports.report_verdict(GANG, FULL)
         await office.settle()
         first = office.reports.describe_hold(GANG)
         for verdict in (Verdict(Reason.NO_CAPACITY, have=0, need=2), PLANNED, binding(1)):
-            office.reports.say(GANG, verdict)
+            office.reports.report_verdict(GANG, verdict)
             await office.pass_time(100.0)
             assert office.reports.describe_hold(GANG) == first
 
@@ -1040,7 +1040,7 @@ class TestWhatHeldMembersAreTold:
         texts = set()
         for _ in range(10):
             for verdict in (MISSING, FULL):
-                office.reports.say(GANG, verdict)
+                office.reports.report_verdict(GANG, verdict)
                 await office.pass_time(2.5)
                 texts.add(office.reports.describe_hold(GANG))
         assert texts == {f"{self.HELD}PodGroup g waits: QuorumMissing"}
