@@ -218,7 +218,7 @@ def measure(case: Case, store: Store) -> dict[str, Any]:
     gc.disable()  # the garbage of earlier cases would be charged to this one
     pieces = [_time(act)[0]]
     while True:
-        took, more = _time(store.settle)
+        took, more = _time(store.apply_rule_changes)
         pieces.append(took)
         if not more:
             break

@@ -331,7 +331,7 @@ class Extender:
 
     def note_refused(self, level: ApiLevel) -> None:
         """Take note of the kinds that the API server refuses: waiting groups and the self-check name them."""
-        self.store.note_unread(level.obstacle)
+        self.store.set_native_obstacle(level.obstacle)
         self.selfcheck.note_refused(level.refused)
         self.core.groups.wake()
 

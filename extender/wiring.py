@@ -132,7 +132,7 @@ class SchedulingLoop:
         rest_until = 0.0
         while True:
             await self._wait()
-            if self._store.settle():
+            if self._store.apply_rule_changes():
                 self._groups.wake()
                 await asyncio.sleep(0)
             if not self._term.active:

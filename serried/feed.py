@@ -354,10 +354,10 @@ class Feed:
 
     def _note_obstacle(self, kind: Kind, what: str) -> None:
         if kind is Kind.COMPATIBLE_POD_GROUPS and self.store.obstacles.compatible != what:
-            self.store.meet_compatible_obstacle(what)
+            self.store.set_compatible_obstacle(what)
         if kind in GROUP_KINDS and self._obstacles.get(kind, "") != what:
             self._obstacles[kind] = what
-            self.store.meet_obstacle(next(filter(None, self._obstacles.values()), ""))
+            self.store.set_obstacle(next(filter(None, self._obstacles.values()), ""))
 
     def _note_absent(self, kind: Kind) -> None:
         if kind in PARENT_KINDS:
@@ -368,7 +368,7 @@ class Feed:
         self._unlisted.discard(kind)
         if not self._unlisted:
             self.synced.set()
-            self.store.meet_gap("")
+            self.store.set_plan_obstacle("")
 
     def _note_unserved(self, kind: Kind, resource: Resource) -> None:
         if kind in self.unserved:
@@ -383,7 +383,7 @@ class Feed:
         self._unlisted.add(kind)
         self.synced.clear()
         if kind not in GROUP_KINDS:  # GROUP_KINDS have an obstacle of their own with a better reason
-            self.store.meet_gap(what)
+            self.store.set_plan_obstacle(what)
         text = "the API server does not serve a resource; waiting until it does"
         log.error(text, extra={"resource": str(resource), "version": resource.version})
 

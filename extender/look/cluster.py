@@ -73,7 +73,7 @@ def restore(capture: Capture) -> Core:
     core = _make_core(capture)
     store = core.store
     _fill(store, capture)
-    while store.settle():
+    while store.apply_rule_changes():
         pass
     for vacant in capture.vacancies:
         _reopen(store, vacant)

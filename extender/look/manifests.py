@@ -84,7 +84,7 @@ def make_pod(
         coming = add_own(coming, pod, spec, alike=alike)
     except ValueError as problem:
         raise ValueError(f"{place}: {problem}") from None
-    return store.show_pod(pod, coming)
+    return store.shape_hypothetical(pod, coming)
 
 
 def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -348,7 +348,7 @@ class Questions:
 
         def answer() -> tuple[WhatIfView | ValueError | None, list[bool]]:
             said = look()
-            core.store.forget_shown()  # needs of pods that do not exist
+            core.store.forget_hypothetical()  # needs of pods that do not exist
             return said, [rule.wanted for rule in core.store.all_rules]
 
         def look() -> WhatIfView | ValueError | None:
@@ -406,7 +406,7 @@ def _answer(
         gathered = gather(objects, core.store, namespace, classes, coming)
         newcomers += gathered.newcomers
         refused = gathered.refused
-    while core.store.settle():  # rules about other pods count existing pods for the new shapes, too
+    while core.store.apply_rule_changes():  # rules about other pods count existing pods for the new shapes, too
         pass
     return _Found(hypothesis.solve(newcomers), refused, skipped)
 

@@ -2,9 +2,9 @@
 
 `serried.feed` calls the ``put_*`` and ``drop_*`` methods; readers get the maps and facets that they need.
 
-A group is identified by its name, whichever API level its object is at. So pods stay members when the cluster switches
-to another level. If there are two objects with one name, that of the level in use counts
-(docs/decisions/0030-the-ground-changes.md).
+An API level is a version of the API of PodGroups, such as v1alpha2. A group is identified by its name, whichever level
+its object is at. So pods stay members when the cluster switches to another level. If there are two objects with one
+name, that of the level in use counts (docs/decisions/0030-the-ground-changes.md).
 """
 
 from collections import ChainMap, Counter
@@ -41,7 +41,7 @@ from serried.cluster.membership import (
     workload_of,
 )
 from serried.cluster.priorities import DisruptionGroups, Exclusives, GroupPriorities
-from serried.cluster.rule import Ground, KindState, News, R, Rule, RuleType, make_rules
+from serried.cluster.rule import Ground, KindState, R, Rule, RuleChanges, RuleType, make_rules
 from serried.cluster.run_times import Endings
 from serried.cluster.usage import Nominations, Occupancy, PendingVictims, Snapshots, UsageSource, Vacancies
 from serried.plan.capacity import Capacity
@@ -52,9 +52,10 @@ V = TypeVar("V")
 
 
 class Layers(Generic[K, V]):
-    """The objects of one kind at two API levels. An object of the level in use hides one of the second level.
+    """The objects of one kind at two API levels. An object of the level in use hides one of the same key at the second.
 
-    ``put`` and ``drop`` are methods of the Store, which are called for the visible objects.
+    ``identify`` returns the key of an object. ``put`` and ``drop`` are methods of the Store, which are called with the
+    objects that are not hidden.
     """
 
     def __init__(self, identify: Callable[[V], K], put: Callable[[V], None], drop: Callable[[K], None]) -> None:
@@ -70,12 +71,12 @@ class Layers(Generic[K, V]):
 
     @property
     def above(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """The objects of the level in use, and the functions that add and remove one."""
+        """The objects of the level in use by key, and the functions that add and remove one."""
         return self.upper, self.put_upper, self.drop_upper
 
     @property
     def below(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """The objects of the second level, and the functions that add and remove one."""
+        """The objects of the second level by key, and the functions that add and remove one."""
         return self.lower, self.put_lower, self.drop_lower
 
     def put_upper(self, item: V) -> None:
@@ -84,7 +85,7 @@ class Layers(Generic[K, V]):
         self._put(item)
 
     def drop_upper(self, key: K) -> None:
-        """Remove an object of the level in use. If the second level has one with its name, that is visible now."""
+        """Remove an object of the level in use. If the second level has one with its key, that replaces it."""
         self.upper.pop(key, None)
         below = self.lower.get(key)
         if below is None:
@@ -93,7 +94,7 @@ class Layers(Generic[K, V]):
             self._put(below)
 
     def put_lower(self, item: V) -> None:
-        """Add or replace an object of the second level."""
+        """Add or replace an object of the second level, which counts only if the level in use has none with its key."""
         key = self._identify(item)
         self.lower[key] = item
         if key not in self.upper:
@@ -107,29 +108,30 @@ class Layers(Generic[K, V]):
 
 
 class EndedMembers(Enum):
-    """The treatment of the slot of a gang's bound member that has ended without success."""
+    """What happens to the slot of a gang's bound member that has ended without success."""
 
     KEEP_SLOTS = "keep"
-    """The slot becomes a vacancy. For a process that repairs gangs, which has to close vacancies."""
+    """The slot becomes a vacancy. The process repairs gangs, and has to close each vacancy in the end."""
 
     FREE_SLOTS = "free"
     """The slot is free at once."""
 
 
-PIECE = 32
-"""The number of nodes and pods that one call of `Store.settle` updates after changes by rules: some milliseconds."""
+MAX_UPDATES = 32
+"""The maximum number of nodes and pods that one call of `Store.apply_rule_changes` updates: some milliseconds of work.
+"""
 
 
-WORK = 4
-"""The cost of one `Rule.run_deferred`, as a number of such updates."""
+DEFERRED_COST = 4
+"""The cost of one call of `Rule.run_deferred`, expressed as a number of updated nodes and pods."""
 
 
 @dataclass(eq=False, repr=False)
 class Store:
     """The cache of one cluster. It has maps and facets to read, and methods to write.
 
-    Objects are in one map for each kind; derived data is in facets, such as ``occupancy``. Maps and facets live as long
-    as the Store, so readers are given the ones that they need instead of the Store.
+    Objects are in one map for each kind. Derived data is in objects called facets, such as ``occupancy``. Maps and
+    facets live as long as the Store, so readers are given the ones that they need instead of the Store.
 
     Only `serried.feed` calls the ``put_*`` and ``drop_*`` methods. Each is one change of one object, and takes time in
     proportion to what it affects. When it returns, all maps and facets are consistent.
@@ -157,13 +159,16 @@ class Store:
     # The objects, by kind.
     nodes: dict[str, Node] = field(default_factory=dict, init=False)
     protections: dict[str, Protection] = field(default_factory=dict, init=False)
-    """The protections from autoscalers by node, of all nodes that have the marker."""
+    """By node name: how the node is protected from removal by autoscalers.
+
+    Only nodes with Serried's marker are in it.
+    """
 
     pods: dict[str, Pod] = field(default_factory=dict, init=False)
     groups: dict[GroupKey, PodGroup] = field(default_factory=dict, init=False)
 
     _unconstrained: dict[GroupKey, str] = field(default_factory=dict, init=False)
-    """The PodGroups whose topology key does not count, with the reason, a phrase."""
+    """The PodGroups whose topology key is ignored, each with the reason, a phrase (`ignore_topology`)."""
 
     workloads: dict[Key, Workload] = field(default_factory=dict, init=False)
     jobs: dict[Key, Job] = field(default_factory=dict, init=False)
@@ -171,22 +176,22 @@ class Store:
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict, init=False)
     budgets: dict[Key, DisruptionBudget] = field(default_factory=dict, init=False)
     budgets_in: dict[str, dict[Key, DisruptionBudget]] = field(default_factory=dict, init=False)
-    """The budgets by namespace, then key."""
+    """The PodDisruptionBudgets by namespace, then by key."""
 
     # Pods beside gangs.
     running_priorities: Counter[int] = field(default_factory=Counter, init=False)
     """The number of bound pods by priority."""
 
     running_elsewhere: int = field(default=0, init=False)
-    """The number of bound pods of other schedulers, without those that cannot be victims anyway."""
+    """The number of bound pods of other schedulers that could be victims: no DaemonSets', no system priorities."""
 
     rivals: Counter[Shape] = field(default_factory=Counter, init=False)
-    """The number of unschedulable pods of other schedulers (`is_rival`), by shape."""
+    """The number of unschedulable pods of other schedulers that might use freed resources (`is_rival`), by shape."""
 
     levels: Levels = field(init=False)
 
     schedules_gangs: bool = field(default=False, init=False)
-    """True if our kube-scheduler's own gang scheduling is on, as conditions of PodGroups have shown so far."""
+    """True once the conditions of a PodGroup have shown that our kube-scheduler schedules gangs natively."""
 
     dirty: Dirty = field(default_factory=Dirty, init=False)
 
@@ -213,10 +218,10 @@ class Store:
         """All nodes by name, as the watch showed them."""
 
         self._pending_rules: dict[Rule, None] = {}
-        """The rules that were called since they were last asked for changes; in order."""
+        """The rules that may have changes to report (`Rule.take_changes`), as an ordered set."""
 
         self._has_backlog = False
-        """True while changes by rules are left for later calls of `settle`."""
+        """True while rules have changes that are left for later calls of `apply_rule_changes`."""
 
         self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
         # Room: who uses what, and what plans are given.
@@ -254,28 +259,34 @@ class Store:
 
     # --- what cannot be seen -----------------------------------------------------------------------------------
 
-    def meet_obstacle(self, what: str) -> None:
-        """Note why Workloads and PodGroups cannot be read, a phrase; "" if they can (again)."""
+    def set_obstacle(self, what: str) -> None:
+        """Set the reason why Workloads and PodGroups cannot be read, a phrase; "" if they can be read (again)."""
         turned = bool(self.obstacles.native) is not bool(what)
         self.obstacles.native = what
         if turned:
             self._rejoin(self.owners.with_pods())
         self._touch_missing()
 
-    def meet_gap(self, what: str) -> None:
-        """Note why a kind that every plan needs cannot be read, a phrase; "" if it can (again)."""
+    def set_plan_obstacle(self, what: str) -> None:
+        """Set the reason why a kind that every plan needs cannot be read, a phrase; "" if all can be read (again).
+
+        While there is one, no gang is planned.
+        """
         if self.obstacles.needed != what:
             self.obstacles.needed = what
             self.dirty.update(self.groups, self.members.groups())
 
-    def note_unread(self, what: str) -> None:
-        """Note why native PodGroups cannot be read, a phrase; "" if they can, or if none are served."""
+    def set_native_obstacle(self, what: str) -> None:
+        """Set the reason why PodGroups of scheduling.k8s.io cannot be read although the API server serves them.
+
+        ``what`` is a phrase; "" if they can be read, or if they are not served.
+        """
         if self.obstacles.unread != what:
             self.obstacles.unread = what
             self._touch_missing()
 
-    def meet_compatible_obstacle(self, what: str) -> None:
-        """Note why PodGroups of scheduler-plugins cannot be read, a phrase; "" if they can (again)."""
+    def set_compatible_obstacle(self, what: str) -> None:
+        """Set the reason why PodGroups of scheduler-plugins cannot be read, a phrase; "" if they can (again)."""
         self.obstacles.compatible = what
         self._touch_missing()
 
@@ -299,14 +310,17 @@ class Store:
             for rule in self.all_rules:
                 rule.note_labels(node.name)
         self._queue_all_rules()
-        self._offer(before, node)
-        self._settle_if_small()
+        self._extend_node(before, node)
+        self._apply_rule_changes_if_few()
 
-    def _offer(self, old: Node | None, shown: Node) -> None:
-        """Store a node with what the rules offer for it. ``shown`` is from the watch, ``old`` is the stored one."""
+    def _extend_node(self, old: Node | None, shown: Node) -> None:
+        """Store a node with the amounts and labels that rules add to it, and update the facets.
+
+        ``shown`` is the node from the watch, ``old`` is the node as stored before; None if it is new.
+        """
         node = shown
         for rule in self.all_rules:
-            node = rule.offer(node)
+            node = rule.extend_node(node)
         if node is not shown:
             self._unruled_nodes[node.name] = shown
         elif self._unruled_nodes:
@@ -334,7 +348,7 @@ class Store:
             rule.note_labels(name)
             rule.note_node(old, None)
         self._queue_all_rules()
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
 
     def _note_used(self, name: str) -> None:
         self.capacity.note_used(name)
@@ -359,9 +373,9 @@ class Store:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> None:
-        """Add or replace a pod, with the shape that the rules give it."""
+        """Add or replace a pod from the watch. Rules may change its shape (what decides on which nodes it fits)."""
         self._put_pod(pod)
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
 
     def _put_pod(self, pod: Pod) -> None:
         raw, pod = pod, self._apply_rules(pod)
@@ -392,23 +406,24 @@ class Store:
         self.pending_victims.note(pod.uid)
         self._note_reached(old, pod)
 
-    def show_pod(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """Return a hypothetical pod with the shape that it would have here; ``coming`` are hypothetical claims.
+    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+        """Return a hypothetical pod, of a what-if question, with the shape that rules would give it in this cluster.
 
-        It may change the shapes of other pods, until ``forget_shown`` is called.
+        ``coming`` are the claims that would be created with it. The call may change the shapes of existing pods, until
+        `forget_hypothetical` is called.
         """
         for rule in self.all_rules:
-            pod = rule.show(pod, coming)
+            pod = rule.shape_hypothetical(pod, coming)
         self._queue_all_rules()
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
         return pod
 
-    def forget_shown(self) -> None:
-        """Forget the hypothetical pods of `show_pod`."""
+    def forget_hypothetical(self) -> None:
+        """Forget the hypothetical pods of `shape_hypothetical`."""
         for rule in self.all_rules:
-            rule.forget_shown()
+            rule.forget_hypothetical()
         self._queue_all_rules()
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
 
     def drop_pod(self, uid: str) -> None:
         """Remove a pod."""
@@ -421,7 +436,7 @@ class Store:
         self.vacancies.forget_replacement(uid)
         self.occupancy.forget(uid)
         for rule in self._list_concerned(pod):
-            rule.forget(pod)
+            rule.forget_pod(pod)
         self._unruled.pop(uid, None)
         self.nominations.follow(uid, None)
         turned = self.owners.follow(pod, None)
@@ -429,10 +444,13 @@ class Store:
         self._rejoin(turned)
         self.pending_victims.note(uid)
         self._note_reached(pod, None)
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
 
     def _note_reached(self, old: Pod | None, new: Pod | None) -> None:
-        """Report to the occupancy how the change of a bound pod affects pods on other nodes, by their rules."""
+        """Report to the occupancy that waiting pods may fit on other nodes, because a bound pod has changed.
+
+        That is so if waiting pods have rules about the pod, such as affinity. None: the pod did or does not exist.
+        """
         bound = [each for each in (old, new) if each is not None and each.bound]
         stays = len(bound) > 1 and bound[0].node == bound[1].node
         if not bound or (stays and bound[0].shape.requests == bound[1].shape.requests):
@@ -444,16 +462,19 @@ class Store:
     # --- rules -------------------------------------------------------------------------------------------------
 
     def _apply_rules(self, raw: Pod) -> Pod:
-        """Return a pod with the shape that the rules give it. Rules that it does not concern are skipped."""
+        """Return a pod from the watch with the shape that the rules give it.
+
+        Rules that do not concern it are skipped.
+        """
         pod = raw
         for rule in self.all_rules:
             if _is_concerned(rule, pod):
                 self._pending_rules[rule] = None
-                pod = rule.ask(raw, pod)
+                pod = rule.shape_pod(raw, pod)
         if raw.phase is not Phase.ACTIVE:
             # Update the nodes before the pod's resources are free: its claims hold devices a little longer.
             for rule in list(self._pending_rules):
-                self._offer_again(rule)
+                self._extend_again(rule)
         return pod
 
     def _list_concerned(self, pod: Pod) -> list[Rule]:
@@ -462,19 +483,19 @@ class Store:
         return found
 
     def is_ruled(self, pod: Pod) -> bool:
-        """Return whether more than resources, labels and taints decides on which nodes a pod fits."""
+        """Return whether a rule limits the nodes of a pod, so that more than resources, labels and taints counts."""
         return pod.uid in self._unruled or pod.shape.neighbours is not None
 
     def list_caveats(self, pods: Collection[Pod]) -> list[str]:
-        """Return phrases about what a plan for these pods cannot guarantee, from all rules."""
+        """Return phrases that say why a plan for these pods may fail in kube-scheduler, from all rules."""
         return [said for rule in self.all_rules for said in rule.list_caveats(pods)]
 
-    def rule(self, of: type[R]) -> R:
+    def rule(self, rule_type: type[R]) -> R:
         """Return the rule of this class; raise LookupError if this Store does not have it."""
         for rule in self.all_rules:
-            if isinstance(rule, of):
+            if isinstance(rule, rule_type):
                 return rule
-        raise LookupError(f"this Store was made without {of.__name__}")
+        raise LookupError(f"this Store was made without {rule_type.__name__}")
 
     def _note_keys(self, before: Collection[str], after: Collection[str]) -> None:
         """Report to the rules that the topology keys of a PodGroup have changed."""
@@ -482,7 +503,7 @@ class Store:
             for rule in self.all_rules:
                 rule.note_keys(before, after)
             self._queue_all_rules()
-            self._settle_if_small()
+            self._apply_rule_changes_if_few()
 
     def put_object(self, item: Any) -> None:
         """Add or replace an object of a kind that a rule watches."""
@@ -501,61 +522,64 @@ class Store:
                 rule.note_read(kind)
         if kind is DeviceClass:
             self.levels.note_classes()
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
 
     def note_state(self, kind: type, state: KindState, why: str = "") -> None:
-        """Note the state of the watch for a kind of a rule; ``why`` is a phrase if it cannot be read, else ""."""
+        """Report the state of the watch for a kind to the rules that use it.
+
+        ``why`` says why the kind cannot be read, a phrase; "" if it can.
+        """
         for rule in self._followers[kind]:
             self._pending_rules[rule] = None
             rule.note_state(kind, state, why)
-        self._settle_if_small()
+        self._apply_rule_changes_if_few()
 
     def _queue_all_rules(self) -> None:
         self._pending_rules.update(dict.fromkeys(self.all_rules))
 
-    def _settle_if_small(self) -> None:
-        """Apply the changes by rules that follow from a change, unless there is a backlog already."""
+    def _apply_rule_changes_if_few(self) -> None:
+        """Apply the changes that rules report now, unless earlier ones are still left."""
         if not self._has_backlog:
-            self.settle()
+            self.apply_rule_changes()
 
-    def settle(self) -> bool:
-        """Apply some of the changes that rules report, PIECE at most. Return whether there are more.
+    def apply_rule_changes(self) -> bool:
+        """Update some of the nodes and pods that rules have changed, MAX_UPDATES at most. Return whether more are left.
 
-        One object may change the answers of a rule for thousands of pods. The loop that plans calls this repeatedly, so
-        that no other change waits for all of them.
+        One object may change the shapes of thousands of pods. The loop that plans calls this again and again, so that
+        no other change waits for all of them.
         """
-        left = PIECE
+        left = MAX_UPDATES
         while self._pending_rules and left > 0:
             stirred, self._pending_rules = self._pending_rules, {}
             rules = [rule for rule in self.all_rules if rule in stirred]
             left -= sum(map(self._run_deferred, rules))
-            left -= 1 + sum(map(self._offer_again, rules))
+            left -= 1 + sum(map(self._extend_again, rules))
             for rule in rules:
-                if (news := rule.take_news()) is not None:
+                if (news := rule.take_changes()) is not None:
                     self._pending_rules[rule] = None
-                    left -= self._apply_news(news)
+                    left -= self._apply_changes(news)
         self._has_backlog = bool(self._pending_rules)
         return self._has_backlog
 
     def _run_deferred(self, rule: Rule) -> int:
-        """Run a portion of a rule's deferred work. Return its cost, as a number of updated nodes and pods."""
+        """Let a rule do some of its deferred work. Return the cost, expressed as a number of updated nodes and pods."""
         if not rule.run_deferred():
             return 0
         self._pending_rules[rule] = None
-        return WORK
+        return DEFERRED_COST
 
-    def _offer_again(self, rule: Rule) -> int:
-        """Update some nodes for which a rule reports changes. Return their number."""
-        names = rule.take_nodes()
+    def _extend_again(self, rule: Rule) -> int:
+        """Update some of the nodes that a rule has changed. Return their number."""
+        names = rule.take_changed_nodes()
         for name in names:
             if name in self.nodes:
-                self._offer(self.nodes[name], self.shown_nodes[name])
+                self._extend_node(self.nodes[name], self.shown_nodes[name])
         if names:
             self._pending_rules[rule] = None
         return len(names)
 
-    def _apply_news(self, news: News) -> int:
-        """Apply a portion of changes that a rule reports. Return the number of pods in it."""
+    def _apply_changes(self, news: RuleChanges) -> int:
+        """Update the pods that a rule has changed, and wake the gangs that may fit now. Return the number of pods."""
         for uid in news.pods:
             if (pod := self._unruled.get(uid) or self.pods.get(uid)) is not None:
                 self._put_pod(pod)
@@ -672,9 +696,9 @@ class Store:
     # --- groups, workloads, jobs -------------------------------------------------------------------------------
 
     def ignore_topology(self, key: GroupKey, why: str) -> None:
-        """Leave the topology key of a PodGroup out of account, for a reason (a phrase); with "" let it count again.
+        """Ignore the topology key of a PodGroup, for the reason ``why``, a phrase; with "" the key counts again.
 
-        That holds for later versions of the object, too.
+        It stays ignored when the object changes. Raises KeyError if the group does not exist.
         """
         group = self.groups[key]
         if why:
@@ -684,7 +708,7 @@ class Store:
         self.put_group(replace(group, topology_key=group.named_topology, ignored=None))
 
     def put_group(self, group: PodGroup) -> None:
-        """Add or replace a PodGroup. One that is being deleted stays in force until it is removed."""
+        """Add or replace a PodGroup. While it is being deleted, it still counts."""
         why = self._unconstrained.get(group.key, "") if self._unconstrained else ""
         if why and group.topology_key is not None:
             group = replace(group, topology_key=None, ignored=Ignored(group.topology_key, why))
@@ -705,7 +729,7 @@ class Store:
         self._rebuild_trees(self.forest.index_group(old, group), *([group.key] if moved else []))
         self._resolve_named(old, group)
         if self.earlier_slots.awaiting:
-            self.earlier_slots.settle()
+            self.earlier_slots.move_inherited()
 
     def drop_group(self, key: GroupKey) -> None:
         """Remove a PodGroup. Its unbound members are held from now on, with reason PodGroupMissing."""
@@ -746,7 +770,10 @@ class Store:
         self._rebuild_trees(trees, *trees)
 
     def _rebuild_trees(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
-        """Rebuild trees in which something has changed. Resolve the members of the groups ``moved`` again."""
+        """Rebuild trees in which a group has changed.
+
+        Then resolve again to which group the members of ``moved`` belong.
+        """
         for tree in trees:
             self.dirty.add(tree)
             built = self.forest.build(tree)
@@ -768,7 +795,7 @@ class Store:
             self._drop_inline(workload.key)
         self._rejoin(self.membership.index_workload(old, workload))
         if self.earlier_slots.awaiting:
-            self.earlier_slots.settle()
+            self.earlier_slots.move_inherited()
 
     def drop_workload(self, key: Key) -> None:
         """Remove a Workload."""
@@ -839,7 +866,7 @@ class Store:
             self._rejoin([OwnerKey(JOB, key)])
 
     def put_parent(self, parent: Parent) -> None:
-        """Add or replace a parent."""
+        """Add or replace a parent of pods, such as a JobSet."""
         owner_key = owner_key_of(parent)
         old = self.parents.get(owner_key)
         self.parents[owner_key] = parent
@@ -860,7 +887,7 @@ def _node_facts(node: Node) -> tuple[object, ...]:
 
 
 def _is_concerned(rule: Rule, pod: Pod) -> bool:
-    """Return whether a rule has to be called for a pod. Plain pods do not enter the packages of rules."""
+    """Return whether a rule has to be called for a pod. For most pods no rule has to."""
     return rule.watches_all or pod.uid in rule.remembered or bool(rule.concerns(pod))
 
 
@@ -880,9 +907,10 @@ def _progress(job: Job) -> tuple[object, ...]:
 
 
 def is_rival(pod: Pod, profiles: Collection[str]) -> bool:
-    """Return whether a pod of another scheduler is unschedulable there and would use resources that are freed.
+    """Return whether a pod that another scheduler could not schedule might use resources that Serried frees.
 
-    ``profiles`` are those of our kube-scheduler. A pod that was not tried yet does not count: it may have no scheduler.
+    ``profiles`` are the schedulerNames of our kube-scheduler. A pod that its scheduler has not tried yet does not
+    count, because that scheduler may not exist.
     """
     foreign = pod.pending and pod.unschedulable and pod.scheduler not in profiles
     return foreign and (not pod.objection or pod.wants_room)

@@ -59,7 +59,7 @@ class EarlierSlots:
             if group not in self.groups:
                 self.awaiting.add(group)
 
-    def settle(self) -> None:
+    def move_inherited(self) -> None:
         """Move inherited vacancies to their group, if it exists now. Called after a change of a group."""
         for key in list(self.awaiting):
             for vacancy in self.vacancies.of_group(key):

@@ -1,22 +1,26 @@
 """The interface between the Store and the rules of `serried.rules` (`Rule`).
 
-A rule changes what a pod requests, or what a node offers, because of other objects, such as volume claims. The Store
-only knows rules by this interface, and applies them in the order of their list:
+A rule changes what a pod requests, or what a node has, because of other objects. For instance it adds a node affinity
+term to a pod whose volume exists in one zone only. The Store only knows rules by this interface, and applies them in
+the order of their list:
 
-    pod as the watch shows it ──▶ ask ──▶ ask ──▶ ... ──▶ pod with the shape that plans use
-    node                      ──▶ offer ──▶ ...       ──▶ node with the amounts and labels that plans use
-    another object            ──▶ put, drop of its `RuleKind`
+    pod from the watch   ──▶ shape_pod ──▶ shape_pod ──▶ ... ──▶ pod with the shape that plans use
+    node from the watch  ──▶ extend_node ──▶ ...             ──▶ node with the amounts and labels that plans use
+    another object       ──▶ put, drop of its `RuleKind`
                                         │
                                         ▼
-                         take_nodes: nodes to offer again
-                         take_news: pods to ask for again, members that may fit by now
+                         take_changed_nodes: nodes for which extend_node has to be called again
+                         take_changes: pods for which shape_pod has to be called again, members that may fit by now
 
-A rule reports changes only by `take_nodes` and `take_news`, so every change of an answer wakes the gangs that wait for
-it. A rule costs nothing for pods that do not use it.
+The shape of a pod (`Pod.shape`) is what decides on which nodes it fits: requests, node affinity, tolerations and the
+like. An amount is a quantity by name that nodes have and pods request: a resource, or a pseudo resource of a rule.
 
-One object may change the answers for thousands of pods. So a rule returns a few nodes or pods at a time, the oldest
-change first, and the Store calls again; other work runs in between. Until then the answers are outdated, as if the
-watch were late. If an outdated answer would be wrong, because a pod is not counted yet, the rule sets `Pod.awaits`.
+A rule reports changes only by `take_changed_nodes` and `take_changes`, so that each change wakes the gangs that may fit
+by it. A rule costs nothing for pods that do not use it.
+
+One object may change the shapes of thousands of pods. So a rule returns a few nodes or pods at a time, the oldest
+change first, and the Store calls it again; other work runs in between. Until then shapes are outdated, as if the watch
+were late. If an outdated shape would be wrong, because a pod is not counted yet, the rule sets `Pod.awaits`.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +36,7 @@ from serried.api.pod import Pod, Shape
 from serried.plan.rule import PlanRuleType
 
 AT_ONCE = 8
-"""The number of nodes or pods that a rule returns at a time."""
+"""The number of nodes or pods that a rule returns from one call."""
 
 
 class KindState(Enum):
@@ -45,6 +49,7 @@ class KindState(Enum):
     """The kind is being listed, because a pod needs it."""
 
     KNOWN = "known"
+    """All objects of the kind were listed, and changes are watched."""
 
     DENIED = "denied"
     """The API server forbids list or watch (403)."""
@@ -67,35 +72,38 @@ class RuleKind:
     decode: Callable[[object], Any | Malformed]
 
     held: Mapping[Any, Any]
-    """The rule's live map of the objects, by name, or by `Key` if they are namespaced."""
+    """The objects that the rule has now, by name, or by `Key` if they are namespaced. The rule updates the map."""
 
     put: Callable[[Any], None]
-    """Adds or replaces an object."""
+    """Function that adds or replaces an object in the rule."""
 
     drop: Callable[[Any], None]
-    """Removes the object with this name or key."""
+    """Function that removes the object with this name, or `Key` if it is namespaced, from the rule."""
 
     namespaced: bool = field(default=True, kw_only=True)
 
     lazy: bool = field(default=False, kw_only=True)
-    """True if the watch starts only when the rule is ``wanted``: a cluster may have thousands of unused objects."""
+    """True if the kind is watched only from the time when a pod needs it (`Rule.wanted`).
+
+    For kinds of which a cluster may have thousands of objects that no pod uses.
+    """
 
 
 @dataclass(slots=True)
-class News:
+class RuleChanges:
     """A portion of the changes that a rule reports to the Store."""
 
     pods: Collection[str] = ()
-    """The UIDs of pods whose shape may have changed. The Store calls `Rule.ask` for them again."""
+    """The UIDs of pods whose shape may have changed. The Store calls `Rule.shape_pod` for them again."""
 
     recounted: Sequence[Pod] = ()
-    """Pods with their new shape, in which only pseudo resources have changed. Nothing was freed."""
+    """Pods with their new shape, in which only pseudo resources have changed, so that no resources are freed."""
 
     reached: Collection[str] = ()
-    """The names of amounts on a node that now decide differently about pods on other nodes (`Rule.list_reached`)."""
+    """The names of amounts (`Rule.list_reached`) by which waiting pods may fit on other nodes now."""
 
     members: Collection[str] = ()
-    """The UIDs of pods that may fit on some node now, although their shape has not changed."""
+    """The UIDs of waiting pods that may fit on some node now, although their own shape has not changed."""
 
 
 class Rule(ABC):
@@ -104,96 +112,105 @@ class Rule(ABC):
     kinds: Sequence[RuleKind] = ()
 
     reads: Collection[type] = ()
-    """The kinds of other rules that this rule also reads. `note_read` is called when such an object has changed."""
+    """The kinds that another rule watches and this rule reads as well. Changes of them are reported to `note_read`."""
 
     wanted: bool = False
-    """True if a pod has needed the lazy kinds, so that they have to be watched."""
+    """True once a pod has needed the ``lazy`` kinds of the rule. From then on they have to be watched."""
 
     concerns: Callable[[Pod], object]
-    """Returns a true value for a pod that uses what the rule is about. Most pods concern no rule and skip all of them.
+    """Function that returns a true value for a pod that uses what the rule is about, such as volume claims.
 
-    It must be a function of another module, so that plain pods do not enter the rule's package.
+    For other pods the Store does not call the rule. It must be a function of another module, so that the code of the
+    rule does not run for them.
     """
 
     remembered: Collection[str]
-    """The UIDs of the pods that the rule remembers. It is called for them even if they do not concern it any more."""
+    """The UIDs of the pods that the rule remembers. The Store calls the rule for them whatever ``concerns`` returns."""
 
     watches_all: bool = False
-    """True while the rule has to be called for all pods, for example because a selector may match them."""
+    """True while the Store has to call the rule for all pods, for example because any pod may match a selector."""
 
     @abstractmethod
-    def ask(self, raw: Pod, pod: Pod) -> Pod:
-        """Return the pod with the shape that the rule gives it, and remember what is needed to report changes of it.
+    def shape_pod(self, raw: Pod, pod: Pod) -> Pod:
+        """Return the pod with the shape that the rule gives it, and remember the pod, to report later changes.
 
-        ``raw`` is the pod from the watch, ``pod`` is the result of the rules before this one.
+        ``raw`` is the pod from the watch, ``pod`` is the same pod as changed by the rules before this one.
         """
 
-    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims matter to few rules
-        """Return a hypothetical pod with the shape that it would have; ``coming`` are hypothetical claims for it.
+    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims matter to few rules
+        """Return a hypothetical pod, of a what-if question, with the shape that it would have.
 
-        The rule may remember it until `forget_shown`.
+        ``coming`` are the claims that would be created with it. The rule may remember the pod until
+        `forget_hypothetical` is called.
         """
         return pod
 
     def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:  # noqa: ARG002 - most rules have none
-        """Return phrases about what a plan for these pods cannot guarantee, because of objects that they use."""
+        """Return phrases that say why a plan for these pods may fail in kube-scheduler, because of objects they use."""
         return ()
 
-    def forget_shown(self) -> None:  # noqa: B027 - most rules remember nothing
-        """Forget the hypothetical pods of `show`."""
+    def forget_hypothetical(self) -> None:  # noqa: B027 - most rules remember nothing
+        """Forget the pods for which `shape_hypothetical` was called."""
 
-    def forget(self, pod: Pod) -> None:  # noqa: B027 - a rule may remember nothing
-        """Forget a deleted pod; ``pod`` is its last state in the Store."""
+    def forget_pod(self, pod: Pod) -> None:  # noqa: B027 - a rule may remember nothing
+        """Forget a deleted pod, given in its last state."""
 
-    def offer(self, node: Node) -> Node:
-        """Return the node with the amounts and labels that the rule adds or changes.
+    def extend_node(self, node: Node) -> Node:
+        """Return the node with the amounts and labels that the rule adds to it.
 
         ``node`` is the node from the watch, as changed by the rules before this one.
         """
         return node
 
     def note_labels(self, name: str) -> None:  # noqa: B027 - most rules do not look at labels
-        """Note that a node was added or deleted, or has other labels. Called before `offer`."""
+        """Handle that a node was added or deleted, or that its labels have changed. Called before `extend_node`."""
 
     def note_node(self, old: Node | None, new: Node | None) -> None:  # noqa: B027 - most rules do not look at nodes
-        """Note that a node has changed, as results of `offer`; None if it did not, or does not, exist."""
+        """Handle a changed node, as it was and is after `extend_node` of all rules. None: it did or does not exist."""
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:  # noqa: B027 - most rules need not
-        """Note the topology keys of a PodGroup before and after a change of it."""
+        """Handle a changed PodGroup, given by its topology keys before and after the change."""
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: B027 - not all rules follow kinds
-        """Note the state of the watch for a kind; ``why`` is a phrase if its objects cannot be read, else ""."""
+        """Handle a new state of the watch for a kind. ``why`` says why its objects cannot be read; "" if they can."""
 
     def note_read(self, kind: type) -> None:  # noqa: B027 - most rules read no other's
-        """Note that an object of a kind in ``reads`` has changed."""
+        """Handle that an object of this kind, one of ``reads``, has changed."""
 
     def list_reached(self, shape: Shape) -> Iterable[str]:  # noqa: ARG002 - most rules are about the node alone
-        """Return names of amounts by which a pod of this shape, when it comes or goes, affects other nodes, too."""
+        """Return the names of the amounts by which a pod of this shape affects pods on other nodes.
+
+        For instance the amount that stands for matching the affinity of another pod. If a bound pod with such an amount
+        starts or ends, waiting pods may fit on any node of its domain.
+        """
         return ()
 
     def run_deferred(self) -> bool:
-        """Do a few milliseconds of the rule's deferred work. Return whether there was any."""
+        """Do some of the work that changes have left to the rule, for a few milliseconds.
+
+        Return whether there was any.
+        """
         return False
 
-    def take_nodes(self) -> Collection[str]:
-        """Return the names of some nodes for which `offer` has to be called again; empty if there are no more."""
+    def take_changed_nodes(self) -> Collection[str]:
+        """Return and forget the names of some nodes for which `extend_node` has to be called again; empty for none."""
         return ()
 
     @abstractmethod
-    def take_news(self) -> News | None:
-        """Return some changes that were not returned yet; None if there are no more."""
+    def take_changes(self) -> RuleChanges | None:
+        """Return and forget some of the changes since the last call; None if there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The nodes, pods and other objects of the Store, for rules to read. The Store updates these maps in place."""
+    """The Store's maps of nodes, pods and other objects, for rules to read. The Store updates them in place."""
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]
-    """The pods by UID, with their final shapes."""
+    """The pods by UID, with the shapes after all rules."""
 
     held: dict[type, Mapping[Any, Any]] = field(default_factory=dict)
-    """The objects that other rules watch, by kind: those of the rules before this one."""
+    """The objects that rules watch, by kind: when a rule is created, those of the rules before it in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +220,15 @@ class RuleType:
     make: Callable[[Ground], Rule]
 
     plan: PlanRuleType | None = None
-    """The factory of the rule's part in the planner; None if amounts, labels and node terms express the whole rule."""
+    """The factory of the rule's part in the planner; None if the shapes of pods and the nodes express the whole rule.
+    """
 
 
 R = TypeVar("R", bound=Rule)
 
 
 def make_rules(types: Iterable[RuleType], ground: Ground) -> tuple[Rule, ...]:
-    """Create the rules in order: each may read the objects of the rules before it."""
+    """Create the rules in order, and add the objects that each watches to ``ground.held`` for the rules after it."""
     made: list[Rule] = []
     for each in types:
         rule = each.make(ground)

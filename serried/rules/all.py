@@ -1,4 +1,4 @@
-"""The list of all rules. A new rule is one package here, and one line in this list."""
+"""The list of all rules that limit on which nodes a pod fits. A new rule is one package here, and one line in it."""
 
 from serried.cluster.rule import RuleType
 from serried.rules.devices.cluster import DeviceClaims
@@ -16,4 +16,4 @@ RULES = (
     RuleType(DeviceClaims),
     RuleType(MatchingPods, INTERPOD),
 )
-"""The rules in the order in which they are applied: each gets the pod as changed by the rules before it."""
+"""The rules, in the order in which the Store applies them: each gets pods and nodes as changed by those before it."""

@@ -178,7 +178,7 @@ def test_a_store_that_puts_off_all_it_can_comes_to_the_same(seed: int) -> None:
         for turn in range(120):
             world.step()
             if world.random.random() < 0.3:
-                world.store.settle()
+                world.store.apply_rule_changes()
             if turn % 10 == 9:
                 settle(world.store)
                 fresh = Store({"serried"}, rules=RULES)

@@ -105,7 +105,7 @@ def test_where_all_is_put_off_it_comes_to_the_same_and_members_wait_for_it(chang
         for change in changes:
             tell(store, change)
             has_turned = has_turned or change[0] == "label"
-            if random.random() < 0.3 and not store.settle():
+            if random.random() < 0.3 and not store.apply_rule_changes():
                 has_turned = False
             if not has_turned:  # by that all answers are late, like those of a watch
                 assert not [each.name for each in store.pods.values() if is_planned_uncounted(store, each)]

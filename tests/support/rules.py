@@ -29,7 +29,7 @@ _ROOMS = (
 def settle(store: Store) -> int:
     """Process everything that rules have deferred; return the number of steps."""
     pieces = 0
-    while store.settle():
+    while store.apply_rule_changes():
         pieces += 1
     return pieces
 
@@ -41,5 +41,5 @@ def little_at_a_time() -> Iterator[None]:
         for room in _ROOMS:
             stack.enter_context(patch.object(room, "AT_ONCE", 1))
         stack.enter_context(patch.object(serried.rules.devices.inventory, "MATCHED_AT_ONCE", 1))
-        stack.enter_context(patch.object(cache, "PIECE", 1))
+        stack.enter_context(patch.object(cache, "MAX_UPDATES", 1))
         yield

@@ -1,8 +1,9 @@
-"""Names and quantities of device amounts: what a node has (`count_node`), and what a pod requests (`count_demand`).
+"""Expresses devices as amounts, as for resources: what nodes have and pods request (`Amounts`).
 
-A name stands for a `Group` of sorts that are counted together. Requests for all devices of a node have names of their
-own. So has a `Kit`: the claims of a pod that numbers do not describe. A node has as many of a kit as kube-scheduler's
-own search would find devices for, pod after pod.
+Most amounts are numbers of devices. An amount's name stands for a `Group` of selections, whose devices are counted
+together. Requests for all devices of a node (allocationMode All) have amounts of their own. So have the claims of a pod
+that numbers of devices cannot describe (`ClaimSet`): there the amount of a node is the number of pods with such claims
+for which kube-scheduler's own search would find devices, one pod after another.
 """
 
 from collections import Counter
@@ -15,159 +16,192 @@ from serried.api.device import Amount, Capacity, Constraint, DeviceId
 from serried.api.names import Key
 from serried.api.resources import DEVICES, SETS, SHARES, UNLIMITED, Resources
 from serried.api.selectors import Terms
-from serried.rules.devices.inventory import Group, Inventory, Match, Sort
+from serried.rules.devices.inventory import Group, Inventory, Match, Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """A number of devices of any of these sorts."""
+class CountRequest:
+    """A request for a number of devices that may be from any of these selections."""
 
-    sorts: Group
+    selections: Group
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
-    """A request for all devices of a sort on a node."""
+class AllRequest:
+    """A request for all devices of a selection that the node has (allocationMode All)."""
 
-    sort: Sort
+    selection: Selection
 
-    tainted: Sort
-    """The sort that also has devices with taints that are not tolerated. If there is one, the request cannot be met."""
+    tainted: Selection
+    """The same selection if all taints are tolerated.
+
+    If a node has a device that is in this one only, kube-scheduler finds no devices for the request there.
+    """
 
 
-class Option(NamedTuple):
-    """An alternative of a request: a number of devices of a sort."""
+class Alternative(NamedTuple):
+    """One alternative of a request (firstAvailable); a request without alternatives has one."""
 
-    sort: Sort
+    selection: Selection
 
-    tainted: Sort | None
-    """For a request for all devices: the sort that also has devices with taints that are not tolerated."""
+    tainted: Selection | None
+    """For a request for all devices as `AllRequest.tainted`; None if the request is for a number."""
 
     number: int
-    """The number of devices; 0 for all."""
+    """The number of devices; 0 for all devices of the node (allocationMode All)."""
 
     admin: bool
     capacity: tuple[Amount, ...]
-    """The requested capacity of each device; capacities that are not listed get the device's default."""
+    """The capacities that are requested of each device. For capacities not listed the device's default counts."""
 
     name: str
 
 
-class Part(NamedTuple):
-    """A claim of a pod."""
+class ClaimRequests(NamedTuple):
+    """The requests and constraints of one claim of a pod."""
 
-    requests: tuple[tuple[str, tuple[Option, ...]], ...]
-    """The alternatives by request name, in their order."""
+    requests: tuple[tuple[str, tuple[Alternative, ...]], ...]
+    """The requests in their order, each with its name and its alternatives. Names are "" if no constraint uses one."""
 
     constraints: tuple[Constraint, ...]
 
     resource: str = ""
-    """The extended resource that it stands for. On nodes that list the resource, no devices are used."""
+    """The extended resource that the pod requests instead of a claim; "" for a claim.
+
+    On nodes that list the resource as allocatable, no devices are used for it.
+    """
 
 
-class Kit(NamedTuple):
-    """The claims of a pod that have to be met together."""
+class ClaimSet(NamedTuple):
+    """All claims of a pod, to be searched for together because numbers of devices do not decide whether they are met.
 
-    parts: tuple[Part, ...]
+    For instance a claim for two devices with the same value of an attribute.
+    """
+
+    specs: tuple[ClaimRequests, ...]
 
     within: bool
-    """True if devices use shared counters."""
+    """True if some devices that may be used are partitions, which use counters of their pool."""
 
     def is_for(self, match: Match) -> bool:
-        """Return whether a device may be used for the kit."""
-        return not _list_sorts(self.parts).isdisjoint(match.sorts)
+        """Return whether a device that is in these selections may be used for one of the claims."""
+        return not _list_selections(self.specs).isdisjoint(match.selections)
 
 
 @dataclass(slots=True)
 class Demand:
-    """The sum of a pod's claims."""
+    """The devices that one pod requests, by all its claims and extended resources."""
 
-    needs: list[Need] = field(default_factory=list)
+    count_requests: list[CountRequest] = field(default_factory=list)
+    """The requests for numbers of devices, in claims that are not allocated yet."""
 
-    holding: list[Need] = field(default_factory=list)
-    """The requests of claims allocated to this pod; once it is bound, the devices themselves are counted."""
+    held_requests: list[CountRequest] = field(default_factory=list)
+    """The requests for numbers of devices, in claims allocated to this pod.
 
-    parts: list[Part] = field(default_factory=list)
-    kit: Kit | None = None
-    """The parts, if amounts of single sorts do not decide where they fit; else None."""
+    They only count until the pod is bound. Then the allocated devices themselves are counted.
+    """
 
-    open: bool = False
-    """True if some claims are not allocated."""
+    specs: list[ClaimRequests] = field(default_factory=list)
+    """The claims and extended resources of the pod."""
 
-    every: list[Every] = field(default_factory=list)
-    """The requests for all devices."""
+    claim_set: ClaimSet | None = None
+    """The ``specs`` as one value, if a search has to decide on which nodes they are met; None if numbers decide."""
 
-    present: list[Need] = field(default_factory=list)
-    """The requests for admin access: the devices must exist, whether in use or not."""
+    unallocated: bool = False
+    """True if at least one claim is not allocated yet."""
+
+    all_requests: list[AllRequest] = field(default_factory=list)
+    """The requests for all devices of a node (allocationMode All)."""
+
+    admin_requests: list[CountRequest] = field(default_factory=list)
+    """The requests with admin access: the node must have the devices, but other pods may use them."""
 
     terms: list[Terms] = field(default_factory=list)
-    """The nodes from which its allocated claims are reachable."""
+    """The node selector terms of the pod's allocated claims. A node must match all of them."""
 
     counted: Counter[str] = field(default_factory=Counter)
-    """The amounts of the shape that are replaced by device amounts (`Pod.device_claims`)."""
+    """The number of claims by origin ("claim", or "template" and its name) that are expressed as device amounts.
+
+    They replace the amounts that stand for not counted claims in the pod's requests (`Pod.device_claims`).
+    """
 
     shared_claim: Key | None = None
-    """The unallocated claim that it shares with other pods; None without one."""
+    """The unallocated claim that the pod shares with other pods; None without one."""
 
     follows: bool = False
-    """True if another pod requests these devices and has to be placed first."""
+    """True if another pod that shares the claim requests its devices, so that pod has to be placed first."""
 
     obstacle: str = ""
+    """A phrase why the pod cannot be scheduled, such as a claim that does not exist; "" if nothing is known."""
+
     uncountable: str = ""
+    """A phrase why kube-scheduler may reject a node that Serried has planned, as devices are not counted exactly.
 
-    resources: list[tuple[Sort, str]] = field(default_factory=list)
-    """The requested extended resources, with the sorts of devices that provide them."""
+    "" if they are.
+    """
 
-    sorts: list[Sort] = field(default_factory=list)
-    """The sorts in use for it, to be released by `Amounts.register`."""
+    resources: list[tuple[Selection, str]] = field(default_factory=list)
+    """The requested extended resources by name, each with the selection of devices that provide it."""
+
+    selections: list[Selection] = field(default_factory=list)
+    """The selections that were acquired from the `Inventory` for this pod. `Amounts.register` releases them."""
 
     def add_uncountable(self, uncountable: str) -> bool:
-        """Record a phrase about what cannot be counted, if it is not empty. Return whether it is not."""
+        """Set ``uncountable`` to a phrase, unless it is set already. Return whether the phrase is not empty."""
         self.uncountable = self.uncountable or uncountable
         return bool(uncountable)
 
 
-class Holders(NamedTuple):
-    """The allocated devices, for one node."""
+class Allocations(NamedTuple):
+    """The allocated devices of the cluster, as far as they matter for the amounts of one node."""
 
     counted: Mapping[DeviceId, bool]
-    """The allocated devices of the node, with whether a known pod counts them in its amounts."""
+    """The allocated devices that the node reaches.
 
-    kits: Sequence[tuple[str, Kit, Match]]
-    """The devices of the node that a pod with a kit has, also as a share: UID, kit, and sorts of the device."""
+    True if the amounts of a pod known to Serried include the device, so that it is not subtracted from the node's.
+    """
+
+    claim_sets: Sequence[tuple[str, ClaimSet, Match]]
+    """The devices of the node that pods with a `ClaimSet` use, wholly or as a share.
+
+    Each with the pod's UID, its ClaimSet and the device's selections.
+    """
 
     taken: Mapping[DeviceId, object]
-    """All allocated devices."""
+    """All wholly allocated devices of the cluster; the values do not matter."""
 
     shares: Mapping[DeviceId, Mapping[Key, tuple[Amount, ...]]]
-    """All allocated shares by device and claim."""
+    """The capacities that are allocated of shared devices, by device and claim."""
 
 
 class Amounts:
-    """The amounts that known pods request, which nodes therefore need."""
+    """Counts devices as amounts. A node only has amounts that some pod requests, so pods are registered here."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._kits: Counter[Kit] = Counter()
-        self.endless: set[Kit] = set()
-        """The kits for which the search takes too long."""
+        self._claim_sets: Counter[ClaimSet] = Counter()
+        self.too_complex: set[ClaimSet] = set()
+        """The claim sets for which the search was given up, because there are too many ways to choose devices."""
 
-        self._every: Counter[Every] = Counter()
-        self._present: Counter[Need] = Counter()
-        self._resources: Counter[tuple[Sort, str]] = Counter()
+        self._all_requests: Counter[AllRequest] = Counter()
+        self._admin_requests: Counter[CountRequest] = Counter()
+        self._resources: Counter[tuple[Selection, str]] = Counter()
 
     def register(self, demand: Demand, step: int) -> None:
-        """Add (``step`` 1) or remove (-1) the amounts that a pod requests."""
-        for sort in demand.sorts if step < 0 else ():
-            self._inventory.release(sort)
-        for need in (*demand.needs, *demand.holding):
-            if len(need.sorts) > 1:
-                self._inventory.note_union(need.sorts, step)
+        """Register (``step`` 1) or unregister (-1) a pod's demand, so that nodes have the amounts for it.
+
+        With -1 its selections are released as well.
+        """
+        for selection in demand.selections if step < 0 else ():
+            self._inventory.release(selection)
+        for need in (*demand.count_requests, *demand.held_requests):
+            if len(need.selections) > 1:
+                self._inventory.count_union(need.selections, step)
         counters: tuple[tuple[Counter[Any], Iterable[Any]], ...] = (
-            (self._kits, filter(None, [demand.kit])),
-            (self._every, demand.every),
-            (self._present, demand.present),
+            (self._claim_sets, filter(None, [demand.claim_set])),
+            (self._all_requests, demand.all_requests),
+            (self._admin_requests, demand.admin_requests),
             (self._resources, demand.resources),
         )
         for counter, items in counters:
@@ -177,95 +211,109 @@ class Amounts:
                 if not counter[item]:
                     del counter[item]
             if len(counter) != known:
-                self._inventory.touch_all()
-                self._inventory.epoch += counter is self._every
-                self._inventory.note_shown(frozenset(sort for sort, _ in self._resources))
+                self._inventory.mark_all_changed()
+                self._inventory.epoch += counter is self._all_requests
+                self._inventory.set_listed(frozenset(selection for selection, _ in self._resources))
 
     @property
-    def any_every(self) -> bool:
-        """True if a pod requests all devices of a sort on its node."""
-        return bool(self._every)
+    def any_all_requests(self) -> bool:
+        """True if a registered pod requests all devices of a node."""
+        return bool(self._all_requests)
 
     @property
     def any_resources(self) -> bool:
-        """True if a pod requests an extended resource, which some nodes may list."""
+        """True if a registered pod requests an extended resource that devices provide. Some nodes may list it, too."""
         return bool(self._resources)
 
-    def count_node(self, node: str, shown: Resources, holders: Holders) -> Resources:
-        """Return the amounts of a node by name; ``shown`` is its own allocatable."""
+    def count_node(self, node: str, shown: Resources, allocations: Allocations) -> Resources:
+        """Return the device amounts of a node by name, without those that are 0.
+
+        ``shown`` is the allocatable from the node's status. Devices that registered pods use are included, because the
+        amounts of these pods are subtracted when free resources are computed.
+        """
         matches = self._inventory.find(node)
-        free = {key: match for key, match in matches.items() if holders.counted.get(key, True)}
+        free = {key: match for key, match in matches.items() if allocations.counted.get(key, True)}
         amounts: Counter[str] = Counter()
         alike = Counter(free.values())
         for group in self._inventory.groups:
             amounts[name_group(group)] = sum(count for match, count in alike.items() if _serves(group, match))
         # A resource that a device plugin provides on the node is used before devices.
-        for sort, resource in self._resources:
-            own = frozenset([sort])
+        for selection, resource in self._resources:
+            own = frozenset([selection])
             for group in {own, *self._inventory.find_covering(own)}:
                 amounts[name_group(group)] += shown.get(resource, 0)
-        for every in self._every:
-            wanted = {key: match for key, match in matches.items() if every.tainted in match.sorts}
-            whole = wanted and all(key in free and every.sort in match.sorts for key, match in wanted.items())
-            amounts[_name_every(every)] = SHARES if whole and not self._inventory.lacks_slices(node) else 0
-        for need in self._present:
-            there = [key for key, match in matches.items() if _serves(need.sorts, match)]
-            amounts[_name_present(need)] = UNLIMITED if len(there) >= need.count else 0
-        for kit in self._kits:
-            amounts[_name_kit(kit)] = self._count_kits(kit, node, shown, holders)
+        for every in self._all_requests:
+            wanted = {key: match for key, match in matches.items() if every.tainted in match.selections}
+            whole = wanted and all(key in free and every.selection in match.selections for key, match in wanted.items())
+            amounts[_name_all(every)] = SHARES if whole and not self._inventory.lacks_slices(node) else 0
+        for need in self._admin_requests:
+            there = [key for key, match in matches.items() if _serves(need.selections, match)]
+            amounts[_name_admin(need)] = UNLIMITED if len(there) >= need.count else 0
+        for claim_set in self._claim_sets:
+            amounts[_name_claim_set(claim_set)] = self._count_claim_sets(claim_set, node, shown, allocations)
         return {name: amount for name, amount in amounts.items() if amount}
 
-    def _count_kits(self, kit: Kit, node: str, shown: Resources, holders: Holders) -> int:
-        """Return for how many pods with this kit the node has devices, including pods that have theirs already."""
-        parts = tuple(part for part in kit.parts if not shown.get(part.resource))
-        if self._inventory.lacks_slices(node) and any(not option.number for option in _list_options(parts)):
+    def _count_claim_sets(self, claim_set: ClaimSet, node: str, shown: Resources, allocations: Allocations) -> int:
+        """Return the number of pods with this claim set for which the node has devices.
+
+        Pods that use devices of the node for it already are included. UNLIMITED if the search takes too long.
+        """
+        specs = tuple(spec for spec in claim_set.specs if not shown.get(spec.resource))
+        if self._inventory.lacks_slices(node) and any(not option.number for option in _list_options(specs)):
             return 0
-        pieces, counters = self._list_pieces(parts, node, holders)
-        found = _count_sets(parts, pieces, counters)
+        pieces, counters = self._list_candidates(specs, node, allocations)
+        found = _count_sets(specs, pieces, counters)
         if found is None:
-            self._inventory.epoch += kit not in self.endless
-            self.endless.add(kit)
+            self._inventory.epoch += claim_set not in self.too_complex
+            self.too_complex.add(claim_set)
             return UNLIMITED
-        own = {uid for uid, other, match in holders.kits if other == kit and kit.is_for(match)}
+        own = {uid for uid, other, match in allocations.claim_sets if other == claim_set and claim_set.is_for(match)}
         return min(UNLIMITED, found + len(own))
 
-    def _list_pieces(
-        self, parts: tuple[Part, ...], node: str, holders: Holders
+    def _list_candidates(
+        self, specs: tuple[ClaimRequests, ...], node: str, allocations: Allocations
     ) -> tuple[tuple["_Candidate", ...], tuple[Amount, ...]]:
-        """Return the devices of a node that a kit may use, in kube-scheduler's order, and the free counters."""
-        sorts = _list_sorts(parts)
-        attributes = [each.attribute for part in parts for each in part.constraints]
-        measured = any(option.capacity for option in _list_options(parts))
+        """Return the devices of a node that these claims may use, in the order in which kube-scheduler tries them.
+
+        Return also the free counters of the pools of these devices.
+        """
+        selections = _list_selections(specs)
+        attributes = [each.attribute for spec in specs for each in spec.constraints]
+        measured = any(option.capacity for option in _list_options(specs))
         pools: dict[object, str] = {}
         left: Counter[tuple[str, ...]] = Counter()
         pieces = []
         for key, match in self._inventory.find(node).items():
-            if sorts.isdisjoint(match.sorts):
+            if selections.isdisjoint(match.selections):
                 continue
             device = self._inventory.find_device(key)
             pool = pools.get(key.pool)
             if device.consumes and pool is None:
                 pool = pools[key.pool] = str(len(pools))
-                left.update({(pool, *name): amount for name, amount in self._count_left(key, holders).items()})
-            shares = holders.shares.get(key)
+                left.update({(pool, *name): amount for name, amount in self._count_left(key, allocations).items()})
+            shares = allocations.shares.get(key)
             pieces.append(
                 _Candidate(
-                    match.sorts,
+                    match.selections,
                     tuple([self._read_attribute(key, name) for name in attributes]),
                     tuple([Amount((pool or "", *name), amount) for name, amount in device.consumes]),
                     device.capacities if measured or device.shareable else (),
                     device.shareable,
-                    key in holders.taken,
+                    key in allocations.taken,
                     None if shares is None else _sum_amounts(shares.values()),
                 )
             )
         return tuple(pieces), tuple(Amount(name, amount) for name, amount in sorted(left.items()))
 
-    def _count_left(self, key: DeviceId, holders: Holders) -> Mapping[tuple[str, ...], int]:
-        """Return the free counters of a device's pool; all negative if one is overdrawn."""
+    def _count_left(self, key: DeviceId, allocations: Allocations) -> Mapping[tuple[str, ...], int]:
+        """Return the free counters of a device's pool, by counter set and counter.
+
+        If the allocated devices use more than a counter has, all are -1: kube-scheduler then uses no device of the
+        pool.
+        """
         left = Counter(self._inventory.find_counters(key.pool))
         for other, device in self._inventory.list_partitions(key.pool):
-            if other in holders.taken or other in holders.shares:
+            if other in allocations.taken or other in allocations.shares:
                 left.subtract(dict(device.consumes))
         return left if all(amount >= 0 for amount in left.values()) else dict.fromkeys(left, -1)
 
@@ -275,89 +323,97 @@ class Amounts:
         return None if value is None or isinstance(value, list) else (type(value), value)
 
     def count_demand(self, demand: Demand, held: Sequence[tuple[Match, bool]] | None) -> Counter[str]:
-        """Return what a pod requests, by name; ``held`` are the devices or shares that a bound pod has."""
+        """Return the device amounts that a pod requests, by name.
+
+        ``held`` are the devices allocated to a bound pod: the selections of each, and True if the pod has only a share
+        of it. They count instead of the requests. None for a pod that is not bound.
+        """
         amounts: Counter[str] = Counter()
         if held is None:  # for a bound pod these are in ``held``
-            for every in demand.every:
-                others = [other for other in demand.every if other is not every]
-                amounts[_name_every(every)] += SHARES
-                amounts[_name_every(every)] += sum(self._inventory.overlap(every.sort, each.sort) for each in others)
-        for need in demand.needs if held is not None else (*demand.needs, *demand.holding):
-            for group in {need.sorts, *self._inventory.find_covering(need.sorts)}:
+            for every in demand.all_requests:
+                others = [other for other in demand.all_requests if other is not every]
+                amounts[_name_all(every)] += SHARES
+                amounts[_name_all(every)] += sum(
+                    self._inventory.overlap(every.selection, each.selection) for each in others
+                )
+        for need in demand.count_requests if held is not None else (*demand.count_requests, *demand.held_requests):
+            for group in {need.selections, *self._inventory.find_covering(need.selections)}:
                 amounts[name_group(group)] += need.count
-            for every in self._every:
-                if all(self._inventory.is_within(sort, every.sort) for sort in need.sorts):
-                    amounts[_name_every(every)] += need.count
+            for every in self._all_requests:
+                if all(self._inventory.is_within(selection, every.selection) for selection in need.selections):
+                    amounts[_name_all(every)] += need.count
         for match in [match for match, shared in held or () if not shared]:
             amounts.update(name_group(group) for group in self._inventory.groups if _serves(group, match))
-            amounts.update(_name_every(every) for every in self._every if every.sort in match.sorts)
-        if demand.kit is not None and (held is None or demand.open or _has_one(demand.kit, held)):
-            amounts[_name_kit(demand.kit)] += 1
-        amounts.update(map(_name_present, demand.present))
-        return amounts | Counter({_name_every(every): SHARES for every in demand.every})
+            amounts.update(_name_all(every) for every in self._all_requests if every.selection in match.selections)
+        if demand.claim_set is not None and (
+            held is None or demand.unallocated or _has_device_for(demand.claim_set, held)
+        ):
+            amounts[_name_claim_set(demand.claim_set)] += 1
+        amounts.update(map(_name_admin, demand.admin_requests))
+        return amounts | Counter({_name_all(every): SHARES for every in demand.all_requests})
 
 
-def _serves(sorts: Group, match: Match) -> bool:
-    return not sorts.isdisjoint(match.sorts)
+def _serves(selections: Group, match: Match) -> bool:
+    return not selections.isdisjoint(match.selections)
 
 
 @lru_cache(maxsize=1024)
 def name_group(group: Group) -> str:
-    """Return the name of the amount for a group."""
-    return DEVICES + " or ".join(sorted(sort.name for sort in group))
+    """Return the name of the amount that stands for the devices of these selections."""
+    return DEVICES + " or ".join(sorted(selection.name for selection in group))
 
 
-def _name_every(every: Every) -> str:
-    return f"{DEVICES}all {every.sort.name}"
+def _name_all(every: AllRequest) -> str:
+    return f"{DEVICES}all {every.selection.name}"
 
 
-def _name_present(need: Need) -> str:
-    return f"{DEVICES}{need.count} {_name_sorts(need)}, in use or not"
+def _name_admin(need: CountRequest) -> str:
+    return f"{DEVICES}{need.count} {_name_selections(need)}, in use or not"
 
 
-def _name_sorts(need: Need) -> str:
-    return " or ".join(sorted(sort.name for sort in need.sorts))
+def _name_selections(need: CountRequest) -> str:
+    return " or ".join(sorted(selection.name for selection in need.selections))
 
 
-def _has_one(kit: Kit, held: Sequence[tuple[Match, bool]]) -> bool:
-    return any(kit.is_for(match) for match, _ in held)
+def _has_device_for(claim_set: ClaimSet, held: Sequence[tuple[Match, bool]]) -> bool:
+    return any(claim_set.is_for(match) for match, _ in held)
 
 
-def _list_options(parts: Iterable[Part]) -> Iterable[Option]:
-    return (option for part in parts for _, options in part.requests for option in options)
-
-
-@lru_cache(maxsize=1024)
-def _list_sorts(parts: tuple[Part, ...]) -> Group:
-    return frozenset(option.tainted or option.sort for option in _list_options(parts))
+def _list_options(specs: Iterable[ClaimRequests]) -> Iterable[Alternative]:
+    return (option for spec in specs for _, options in spec.requests for option in options)
 
 
 @lru_cache(maxsize=1024)
-def _name_kit(kit: Kit) -> str:
-    said = "; ".join(_name_part(part) for part in kit.parts)
-    return f"{SETS}{said}{' within shared counters' if kit.within else ''}"
+def _list_selections(specs: tuple[ClaimRequests, ...]) -> Group:
+    return frozenset(option.tainted or option.selection for option in _list_options(specs))
 
 
-def _name_part(part: Part) -> str:
-    said = " and ".join(" or ".join(map(_name_option, options)) for _, options in part.requests)
+@lru_cache(maxsize=1024)
+def _name_claim_set(claim_set: ClaimSet) -> str:
+    said = "; ".join(_name_spec(spec) for spec in claim_set.specs)
+    return f"{SETS}{said}{' within shared counters' if claim_set.within else ''}"
+
+
+def _name_spec(spec: ClaimRequests) -> str:
+    said = " and ".join(" or ".join(map(_name_option, options)) for _, options in spec.requests)
     alike = [
         f"{'different' if each.distinct else 'the same'} {' of '.join([each.attribute, *each.requests])}"
-        for each in part.constraints
+        for each in spec.constraints
     ]
-    if part.resource:
-        said += f" as {part.resource}"
+    if spec.resource:
+        said += f" as {spec.resource}"
     return f"{said} with {' and '.join(alike)}" if alike else said
 
 
-def _name_option(option: Option) -> str:
+def _name_option(option: Alternative) -> str:
     asked = [f"{amount // 10**9} of {name[0]}" for name, amount in option.capacity]
-    words = f"{option.number or 'all'} {option.sort.name}"
+    words = f"{option.number or 'all'} {option.selection.name}"
     return f"{words} with {' and '.join(asked)}" if asked else words
 
 
-def _sum_amounts(parts: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
+def _sum_amounts(specs: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
     total: Counter[tuple[str, ...]] = Counter()
-    for amounts in parts:
+    for amounts in specs:
         total.update(dict(amounts))
     return tuple(Amount(name, amount) for name, amount in sorted(total.items()))
 
@@ -366,18 +422,18 @@ def _sum_amounts(parts: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
 
 
 class _Candidate(NamedTuple):
-    """The properties of a device that matter to a kit. Interchangeable devices are equal."""
+    """The properties of a device that matter in the search. Interchangeable devices have equal values."""
 
-    sorts: Group
+    selections: Group
     values: tuple[object, ...]
-    """The values of the attributes in constraints, None if the device lacks one."""
+    """The values of the attributes that constraints name, in the order of the constraints; None for a missing one."""
 
     consumes: tuple[Amount, ...]
     capacities: tuple[Capacity, ...]
     shareable: bool
     held: bool
     shared: tuple[Amount, ...] | None
-    """The capacities used by shares; None if it is not shared yet."""
+    """The capacities that are allocated as shares already; None if no share of the device is allocated."""
 
 
 class _Choice(NamedTuple):
@@ -385,47 +441,57 @@ class _Choice(NamedTuple):
 
     place: int
     request: str
-    option: Option
+    option: Alternative
     takes: tuple[Amount, ...]
-    """The capacities that are used of it."""
+    """The capacities of the device that the claim uses; () if the device cannot be shared."""
 
     counts: bool
-    """True if it uses counters: only the first share of a device does."""
+    """True if this choice uses counters of the pool. If a device is shared, only its first share does."""
 
 
 _MAX_DEVICES = 32
 """The maximum number of devices of a claim (resource/v1 AllocationResultsMaxSize)."""
 
 _MAX_PODS = 1024
+"""The maximum number of pods for which devices are searched on one node."""
+
 _MAX_TRIES = 20_000
-"""The maximum number of devices to try for all pods of a node."""
+"""The maximum number of times that a device is tried in the search for one node, for all pods together."""
 
 
-class _Endless(Exception):
+class _TooManyTries(Exception):
     """Raised when the search takes too long."""
 
 
-class _Failed(Exception):
-    """Raised when a constraint excludes a device of a request for all: kube-scheduler's search ends there."""
+class _SearchFailed(Exception):
+    """Raised when a constraint excludes a device that a request for all devices needs: kube-scheduler gives up then."""
 
 
 @lru_cache(maxsize=512)
-def _count_sets(parts: tuple[Part, ...], pieces: tuple[_Candidate, ...], counters: tuple[Amount, ...]) -> int | None:
-    """Return for how many pods there are devices; None if the search takes too long."""
+def _count_sets(
+    specs: tuple[ClaimRequests, ...], pieces: tuple[_Candidate, ...], counters: tuple[Amount, ...]
+) -> int | None:
+    """Return the number of pods with these claims for which there are devices; None if the search takes too long.
+
+    ``pieces`` are the devices in kube-scheduler's order, ``counters`` the free counters of their pools.
+    """
     try:
-        return _Search(parts, pieces, counters).count()
-    except _Endless:
+        return _Search(specs, pieces, counters).count()
+    except _TooManyTries:
         return None
 
 
 class _Search:
     """The search of upstream's allocator (1.37, dynamic-resource-allocation structured/internal/incubating).
 
-    It chooses the first fitting devices for one request after another, and backtracks if that leads nowhere.
+    As upstream it chooses the first fitting devices for one request after another, and backtracks if a later request
+    finds none. One instance is for one node and one call of `count`.
     """
 
-    def __init__(self, parts: tuple[Part, ...], pieces: tuple[_Candidate, ...], counters: tuple[Amount, ...]) -> None:
-        self._parts = parts
+    def __init__(
+        self, specs: tuple[ClaimRequests, ...], pieces: tuple[_Candidate, ...], counters: tuple[Amount, ...]
+    ) -> None:
+        self._specs = specs
         self._pieces = pieces
         kinds: dict[_Candidate, int] = {}
         self._kinds = [kinds.setdefault(piece, place) for place, piece in enumerate(pieces)]
@@ -434,25 +500,31 @@ class _Search:
         self._shared = [Counter(dict(piece.shared or ())) for piece in pieces]
         self._sharers = [int(piece.shared is not None) for piece in pieces]
         self._users: list[list[int]] = [[] for _ in pieces]
-        """The claims for which each device is chosen at the moment."""
+        """By device: the claims (their numbers) for which it is chosen in the current state of the search."""
 
-        self._chosen: list[list[_Choice]] = [[] for _ in parts]
+        self._chosen: list[list[_Choice]] = [[] for _ in specs]
         self._tries = 0
 
     def count(self) -> int:
-        """Return for how many pods there are devices; UNLIMITED if they use up nothing."""
+        """Return the number of pods for which there are devices, one after another.
+
+        UNLIMITED if a pod leaves as many devices as before, for instance with admin access. Raises _TooManyTries.
+        """
         for pods in range(_MAX_PODS):
             try:
                 if not self._search_from(0, 0):
                     return pods
-            except _Failed:
+            except _SearchFailed:
                 return pods
-            if not self._keep():
+            if not self._use_chosen():
                 break
         return UNLIMITED
 
-    def _keep(self) -> bool:
-        """Keep the devices of a pod. Return whether they are missing for the next one."""
+    def _use_chosen(self) -> bool:
+        """Mark the chosen devices as used by a pod, and start over for the next pod.
+
+        Return whether the next pod has less to choose from.
+        """
         less = False
         for claim, chosen in enumerate(self._chosen):
             for choice in reversed(chosen):
@@ -467,18 +539,21 @@ class _Search:
         return less
 
     def _search_from(self, claim: int, request: int) -> bool:
-        """Choose devices for a request and for all after it. Return whether that succeeded."""
-        if claim == len(self._parts):
+        """Choose devices for a request and for all after it, by their numbers. Return whether that succeeded."""
+        if claim == len(self._specs):
             return True
-        if request == len(self._parts[claim].requests):
+        if request == len(self._specs[claim].requests):
             return self._search_from(claim + 1, 0)
         return any(
-            self._choose_next(claim, request, option, 0, 0) for option in self._parts[claim].requests[request][1]
+            self._choose_next(claim, request, option, 0, 0) for option in self._specs[claim].requests[request][1]
         )
 
-    def _choose_next(self, claim: int, request: int, option: Option, done: int, start: int) -> bool:
-        """Choose the next device for a request that has ``done`` ones, then go on with the rest."""
-        every = self._list_every(option) if not option.number else ()
+    def _choose_next(self, claim: int, request: int, option: Alternative, done: int, start: int) -> bool:
+        """Choose the next device for a request for which ``done`` are chosen, then those for the rest of the search.
+
+        Devices before the place ``start`` are not tried. Return whether all requests could be met.
+        """
+        every = self._list_all(option) if not option.number else ()
         wanted = option.number or len(every)
         if not wanted or len(self._chosen[claim]) + wanted - done > _MAX_DEVICES:
             return False
@@ -487,7 +562,7 @@ class _Search:
         tried: set[object] = set()
         for place in every[done : done + 1] if every else range(start, len(self._pieces)):
             alike = self._kinds[place], self._held[place], bool(self._users[place])
-            if alike in tried or option.sort not in self._pieces[place].sorts:
+            if alike in tried or option.selection not in self._pieces[place].selections:
                 continue
             choice = self._choose(claim, request, option, place)
             if choice is None:
@@ -500,31 +575,34 @@ class _Search:
                 tried.add(alike)  # an identical device would fail as well
         return False
 
-    def _list_every(self, option: Option) -> list[int]:
+    def _list_all(self, option: Alternative) -> list[int]:
         return [
             place
             for place, piece in enumerate(self._pieces)
-            if option.tainted in piece.sorts and _measure(piece, option.capacity, {}) is not None
+            if option.tainted in piece.selections and _measure(piece, option.capacity, {}) is not None
         ]
 
-    def _choose(self, claim: int, request: int, option: Option, place: int) -> _Choice | None:
-        """Choose a device. Return None if that is not possible."""
+    def _choose(self, claim: int, request: int, option: Alternative, place: int) -> _Choice | None:
+        """Choose the device at a place for a request of a claim. Return None if the request may not use it.
+
+        Raises _TooManyTries, and _SearchFailed if kube-scheduler would give up.
+        """
         self._tries += 1
         if self._tries > _MAX_TRIES:
-            raise _Endless
+            raise _TooManyTries
         piece = self._pieces[place]
         if claim in self._users[place] if option.admin else (self._held[place] or self._users[place]):
             return None
         counts = bool(piece.consumes) and not (piece.shareable and self._sharers[place])
         if counts and any(self._left.get(name, 0) < amount for name, amount in piece.consumes):
             return None
-        name = self._parts[claim].requests[request][0]
+        name = self._specs[claim].requests[request][0]
         takes = _measure(piece, option.capacity, self._shared[place])
         if takes is None:
             return None
         if not self._meets_constraints(claim, name, option, piece):
             if not option.number:
-                raise _Failed
+                raise _SearchFailed
             return None
         for counter, amount in piece.consumes if counts else ():
             self._left[counter] = self._left.get(counter, 0) - amount
@@ -547,9 +625,9 @@ class _Search:
         else:
             self._users[choice.place].remove(claim)
 
-    def _meets_constraints(self, claim: int, request: str, option: Option, piece: _Candidate) -> bool:
-        first = sum(len(part.constraints) for part in self._parts[:claim])
-        for place, constraint in enumerate(self._parts[claim].constraints, first):
+    def _meets_constraints(self, claim: int, request: str, option: Alternative, piece: _Candidate) -> bool:
+        first = sum(len(spec.constraints) for spec in self._specs[:claim])
+        for place, constraint in enumerate(self._specs[claim].constraints, first):
             if not _is_about(constraint, request, option):
                 continue
             value = piece.values[place]
@@ -563,7 +641,7 @@ class _Search:
         return True
 
 
-def _is_about(constraint: Constraint, request: str, option: Option) -> bool:
+def _is_about(constraint: Constraint, request: str, option: Alternative) -> bool:
     wanted = constraint.requests
     return not wanted or request in wanted or bool(option.name and f"{request}/{option.name}" in wanted)
 
@@ -571,7 +649,7 @@ def _is_about(constraint: Constraint, request: str, option: Option) -> bool:
 def _measure(
     piece: _Candidate, asked: tuple[Amount, ...], shared: Mapping[tuple[str, ...], int]
 ) -> tuple[Amount, ...] | None:
-    """Return the capacities that a request uses of a device; None if they do not suffice (consumable_capacity.go)."""
+    """Return the capacities that a request uses of a device; None if too little is left (consumable_capacity.go)."""
     wanted = dict(asked)
     if not wanted.keys() <= {each.name for each in piece.capacities}:
         return None
@@ -585,7 +663,10 @@ def _measure(
 
 
 def _round_up(capacity: Capacity, asked: int | None) -> int | None:
-    """Return the amount used by a request for part of a capacity; None if the device's policy forbids it."""
+    """Return the amount of a capacity that is allocated for a request; None if the policy of the device forbids it.
+
+    ``asked`` is the requested amount; None for the default of the device.
+    """
     if asked is None:
         return capacity.amount if capacity.default is None else capacity.default
     if capacity.values:

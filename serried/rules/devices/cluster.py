@@ -1,8 +1,10 @@
-"""Counts devices as amounts: pods request them by their claims, nodes have them (kube-scheduler's DynamicResources).
+"""Counts devices like resources: pods request them by ResourceClaims, nodes have them.
 
-The name of an amount stands for a `Group` of sorts of devices. A node has all devices of these sorts, except those
-allocated to a claim whose only consumer is no known active pod. A pod requests what its claims request, a bound pod has
-the devices allocated to its claims. So plans see which devices are free, and which ones victims would free.
+This is what kube-scheduler's plugin DynamicResources does. What a node has and a pod requests is called an amount; it
+stands for a `Group` of selections, which are the devices that requests with the same class, selectors and tolerations
+may use. A node has all devices that it reaches, except those allocated to a claim that is not used by exactly one known
+active pod. A pod requests what its claims request; a bound pod has the devices allocated to its claims. So plans see
+which devices are free, and which ones victims would free.
 
 Requests for all devices of a node have amounts of their own. So have claims that numbers do not describe: those with
 constraints, alternatives, partitions or shared devices. What amounts cannot express is left to kube-scheduler, and the
@@ -40,17 +42,29 @@ from serried.api.resources import PROVIDED
 from serried.api.selectors import Terms, Toleration, both
 from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
 from serried.plan.fit import admits
-from serried.rules.devices.amounts import Amounts, Demand, Every, Holders, Kit, Need, Option, Part
-from serried.rules.devices.inventory import Inventory, Match, Sort, Wish
+from serried.rules.devices.amounts import (
+    Allocations,
+    AllRequest,
+    Alternative,
+    Amounts,
+    ClaimRequests,
+    ClaimSet,
+    CountRequest,
+    Demand,
+)
+from serried.rules.devices.inventory import Criteria, Inventory, Match, Selection
 
 _KINDS = (DeviceClass, ResourceSlice, ResourceClaim, DeviceTaintRule)
-"""The kinds that must be known completely before devices are counted."""
+"""The kinds of which all objects must be known before devices are counted."""
 
 
 class DeviceClaims(Rule):
-    """Adds devices to the shapes of pods and to the amounts of nodes. It costs nothing while no pod claims devices."""
+    """The rule about devices: adds them to what pods request, and to what nodes have.
+
+    It costs nothing while no pod claims devices.
+    """
 
     reads = (DeviceClass,)
     concerns = staticmethod(attrgetter("claims_devices"))
@@ -65,7 +79,7 @@ class DeviceClaims(Rule):
 
         self._states: dict[type, KindState] = {}
         self._reading = ""
-        """A phrase about what is being listed, while pods wait for it; "" if they need not wait."""
+        """A phrase about the objects that are being listed, so that pods have to wait; "" if they need not."""
 
         self._nodes = ground.nodes
         self._classes: Mapping[str, DeviceClass] = ground.held[DeviceClass]
@@ -74,28 +88,31 @@ class DeviceClaims(Rule):
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._leaders: dict[Key, str] = {}
-        """By claim that several pods share: the UID of the pod that requests its devices (`_leader_key`)."""
+        """By claim that existing pods name: the UID of its leader, the pod that requests its devices if several do."""
 
         self._holders: dict[DeviceId, Key] = {}
         self._shares: dict[DeviceId, dict[Key, tuple[Amount, ...]]] = {}
         self._reserved: dict[str, dict[Key, None]] = {}
         self._changed_pods = Due[str]()
-        self._pods_of: dict[Sort, dict[str, None]] = {}
-        """The UIDs of the pods that request or have devices of a sort."""
+        self._pods_of: dict[Selection, dict[str, None]] = {}
+        """The UIDs of the pods that request or use devices of a selection."""
 
-        self._sorts_of: dict[str, frozenset[Sort]] = {}
+        self._selections_of: dict[str, frozenset[Selection]] = {}
         self._amounts = Amounts(self.inventory)
         self._keys: Counter[str] = Counter()
-        """The topology keys of groups that may be attributes of devices."""
+        """The topology keys of PodGroups that may be attributes of devices, with the number of PodGroups."""
 
         self._epoch = 0
 
     # --- pods --------------------------------------------------------------------------------------------------
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:
-        """Return the pod with its devices as amounts, and remember it; ``raw`` is the pod from the watch."""
+    def shape_pod(self, raw: Pod, pod: Pod) -> Pod:
+        """Return the pod with the devices that it claims as amounts, and remember it.
+
+        ``raw`` is the pod from the watch, ``pod`` is the same pod as changed by the rules before this one.
+        """
         if not pod.claims_devices or _is_ignored(raw):
-            self.forget(raw)
+            self.forget_pod(raw)
             return pod
         if not self.known and raw.counted:
             return pod  # a pod of a recorded snapshot has its amounts already
@@ -107,22 +124,24 @@ class DeviceClaims(Rule):
             for key in _list_claims(raw):
                 self._join_claim(key, raw)
         demand, old = self._resolve(pod), self._demands.get(raw.uid)
-        if before is None or before.phase is not raw.phase or old is None or old.kit != demand.kit:
-            self._touch_reserved(raw.uid)
+        if before is None or before.phase is not raw.phase or old is None or old.claim_set != demand.claim_set:
+            self._mark_reserved_changed(raw.uid)
         self._amounts.register(demand, 1)
         self._release(raw.uid)
         self._demands[raw.uid] = demand
         held = self._list_held(pod) if pod.bound else None
-        self._index_sorts(raw.uid, frozenset(demand.sorts).union(*(match.sorts for match, _ in held or ())))
+        self._index_selections(
+            raw.uid, frozenset(demand.selections).union(*(match.selections for match, _ in held or ()))
+        )
         self._read_inventory()
         if not _is_counted(demand) and self.known:
             pod = replace(pod, awaits=pod.awaits or f"the devices that {pod.name} claims are being counted")
         return self._apply_amounts(pod, demand, held)
 
-    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """Return a hypothetical pod with its devices as amounts; ``coming`` are claims to be created with it.
+    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+        """Return a hypothetical pod with the devices that it claims as amounts. It is not remembered.
 
-        It is not remembered.
+        ``coming`` are the claims that would be created with it.
         """
         if not pod.claims_devices:
             return pod
@@ -130,27 +149,29 @@ class DeviceClaims(Rule):
         demand = self._resolve(pod, coming)
         if not _is_counted(demand):
             self.inventory.finish()
-            for sort in demand.sorts:
-                self.inventory.release(sort)
+            for selection in demand.selections:
+                self.inventory.release(selection)
             demand = self._resolve(pod, coming)
-        if demand.kit or demand.every or demand.present:  # nodes only have amounts that existing pods request
+        if (
+            demand.claim_set or demand.all_requests or demand.admin_requests
+        ):  # nodes only have amounts that existing pods request
             demand.add_uncountable("what its claims ask for is more than numbers of devices")
-            demand.kit, demand.every, demand.present = None, [], []
+            demand.claim_set, demand.all_requests, demand.admin_requests = None, [], []
         self._amounts.register(demand, 1)
         shown = self._apply_amounts(pod, demand, None)
         self._amounts.register(demand, -1)
         return shown
 
-    def forget(self, pod: Pod) -> None:
+    def forget_pod(self, pod: Pod) -> None:
         """Forget a deleted pod."""
         raw = self._pods.pop(pod.uid, None)
         if raw is None:
             return
         self._leave_claims(raw)
         self._changed_pods.discard(raw.uid)
-        self._index_sorts(raw.uid, frozenset())
+        self._index_selections(raw.uid, frozenset())
         self._release(raw.uid)
-        self._touch_reserved(raw.uid)
+        self._mark_reserved_changed(raw.uid)
 
     def _join_claim(self, key: Key, raw: Pod) -> None:
         users = self._users.setdefault(key, {})
@@ -176,16 +197,20 @@ class DeviceClaims(Rule):
                 self._changed_pods.update(users)
 
     def _note_leader(self, key: Key, before: Pod | None, leader: Pod) -> None:
-        """Note that the leader of a claim's pods has changed. If both leaders are alike, only they are affected."""
+        """Mark the pods that request other amounts, because the leader of a claim has changed from ``before``.
+
+        The leader is the pod that requests the devices of a claim that several pods share. If both leaders are alike,
+        only they have changed, otherwise all pods of the claim.
+        """
         if before is not None and not _are_alike(before, leader):
             self._changed_pods.update(self._users[key])
         elif before is not None:
             self._changed_pods.update(uid for uid in (before.uid, leader.uid) if uid in self._users[key])
 
-    def take_news(self) -> News | None:
-        """Return some pods whose shape may have changed."""
+    def take_changes(self) -> RuleChanges | None:
+        """Return some pods that may request other devices now."""
         self._read_inventory()
-        return News(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
+        return RuleChanges(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
     def _release(self, uid: str) -> None:
         demand = self._demands.pop(uid, None)
@@ -193,34 +218,34 @@ class DeviceClaims(Rule):
             self._amounts.register(demand, -1)
 
     def _read_inventory(self) -> None:
-        sorts, self.inventory.changed_sorts = self.inventory.changed_sorts, set()
-        if self._epoch != self.inventory.epoch or (sorts and self._amounts.any_every):
+        selections, self.inventory.changed_selections = self.inventory.changed_selections, set()
+        if self._epoch != self.inventory.epoch or (selections and self._amounts.any_all_requests):
             self._epoch = self.inventory.epoch
             self._changed_pods.update(self._pods)
-            self.inventory.touch_all()
+            self.inventory.mark_all_changed()
         else:
-            for sort in sorts:
-                self._changed_pods.update(self._pods_of.get(sort, ()))
-        for sort in self.inventory.take_counted():
-            self._changed_pods.update(self._pods_of.get(sort, ()))
+            for selection in selections:
+                self._changed_pods.update(self._pods_of.get(selection, ()))
+        for selection in self.inventory.take_counted():
+            self._changed_pods.update(self._pods_of.get(selection, ()))
 
-    def _index_sorts(self, uid: str, sorts: frozenset[Sort]) -> None:
-        before = self._sorts_of.pop(uid, frozenset())
-        if sorts:
-            self._sorts_of[uid] = sorts
-        for sort in before - sorts:
-            discard(self._pods_of, sort, uid)
-        for sort in sorts - before:
-            self._pods_of.setdefault(sort, {})[uid] = None
+    def _index_selections(self, uid: str, selections: frozenset[Selection]) -> None:
+        before = self._selections_of.pop(uid, frozenset())
+        if selections:
+            self._selections_of[uid] = selections
+        for selection in before - selections:
+            discard(self._pods_of, selection, uid)
+        for selection in selections - before:
+            self._pods_of.setdefault(selection, {})[uid] = None
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def run_deferred(self) -> bool:
-        """Match some devices with sorts. Return whether there was any work."""
+        """Match some devices with what requests select. Return whether there was any work."""
         return self.inventory.run_deferred()
 
-    def take_nodes(self) -> Collection[str]:
-        """Return some nodes whose amounts may have changed."""
+    def take_changed_nodes(self) -> Collection[str]:
+        """Return some nodes whose devices or amounts may have changed."""
         self._read_inventory()
         rematched, self.inventory.rematched = self.inventory.rematched, {}
         for device in rematched:
@@ -228,14 +253,17 @@ class DeviceClaims(Rule):
                 self._changed_pods.update(uid for uid in self.claims[key].consumers if uid in self._pods)
         return self.inventory.changed.take(AT_ONCE)
 
-    def offer(self, node: Node) -> Node:
-        """Return the node with amounts for its devices, and with device attributes that are topology keys as labels."""
+    def extend_node(self, node: Node) -> Node:
+        """Return the node with its devices as amounts.
+
+        Attributes of its devices that are a topology key of some PodGroup are added as labels.
+        """
         if not self.known:
             return node
         if self._keys:
             node = self._add_labels(node)
         if self.inventory.find(node.name) or self._amounts.any_resources:
-            amounts = self._amounts.count_node(node.name, node.allocatable, self._list_holders(node.name))
+            amounts = self._amounts.count_node(node.name, node.allocatable, self._list_allocations(node.name))
             return replace(node, allocatable={**node.allocatable, **amounts}) if amounts else node
         return node
 
@@ -247,31 +275,32 @@ class DeviceClaims(Rule):
                 lent[key] = str(value)
         return replace(node, labels={**node.labels, **lent}) if lent else node
 
-    def _list_holders(self, node: str) -> Holders:
+    def _list_allocations(self, node: str) -> Allocations:
         counted: dict[DeviceId, bool] = {}
-        kits: list[tuple[str, Kit, Match]] = []
+        claim_sets: list[tuple[str, ClaimSet, Match]] = []
         for device, match in self.inventory.find(node).items():
             key = self._holders.get(device)
             for each in [key] if key is not None else self._shares.get(device, ()):
                 pod = self._find_consumer(self.claims[each])
                 demand = self._demands.get(pod.uid) if pod is not None else None
-                if pod is not None and demand is not None and demand.kit is not None:
-                    kits.append((pod.uid, demand.kit, match))
+                if pod is not None and demand is not None and demand.claim_set is not None:
+                    claim_sets.append((pod.uid, demand.claim_set, match))
                 if key is not None:
                     counted[device] = demand is not None
-        return Holders(counted, kits, self._holders, self._shares)
+        return Allocations(counted, claim_sets, self._holders, self._shares)
 
     def _find_consumer(self, claim: ResourceClaim) -> Pod | None:
-        """Return the only consumer of a claim if it is known and active; else None."""
+        """Return the pod that uses a claim alone; None if several do, or if it is unknown or has ended."""
         pod = self._pods.get(claim.consumers[0]) if len(claim.consumers) == 1 else None
         return pod if pod is not None and pod.phase is Phase.ACTIVE else None
 
     # --- what there is -----------------------------------------------------------------------------------------
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - all kinds are needed
-        """Note the state of the watch for a kind. Devices are counted once all kinds are known; until then pods wait.
+        """Handle a new state of the watch for a kind. Devices are counted as soon as all kinds are known.
 
-        kube-scheduler 1.36 has no DeviceTaintRules by default, so these may be missing.
+        While a kind is being listed, gangs whose members claim devices wait. DeviceTaintRules may be missing, because
+        the API server 1.36 does not serve them by default.
         """
         self._states[kind] = state
         states = {each: self._states.get(each, KindState.IDLE) for each in _KINDS}
@@ -287,21 +316,24 @@ class DeviceClaims(Rule):
             self._changed_pods.update(self._pods)
 
     def note_labels(self, name: str) -> None:
-        """Note that a node was added or deleted, or has other labels."""
+        """Handle that a node was added or deleted, or has other labels: it may reach other devices."""
         self.inventory.note_node(name)
 
     def note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """Note the topology keys of a PodGroup. Attributes of devices with such a key become node labels."""
+        """Handle a changed PodGroup, given by its topology keys before and after the change.
+
+        Attributes of devices whose name is a topology key become labels of nodes.
+        """
         if before != after:
             known = set(self._keys)
             self._keys.update(key for key in after if "/" in key)
             self._keys.subtract(key for key in before if "/" in key)
             self._keys = +self._keys
             if known != set(self._keys) and self.known:
-                self.inventory.touch_all()
+                self.inventory.mark_all_changed()
 
     def note_read(self, kind: type) -> None:  # noqa: ARG002 - it reads DeviceClasses only
-        """Note that a DeviceClass has changed."""
+        """Handle a change of a DeviceClass: pods that claim devices may request others."""
         self._changed_pods.update(self._pods)
 
     def _list_kinds(self) -> tuple[RuleKind, ...]:
@@ -340,7 +372,7 @@ class DeviceClaims(Rule):
         for claim in filter(None, (old, new)):
             self._changed_pods.update(self._users.get(claim.key, {}))
             self._changed_pods.update(uid for uid in claim.consumers if uid in self._pods)
-            self._touch(claim)
+            self._mark_changed(claim)
         if old is not None:
             self._remove_devices(old)
             for uid in old.consumers:
@@ -365,13 +397,13 @@ class DeviceClaims(Rule):
             if not self._shares[device]:
                 del self._shares[device]
 
-    def _touch(self, claim: ResourceClaim) -> None:
+    def _mark_changed(self, claim: ResourceClaim) -> None:
         for pool in {device.pool for device in (*claim.devices, *(device for device, _ in claim.shares))}:
             self.inventory.changed.update(self.inventory.nodes_of(pool))
 
-    def _touch_reserved(self, uid: str) -> None:
+    def _mark_reserved_changed(self, uid: str) -> None:
         for key in self._reserved.get(uid, ()):
-            self._touch(self.claims[key])
+            self._mark_changed(self.claims[key])
 
     # --- claims ------------------------------------------------------------------------------------------------
 
@@ -384,13 +416,17 @@ class DeviceClaims(Rule):
         if not pod.bound or not self._reserved.get(pod.uid):
             self._add_resources(demand, pod)
         if _is_searched(demand):
-            demand.kit = Kit(tuple(demand.parts), any(sort.searched and sort.limited for sort in demand.sorts))
-            demand.add_uncountable(
-                "there are too many ways to choose devices" if demand.kit in self._amounts.endless else ""
+            demand.claim_set = ClaimSet(
+                tuple(demand.specs), any(selection.searched and selection.limited for selection in demand.selections)
             )
-        for sort in demand.sorts:
-            demand.add_uncountable(sort.uncertain)
-            failure = self.inventory.find_failure(sort, partial(admits, pod.shape)) if not demand.obstacle else None
+            demand.add_uncountable(
+                "there are too many ways to choose devices" if demand.claim_set in self._amounts.too_complex else ""
+            )
+        for selection in demand.selections:
+            demand.add_uncountable(selection.uncertain)
+            failure = (
+                self.inventory.find_failure(selection, partial(admits, pod.shape)) if not demand.obstacle else None
+            )
             if failure is not None:
                 said, node = failure
                 demand.obstacle = f"the selector {said} (node {node})"
@@ -423,14 +459,15 @@ class DeviceClaims(Rule):
             demand.counted[origin] += 1
 
     def _add_shared(self, demand: Demand, pod: Pod, claim: ResourceClaim, leader: Pod) -> None:
-        """Add the requests of an unallocated claim that pods share: its leader requests the devices, others follow.
+        """Add the requests of an unallocated claim that several pods share to the demand of one of them.
 
-        The first pod to be scheduled gets the devices allocated. The leader stands for the pods that are like it, and
-        is placed before them. For different pods other nodes may be feasible.
+        When the first of these pods is scheduled, its node's devices are allocated for all. So only one pod, the
+        ``leader``, requests the devices. The others get an affinity to the node of the leader. Those that equal the
+        leader are placed after it; for pods of another shape other nodes may be feasible, so any may be the first.
         """
         rest, leads = Demand(), pod.uid == leader.uid
         self._add_spec(demand if leads else rest, claim)
-        demand.sorts += rest.sorts
+        demand.selections += rest.selections
         demand.obstacle = demand.obstacle or rest.obstacle
         demand.add_uncountable(rest.uncountable)
         if pod.shape.neighbours is not None and pod.shape.neighbours.beside is not None:
@@ -442,54 +479,59 @@ class DeviceClaims(Rule):
             demand.follows = not leads and _are_alike(self._pods.get(pod.uid, pod), leader)
 
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
-        """Add the requests of a claim. Return whether all of them are counted."""
+        """Add the requests of a claim to a demand. Return whether all of them can be expressed as amounts."""
         spec = claim.spec
         if demand.add_uncountable(spec.beyond and f"a claim asks for {spec.beyond}"):
             return False
-        demand.open = demand.open or not claim.allocated
+        demand.unallocated = demand.unallocated or not claim.allocated
         requests = [(request.name, self._add_request(demand, claim, request)) for request in spec.requests]
         named = any(each.requests for each in spec.constraints)
-        demand.parts.append(
-            Part(tuple((name if named else "", options) for name, options in requests), spec.constraints)
+        demand.specs.append(
+            ClaimRequests(tuple((name if named else "", options) for name, options in requests), spec.constraints)
         )
         return not demand.uncountable
 
-    def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[Option, ...]:
-        """Add the minimum of a request. Return its alternatives."""
+    def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[Alternative, ...]:
+        """Add a request to a demand, with the smallest number of devices among its alternatives.
+
+        Return the alternatives whose DeviceClass exists.
+        """
         options = []
         for ask in request.alternatives:
-            sort = self._find_sort(demand, claim, ask)
-            tainted = self._find_sort(demand, claim, replace(ask, tolerations=TOLERATES_ALL)) if not ask.count else None
-            if sort is not None:
-                options.append(Option(sort, tainted, ask.count, ask.admin, ask.capacity, ask.name))
-        if len(options) < len(request.alternatives) or not all(option.sort.limited for option in options):
+            selection = self._find_selection(demand, claim, ask)
+            tainted = (
+                self._find_selection(demand, claim, replace(ask, tolerations=TOLERATES_ALL)) if not ask.count else None
+            )
+            if selection is not None:
+                options.append(Alternative(selection, tainted, ask.count, ask.admin, ask.capacity, ask.name))
+        if len(options) < len(request.alternatives) or not all(option.selection.limited for option in options):
             return tuple(options)
-        need = Need(frozenset(option.sort for option in options), min(option.number for option in options))
+        need = CountRequest(frozenset(option.selection for option in options), min(option.number for option in options))
         first = options[0]
         if first.admin:
-            demand.present.append(replace(need, count=max(1, need.count)))
+            demand.admin_requests.append(replace(need, count=max(1, need.count)))
         elif need.count:
-            (demand.holding if claim.allocated else demand.needs).append(need)
+            (demand.held_requests if claim.allocated else demand.count_requests).append(need)
         elif len(options) == 1 and first.tainted is not None:
-            demand.every.append(Every(first.sort, first.tainted))
+            demand.all_requests.append(AllRequest(first.selection, first.tainted))
         return tuple(options)
 
-    def _find_sort(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Sort | None:
+    def _find_selection(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Selection | None:
         found = self._classes.get(ask.device_class)
         if found is None:
             why = f"ResourceClaim {claim.key.name} names DeviceClass {ask.device_class}, which does not exist"
             demand.obstacle = demand.obstacle or why
             return None
         try:
-            sort = self.inventory.acquire(Wish(found.name, found.selectors, ask.selectors, ask.tolerations))
+            selection = self.inventory.acquire(Criteria(found.name, found.selectors, ask.selectors, ask.tolerations))
         except Broken as error:
             demand.obstacle = demand.obstacle or f"the selector {error}"
             return None
-        demand.sorts.append(sort)
-        return sort
+        demand.selections.append(selection)
+        return selection
 
     def _add_resources(self, demand: Demand, pod: Pod) -> None:
-        """Add the extended resources that DeviceClasses provide."""
+        """Add the extended resources that a pod requests, and that devices of a DeviceClass provide, to its demand."""
         for name, count in pod.shape.requests:
             resource = name.removeprefix(PROVIDED)
             if resource not in pod.uncounted:
@@ -501,17 +543,17 @@ class DeviceClaims(Rule):
                 )
                 continue
             try:
-                sort = self.inventory.acquire(Wish(classes[0].name, classes[0].selectors, (), ()))
+                selection = self.inventory.acquire(Criteria(classes[0].name, classes[0].selectors, (), ()))
             except Broken as error:
                 demand.obstacle = demand.obstacle or f"the selector {error}"
                 continue
-            demand.sorts.append(sort)
-            option = Option(sort, None, count, admin=False, capacity=(), name="")
-            demand.parts.append(Part((("", (option,)),), (), resource))
-            demand.open = True
-            if sort.limited:
-                demand.needs.append(Need(frozenset([sort]), count))
-                demand.resources.append((sort, resource))
+            demand.selections.append(selection)
+            option = Alternative(selection, None, count, admin=False, capacity=(), name="")
+            demand.specs.append(ClaimRequests((("", (option,)),), (), resource))
+            demand.unallocated = True
+            if selection.limited:
+                demand.count_requests.append(CountRequest(frozenset([selection]), count))
+                demand.resources.append((selection, resource))
 
     # --- shapes ------------------------------------------------------------------------------------------------
 
@@ -533,7 +575,10 @@ class DeviceClaims(Rule):
         )
 
     def _list_held(self, pod: Pod) -> list[tuple[Match, bool]]:
-        """Return the devices allocated to a bound pod alone, each with whether it is only a share."""
+        """Return the devices that are allocated to a bound pod, in claims that no other pod uses.
+
+        Each is given by its selections, and True if the pod has only a share of it.
+        """
         matches = self.inventory.find(pod.node)
         claims = [self.claims[key] for key in self._reserved.get(pod.uid, ())]
         own = [claim for claim in claims if claim.consumers == (pod.uid,)]
@@ -543,28 +588,28 @@ class DeviceClaims(Rule):
 
 
 def _is_ignored(pod: Pod) -> bool:
-    """Return whether a pod needs not be counted: it is pending, and neither in a gang nor nominated."""
+    """Return whether the devices of a pod do not matter for plans: it is pending, not nominated, and names no group."""
     return pod.pending and not pod.linked and not pod.nominated
 
 
 def _list_claims(pod: Pod) -> list[Key]:
-    """Return the existing claims of a pod."""
+    """Return the keys of a pod's claims, without those that are not created from their template yet."""
     return [Key(pod.namespace, ref.claim) for ref in pod.claim_refs if ref.claim]
 
 
 def _is_counted(demand: Demand) -> bool:
-    """Return whether nodes already have amounts of all sorts that a pod requests."""
-    return all(sort.counted for sort in demand.sorts)
+    """Return whether the amounts of nodes include all selections of devices that a pod requests."""
+    return all(selection.counted for selection in demand.selections)
 
 
 def _is_searched(demand: Demand) -> bool:
-    """Return whether amounts of single sorts do not decide where the devices are found, so that a search is needed."""
-    if demand.uncountable or demand.obstacle or not demand.parts:
+    """Return whether a search as in kube-scheduler has to find the devices of a pod, because numbers do not suffice."""
+    if demand.uncountable or demand.obstacle or not demand.specs:
         return False
-    options = [options for part in demand.parts for _, options in part.requests]
+    options = [options for spec in demand.specs for _, options in spec.requests]
     return (
-        any(part.constraints for part in demand.parts)
-        or any(sort.searched for sort in demand.sorts)
+        any(spec.constraints for spec in demand.specs)
+        or any(selection.searched for selection in demand.selections)
         or any(len({option.number or None for option in each}) > 1 for each in options)
         or any(option.capacity or (not option.number and len(each) > 1) for each in options for option in each)
         or (len(options) > 1 and any(option.admin or not option.number for each in options for option in each))
@@ -572,17 +617,20 @@ def _is_searched(demand: Demand) -> bool:
 
 
 def _leader_key(pod: Pod) -> tuple[bool, str, str]:
-    """Return the sort key for the leader among pods that share a claim. Pods that can still be scheduled come first."""
+    """Return the sort key of a pod among those that share a claim. The first one is the leader, which requests it.
+
+    Pods that can still be scheduled come before others.
+    """
     return pod.phase is not Phase.ACTIVE or pod.deleting or pod.gated_by_others, pod.name, pod.uid
 
 
 def _are_alike(one: Pod, other: Pod) -> bool:
-    """Return whether two pods are of one group and have the same shape, so that the same nodes are feasible."""
+    """Return whether two pods have the same group, owner and shape, so that the same nodes are feasible for both."""
     return (one.group, one.owner, one.shape) == (other.group, other.owner, other.shape)
 
 
 def _claim_state(pod: Pod) -> tuple[object, ...]:
-    """Return what determines who leads the pods of a claim, and who follows."""
+    """Return the properties of a pod that decide whether it is the leader of a shared claim, or equals the leader."""
     return pod.claim_refs, _leader_key(pod), pod.group, pod.owner, pod.shape
 
 
@@ -600,7 +648,11 @@ _Counted = tuple[tuple[str, int], ...]
 
 @lru_cache(maxsize=1024)
 def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Terms, ...]) -> Shape:
-    """Return the shape with device amounts instead of uncountable requests, restricted to all ``terms``."""
+    """Return a pod's shape with device amounts in place of the amounts that stand for claims not counted yet.
+
+    ``less`` is the number of claims to remove by origin, ``more`` are the device amounts to add. The pod's node
+    affinity is restricted to nodes that match all ``terms``.
+    """
     amounts: Counter[str] = Counter(dict(shape.requests))
     amounts.subtract({PROVIDED + origin: count for origin, count in less})
     amounts.update(dict(more))

@@ -1,9 +1,12 @@
-"""The devices of nodes, by the sorts that claims request (kube-scheduler's DynamicResources).
+"""The devices that nodes reach, grouped by what requests select (kube-scheduler's DynamicResources).
 
 Devices are considered as in upstream's allocator (1.37, dynamic-resource-allocation structured/internal/incubating):
 those of the newest generation of a pool that is complete and without duplicate names, on the nodes that reach them,
-without taints that the claim does not tolerate, and matching all selectors. As long as devices are only numbers, the
-allocator's order does not matter: claims fit if there is any allocation.
+without taints that the claim does not tolerate, and matching all selectors. Where devices are only counted, the order
+in which the allocator tries them does not matter: claims fit if there is any way to allocate them.
+
+Selections may overlap: for instance all GPUs, and all GPUs with 80 GB. So for each `Group` of selections the devices
+that are in any of them are counted.
 """
 
 from collections import Counter, deque
@@ -22,30 +25,32 @@ from serried.cluster.index import discard
 from serried.plan.fit import matches_terms, tolerates
 
 _MAX_SUBSETS = 4
-"""The maximum number of overlapping sorts of which all subsets are counted."""
+"""The maximum number of overlapping selections of which all subsets are counted. Of more, only some subsets are."""
 
 _MAX_IDLE = 8
-"""The number of unused sorts that are kept, because they may be needed again."""
+"""The number of unused selections that are not removed, because other pods may request them soon."""
 
 _MAX_LETTERS = 120
 
 MATCHED_AT_ONCE = 256
-"""The number of matches of a device with a sort in one piece of work: about a millisecond."""
+"""The number of times that a device is matched with a selection in one piece of work: about a millisecond."""
 
 
-class Note(NamedTuple):
-    """A reason why devices of a sort are not simply counted one by one."""
+class Counting(NamedTuple):
+    """How far the number of devices of one kind says how many requests find a device."""
 
     phrase: str
+    """Why kube-scheduler may reject a plan that counts such devices; "" if it does not."""
+
     limits: bool
-    """True if the number of devices is still an upper bound for the number of claims."""
+    """True if each device is for one request at most, so that their number is an upper bound for the requests."""
 
     searched: bool
-    """True if only kube-scheduler's own search decides how many claims find devices."""
+    """True if a search as in kube-scheduler has to decide, because devices are shared or use counters of their pool."""
 
 
-class Wish(NamedTuple):
-    """The description of devices in a request: class, selectors and tolerations."""
+class Criteria(NamedTuple):
+    """Class, selectors and tolerations of a request, which together decide which devices it may use."""
 
     device_class: str
     class_selectors: Selectors
@@ -54,93 +59,102 @@ class Wish(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Sort:
-    """Devices that are interchangeable for requests with the same wish. Compared by identity."""
+class Selection:
+    """The devices that requests with the same `Criteria` may use, on all nodes. Compared by identity."""
 
-    wish: Wish
+    criteria: Criteria
     selectors: tuple[Selector, ...]
 
     name: str
-    """The name for messages; unique among existing sorts."""
+    """The name for messages and amounts; unique among existing selections."""
 
     users: int = 0
+    """The number of times that it was acquired and not released. Without users it may be removed."""
 
     beyond: str = ""
     """A phrase why Serried cannot evaluate the selectors; "" if it can."""
 
-    notes: frozenset[Note] = frozenset()
+    countings: frozenset[Counting] = frozenset()
+    """How its devices are counted: one entry for each kind of device in it."""
 
     counted: bool = False
-    """True once all devices have been matched with it, and all nodes have its amounts."""
+    """True once all devices were matched with it, and the amounts of all nodes include it."""
 
     errors: dict[PoolId, dict[Place, str]] = field(default_factory=dict)
-    """The errors of selectors, by pool and place of the device."""
+    """The errors of selectors that could not be evaluated for a device, by its pool and the nodes that reach it."""
 
     @property
     def limited(self) -> bool:
-        """True if the number of devices is an upper bound for the number of claims."""
-        return not self.beyond and all(note.limits for note in self.notes)
+        """True if the number of its devices is an upper bound for the number of requests that find a device."""
+        return not self.beyond and all(counting.limits for counting in self.countings)
 
     @property
     def searched(self) -> bool:
-        """True if only a search decides how many claims find devices."""
-        return any(note.searched for note in self.notes)
+        """True if a search has to decide how many requests find devices (`Counting.searched`)."""
+        return any(counting.searched for counting in self.countings)
 
     @property
     def uncertain(self) -> str:
         """A phrase why kube-scheduler may reject a plan that counts these devices; "" if counts are exact."""
-        return self.beyond or next((note.phrase for note in sorted(self.notes) if note.phrase), "")
+        return self.beyond or next((counting.phrase for counting in sorted(self.countings) if counting.phrase), "")
 
 
-Group = frozenset[Sort]
-"""Sorts whose devices are counted together."""
+Group = frozenset[Selection]
+"""Selections whose devices are counted together: each device that is in at least one of them counts once."""
 
 
 class Match(NamedTuple):
-    """The sorts of a device, at least one."""
+    """The selections that a device is in, at least one, and how the device is counted."""
 
-    sorts: Group
-    note: Note
+    selections: Group
+    counting: Counting
 
 
 Matches = Mapping[DeviceId, Match]
+"""The devices that are in at least one selection."""
 
 
 class _Pool:
-    """The slices of a pool, and the devices derived from them."""
+    """The ResourceSlices of a resource pool, and the devices derived from them."""
 
     def __init__(self, slices: dict[str, ResourceSlice]) -> None:
         self.slices = slices
         self.devices: dict[DeviceId, tuple[Device, Place]] = {}
         self.matches: Matches = {}
-        """The devices that are of some sort."""
+        """The devices that are in at least one selection."""
 
-        self.sorts: Group = frozenset()
-        """The sorts with at least one device."""
+        self.selections: Group = frozenset()
+        """The selections with at least one device of the pool."""
 
         self.usable = False
+        """True if the newest generation is complete and valid. Otherwise kube-scheduler uses no device of the pool."""
         self.nodes: set[str] = set()
         """The nodes named in slices of any generation, because devices of old ones have to be removed from nodes."""
         self.wide = False
         """True if slices also select nodes by labels, or are for all nodes."""
 
         self.counters: dict[tuple[str, ...], int] = {}
+        """The total of each counter of the pool, by counter set and counter."""
+
         self.partitions: dict[DeviceId, Device] = {}
-        """The devices that use counters."""
+        """The devices that use counters of the pool."""
 
         self.spread = False
-        """True if several nodes share these devices."""
+        """True if devices of several nodes use the same counters."""
 
         self.binds = False
         """True if devices have binding conditions: kube-scheduler searches such pools last."""
 
     def set_matches(self, found: Matches) -> None:
-        """Set the matches of the devices."""
+        """Set the matches of the devices, and the selections of the pool."""
         self.matches = found
-        self.sorts = frozenset().union(*{match.sorts for match in found.values()})
+        self.selections = frozenset().union(*{match.selections for match in found.values()})
 
     def derive(self, key: PoolId, rules: Iterable[DeviceTaintRule]) -> None:
-        """Derive devices and counters from the slices; ``rules`` add taints to devices."""
+        """Derive devices and counters from the slices.
+
+        ``rules`` are all DeviceTaintRules, which add taints to devices.
+        """
         places = [place for each in self.slices.values() for place in _list_places(each)]
         self.nodes = {place.node for place in places if place.node}
         self.wide = any(place.everywhere or place.terms is not None for place in places)
@@ -169,10 +183,10 @@ class _Pool:
 
 
 class Inventory:
-    """The devices of nodes, by the sorts in use; ``nodes`` is the Store's live map.
+    """The devices that each node reaches, and the selections they are in. ``nodes`` is the Store's live map.
 
-    Pools are read and devices matched in small pieces of work (`run_deferred`). Until a piece is done, the previous
-    state is valid.
+    Selections exist while pods need them (`acquire`, `release`). Pools are read and devices are matched with selections
+    in small pieces of work (`run_deferred`). Until all pieces for a change are done, the state before it is valid.
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -180,26 +194,30 @@ class Inventory:
         self.taint_rules: dict[str, DeviceTaintRule] = {}
 
         self.changed = Due[str]()
-        """The nodes whose devices may have changed since the owner read it."""
+        """The nodes whose devices may have changed. The owner takes them."""
 
         self.rematched: dict[DeviceId, None] = {}
-        """The devices whose sorts or nodes may have changed since the owner read it."""
+        """The devices whose selections or nodes may have changed. The owner clears it."""
 
         self.groups: tuple[Group, ...] = ()
-        """The groups to be counted: claims fit if each of these counts suffices (Hall's theorem)."""
+        """The groups whose devices are counted on each node.
 
-        self.changed_sorts: set[Sort] = set()
-        """The sorts for which pods may have to request other amounts, since the owner read it."""
+        Requests for numbers of devices fit if for each group there are enough devices in it (Hall's theorem).
+        """
+
+        self.changed_selections: set[Selection] = set()
+        """The selections whose pods may have to request other amounts. The owner clears it."""
 
         self.epoch = 0
-        """A number that changes when all pods may have to request other amounts."""
+        """A number that changes whenever all pods may have to request other amounts."""
 
-        self._covering: dict[Sort, frozenset[Group]] = {}
-        """By sort with devices: the groups that contain all devices of the sort."""
+        self._covering: dict[Selection, frozenset[Group]] = {}
+        """By selection with devices: the groups that contain all devices of the selection."""
 
-        self._shown: frozenset[Sort] = frozenset()
+        self._listed: frozenset[Selection] = frozenset()
+        """The selections that provide an extended resource, which some nodes may list as allocatable."""
         self._nodes = nodes
-        self._sorts: dict[Wish, Sort] = {}
+        self._selections: dict[Criteria, Selection] = {}
         self._pools: dict[PoolId, _Pool] = {}
         self._pools_at: dict[str, dict[PoolId, None]] = {}
         self._wide: dict[PoolId, None] = {}
@@ -207,15 +225,24 @@ class Inventory:
         """The devices that each node reaches, cached."""
 
         self._kinds: Counter[Match] = Counter()
-        self._unions: Counter[Group] = Counter()
-        self._unread = Due[PoolId]()
-        self._unmatched: deque[tuple[Sort, Group]] = deque()
-        """The new sorts, each with the sorts that it replaces."""
+        """The number of devices by their selections."""
 
-        self._matched: deque[tuple[Sort, int]] = deque()
-        """The matched new sorts, each with the mark up to which nodes have to be updated."""
+        self._unions: Counter[Group] = Counter()
+        """The number of requests with several alternatives, by the selections of the alternatives."""
+
+        self._unread = Due[PoolId]()
+        """The pools whose slices have changed."""
+        self._unmatched: deque[tuple[Selection, Group]] = deque()
+        """The new selections with which no device was matched yet, each with unused selections to be removed."""
+
+        self._matched: deque[tuple[Selection, int]] = deque()
+        """The new selections that devices were matched with, while nodes do not have their amounts yet.
+
+        Each with the mark in ``changed``, before which all nodes have to be taken.
+        """
 
         self._work: Iterator[None] = iter(())
+        """The work in progress; each step is one piece."""
 
     # --- slices and nodes --------------------------------------------------------------------------------------
 
@@ -251,14 +278,14 @@ class Inventory:
         self._unread.update(filter(rule.reaches, self._pools))
 
     def note_node(self, name: str) -> None:
-        """Note that a node was added or deleted, or has other labels."""
+        """Update which devices a node reaches, after it was added or deleted, or its labels have changed."""
         before = self._at.pop(name, ())
-        if self._wide and self._sorts:
+        if self._wide and self._selections:
             self.rematched.update(dict.fromkeys((*before, *self.find(name))))
             self.changed.add(name)
 
     def run_deferred(self) -> bool:
-        """Do a piece of deferred work. Return whether there was any."""
+        """Do one piece of the work that changes have left. Return whether there was any."""
         if next(self._work, self) is None:
             return True
         if self._unread:
@@ -271,15 +298,15 @@ class Inventory:
         next(self._work, None)
         return True
 
-    def take_counted(self) -> Iterator[Sort]:
-        """Yield each new sort once, when all nodes have its amounts."""
+    def take_counted(self) -> Iterator[Selection]:
+        """Mark the new selections as counted that are in the amounts of all nodes by now, and yield each of them."""
         while self._matched and self.changed.has_passed(self._matched[0][1]):
-            sort, _ = self._matched.popleft()
-            sort.counted = True
-            yield sort
+            selection, _ = self._matched.popleft()
+            selection.counted = True
+            yield selection
 
     def finish(self) -> None:
-        """Do all deferred work now."""
+        """Do all work now that changes have left, however long it takes."""
         while self.run_deferred():
             pass
 
@@ -291,7 +318,7 @@ class Inventory:
         return pool.nodes.union(self._nodes) if pool.wide else pool.nodes
 
     def find(self, node: str) -> Matches:
-        """Return the devices that a node reaches and that are of some sort."""
+        """Return the devices that a node reaches and that are in at least one selection."""
         found = self._at.get(node)
         if found is None:
             found = dict(self._list_reached(node))
@@ -306,9 +333,13 @@ class Inventory:
                 if self._reaches(node, pool.devices[device][1]):
                     yield device, match
 
-    def find_failure(self, sort: Sort, admits: Callable[[Node], bool]) -> tuple[str, str] | None:
-        """Return a selector error of the sort, and the first node with it that ``admits`` allows; None without one."""
-        for failures in sort.errors.values():
+    def find_failure(self, selection: Selection, admits: Callable[[Node], bool]) -> tuple[str, str] | None:
+        """Return why a selector cannot be evaluated for a device that a node reaches, and the node's name.
+
+        Only nodes for which ``admits`` is true count, because kube-scheduler evaluates selectors only there. None if
+        there is no such device.
+        """
+        for failures in selection.errors.values():
             for place, said in failures.items():
                 names = (place.node,) if place.node else (name for name in self._nodes if self._reaches(name, place))
                 for name in names:
@@ -316,8 +347,8 @@ class Inventory:
                         return said, name
         return None
 
-    def touch_all(self) -> None:
-        """Note that the amounts of all nodes may have changed."""
+    def mark_all_changed(self) -> None:
+        """Add all nodes to ``changed``."""
         self.changed.update(self._nodes)
 
     def find_device(self, key: DeviceId) -> Device:
@@ -325,15 +356,18 @@ class Inventory:
         return self._pools[key.pool].devices[key][0]
 
     def find_counters(self, key: PoolId) -> Mapping[tuple[str, ...], int]:
-        """Return the total counters of a pool."""
+        """Return the total of each counter of a pool, by counter set and counter."""
         return self._pools[key].counters
 
     def list_partitions(self, key: PoolId) -> Iterable[tuple[DeviceId, Device]]:
-        """Return the devices of a pool that use its counters, on any node."""
+        """Return the devices that use counters of a pool, on any node."""
         return self._pools[key].partitions.items()
 
     def find_attribute(self, node: str, domain: str, name: str) -> Value | None:
-        """Return the value that all devices of a node with this attribute share; None if there is none."""
+        """Return the value of the attribute ``domain/name`` for the devices of a node.
+
+        Devices without the attribute do not matter. None if no device has it, or if two devices have different values.
+        """
         found: Value | None = None
         for key in self._pools_at.get(node, ()):
             for device, place in self._pools[key].devices.values():
@@ -346,41 +380,49 @@ class Inventory:
         return found
 
     def lacks_slices(self, node: str) -> bool:
-        """Return whether a node reaches an incomplete pool: then requests for all devices fail there."""
+        """Return whether a node may reach a pool that is incomplete or invalid.
+
+        There kube-scheduler rejects requests for all devices of the node.
+        """
         return any(not self._pools[key].usable for key in self._list_pools(node))
 
     def _list_pools(self, node: str) -> list[PoolId]:
-        """Return the pools that a node may reach, in kube-scheduler's order (1.36 and later)."""
+        """Return the pools that a node may reach, in the order in which kube-scheduler (1.36 and later) tries them."""
         keys = (*self._pools_at.get(node, ()), *self._wide)
         return sorted(keys, key=lambda key: (self._pools[key].binds, key))
 
     def _read(self, key: PoolId) -> Iterator[None]:
-        """Read the slices of a pool and match its devices, pausing in between; the old state is valid until the end."""
-        old, sorts = self._pools[key], list(self._sorts.values())
+        """Read the slices of a pool and match its devices with all selections. Each step of the iterator is one piece.
+
+        Until the last step the old state of the pool is valid.
+        """
+        old, selections = self._pools[key], list(self._selections.values())
         new = _Pool(old.slices)
         new.derive(key, self.taint_rules.values())
-        before = [(sort.beyond, sort.errors.pop(key, None)) for sort in sorts]
+        before = [(selection.beyond, selection.errors.pop(key, None)) for selection in selections]
         found: dict[DeviceId, Match] = {}
         done = 0
         for device_id, (device, place) in new.devices.items():
-            of = frozenset([sort for sort in sorts if _is_of_sort(sort, key, device, place)])
+            of = frozenset([selection for selection in selections if _is_in_selection(selection, key, device, place)])
             if of:
-                found[device_id] = _share_match(of, _find_note(device, place, spread=new.spread))
-            done += len(sorts)
+                found[device_id] = _share_match(of, _find_counting(device, place, spread=new.spread))
+            done += len(selections)
             if done >= MATCHED_AT_ONCE:
                 done = 0
                 yield
         new.set_matches(found)
-        after = [(sort.beyond, sort.errors.get(key)) for sort in sorts]
-        self.changed_sorts.update(sort for sort, was, is_ in zip(sorts, before, after, strict=True) if was != is_)
+        after = [(selection.beyond, selection.errors.get(key)) for selection in selections]
+        self.changed_selections.update(
+            selection for selection, was, is_ in zip(selections, before, after, strict=True) if was != is_
+        )
         self.rematched.update(dict.fromkeys((*old.matches, *found)))
-        self._touch(key)
+        self._mark_changed(key)
         self._replace(key, old, new)
-        self._touch(key)
+        self._mark_changed(key)
         kinds = self._kinds.copy()
         kinds.subtract(old.matches.values())
         kinds.update(found.values())
-        self._note_kinds(+kinds)
+        self._set_kinds(+kinds)
 
     def _replace(self, key: PoolId, old: _Pool, new: _Pool) -> None:
         for name in old.nodes:
@@ -396,74 +438,84 @@ class Inventory:
         if not new.slices and not new.nodes and not new.wide:
             del self._pools[key]
 
-    def _touch(self, key: PoolId) -> None:
-        """Note that the nodes of a pool may reach other devices, or by another place."""
+    def _mark_changed(self, key: PoolId) -> None:
+        """Add the nodes that may reach devices of a pool to ``changed``."""
         nodes = self.nodes_of(key)
         for name in nodes:
             self._at.pop(name, None)
         self.changed.update(nodes)
 
-    # --- sorts -------------------------------------------------------------------------------------------------
+    # --- selections -------------------------------------------------------------------------------------------------
 
-    def acquire(self, wish: Wish) -> Sort:
-        """Return the sort for a wish, with one more user. Raises Broken if a selector is invalid."""
-        sort = self._sorts.get(wish)
-        if sort is None:
-            selectors, beyond = _compile(wish)
+    def acquire(self, criteria: Criteria) -> Selection:
+        """Return the selection for these criteria, which is created if it does not exist. Call `release` once for it.
+
+        Raises Broken if a selector is invalid.
+        """
+        selection = self._selections.get(criteria)
+        if selection is None:
+            selectors, beyond = _compile(criteria)
             dropped = self._drop_idle()
-            sort = self._sorts[wish] = Sort(wish, selectors, self._name(wish), beyond=beyond)
-            self._unmatched.append((sort, dropped))
-            self.epoch += bool(dropped)  # the new sort may reuse a name under which dropped sorts were counted
-        sort.users += 1
-        return sort
+            selection = self._selections[criteria] = Selection(criteria, selectors, self._name(criteria), beyond=beyond)
+            self._unmatched.append((selection, dropped))
+            self.epoch += bool(
+                dropped
+            )  # the new selection may reuse a name under which dropped selections were counted
+        selection.users += 1
+        return selection
 
-    def note_union(self, sorts: Group, step: int) -> None:
-        """Add (``step`` 1) or remove (-1) a request for devices of any of these sorts."""
+    def count_union(self, selections: Group, step: int) -> None:
+        """Count a request with alternatives (``step`` 1), or its removal (-1). ``selections`` are its alternatives."""
         before = len(self._unions)
-        self._unions[sorts] += step
-        if not self._unions[sorts]:
-            del self._unions[sorts]
+        self._unions[selections] += step
+        if not self._unions[selections]:
+            del self._unions[selections]
         if len(self._unions) != before:
             self._regroup()
 
-    def note_shown(self, sorts: Group) -> None:
-        """Set the sorts of which nodes may list more than they have devices, by extended resources."""
-        if self._shown != sorts:
-            self._shown = sorts
-            self.touch_all()
+    def set_listed(self, selections: Group) -> None:
+        """Set the selections that provide an extended resource.
+
+        A node may list the resource as allocatable itself, so it may have more of such a selection than devices.
+        """
+        if self._listed != selections:
+            self._listed = selections
+            self.mark_all_changed()
             self._regroup()
 
-    def find_covering(self, sorts: Group) -> frozenset[Group]:
-        """Return the groups that contain all devices of these sorts.
+    def find_covering(self, selections: Group) -> frozenset[Group]:
+        """Return the groups that contain all devices of all these selections.
 
-        A request for the sorts uses all of these groups.
+        A request for a device in any of the selections uses one device of each of these groups.
         """
-        found = [self._covering[sort] for sort in sorts if sort in self._covering]
+        found = [self._covering[selection] for selection in selections if selection in self._covering]
         return frozenset.intersection(*found) if found else frozenset()
 
-    def overlap(self, one: Sort, other: Sort) -> bool:
-        """Return whether there is a device of both sorts."""
-        return any(one in match.sorts and other in match.sorts for match in self._kinds)
+    def overlap(self, one: Selection, other: Selection) -> bool:
+        """Return whether there is a device that is in both selections."""
+        return any(one in match.selections and other in match.selections for match in self._kinds)
 
-    def release(self, sort: Sort) -> None:
-        """Remove a user of the sort."""
-        sort.users -= 1
+    def release(self, selection: Selection) -> None:
+        """Remove one user of the selection. It still exists for some time, because pods may request it again."""
+        selection.users -= 1
 
     def _drop_idle(self) -> Group:
-        idle = [wish for wish, sort in self._sorts.items() if not sort.users]
-        return frozenset([self._sorts.pop(wish) for wish in idle]) if len(idle) > _MAX_IDLE else frozenset()
+        idle = [criteria for criteria, selection in self._selections.items() if not selection.users]
+        return (
+            frozenset([self._selections.pop(criteria) for criteria in idle]) if len(idle) > _MAX_IDLE else frozenset()
+        )
 
-    def _name(self, wish: Wish) -> str:
-        name = f"devices of {wish.device_class}"
-        if wish.selectors:
-            name += f" where {_cut(' && '.join(wish.selectors))}"
-        taken = {sort.name for sort in self._sorts.values()}
+    def _name(self, criteria: Criteria) -> str:
+        name = f"devices of {criteria.device_class}"
+        if criteria.selectors:
+            name += f" where {_cut(' && '.join(criteria.selectors))}"
+        taken = {selection.name for selection in self._selections.values()}
         names = (name, *(f"{name} ({count})" for count in range(2, len(taken) + 3)))
         return next(each for each in names if each not in taken)
 
-    def _match_new(self, sort: Sort, dropped: Group) -> Iterator[None]:
-        """Match all devices with a new sort, pausing in between, and remove the ``dropped`` sorts."""
-        done, is_wanted = 0, self._sorts.get(sort.wish) is sort
+    def _match_new(self, selection: Selection, dropped: Group) -> Iterator[None]:
+        """Match all devices with a new selection, and remove the ``dropped`` ones. Each step is one piece of work."""
+        done, is_wanted = 0, self._selections.get(selection.criteria) is selection
         kinds: Counter[Match] = Counter()
         for key in list(self._pools):
             pool = self._pools[key]
@@ -472,22 +524,22 @@ class Inventory:
             # first devices that fit.
             for device_id, (device, place) in pool.devices.items():
                 before = pool.matches.get(device_id)
-                of = before.sorts - dropped if before is not None else frozenset[Sort]()
-                if is_wanted and _is_of_sort(sort, key, device, place):
-                    of |= {sort}
+                of = before.selections - dropped if before is not None else frozenset[Selection]()
+                if is_wanted and _is_in_selection(selection, key, device, place):
+                    of |= {selection}
                     self.rematched[device_id] = None
                 if of:
-                    found[device_id] = _share_match(of, _find_note(device, place, spread=pool.spread))
+                    found[device_id] = _share_match(of, _find_counting(device, place, spread=pool.spread))
             if found != pool.matches:
                 pool.set_matches(found)
-                self._touch(key)
+                self._mark_changed(key)
             kinds.update(found.values())
             done += 1 + len(pool.devices)
             if done >= MATCHED_AT_ONCE:
                 done = 0
                 yield
-        self._note_kinds(kinds)
-        self._matched.append((sort, self.changed.mark()))
+        self._set_kinds(kinds)
+        self._matched.append((selection, self.changed.mark()))
 
     def _reaches(self, name: str, place: Place) -> bool:
         if place.node:
@@ -495,101 +547,111 @@ class Inventory:
         node = self._nodes.get(name)
         return node is not None and (place.everywhere or (place.terms is not None and matches_terms(place.terms, node)))
 
-    def _note_kinds(self, kinds: Counter[Match]) -> None:
+    def _set_kinds(self, kinds: Counter[Match]) -> None:
         before, self._kinds = self._kinds, kinds
         if before.keys() != kinds.keys():
             self._regroup()
 
     def _regroup(self) -> None:
-        """Compute the groups of overlapping sorts, and the notes of all sorts."""
-        masks = self._mask_sorts()
-        links = self._link_sorts(masks)
+        """Compute ``groups`` again, and how the devices of each selection are counted."""
+        masks = self._mask_selections()
+        links = self._link_selections(masks)
         groups: dict[Group, None] = {}
-        for component in _join([*(match.sorts for match in self._kinds), *self._unions]):
-            every = sorted(component, key=lambda sort: sort.name)
+        for component in _join([*(match.selections for match in self._kinds), *self._unions]):
+            every = sorted(component, key=lambda selection: selection.name)
             sizes = range(1, len(every) + 1) if len(every) <= _MAX_SUBSETS else (1, 2, len(every))
             subsets = (some for size in sizes for some in combinations(every, size))
             groups.update((_reduce(some, masks), None) for some in subsets if _is_linked(some, links))
         groups.update(dict.fromkeys(self._unions))
         reach = {group: _unite(group, masks) for group in groups}
         covering = {
-            sort: frozenset([each for each in groups if not mask & ~reach[each]])
-            for sort, mask in masks.items()
+            selection: frozenset([each for each in groups if not mask & ~reach[each]])
+            for selection, mask in masks.items()
             if mask
         }
-        self._note_groups(tuple(groups), covering)
-        for sort in self._sorts.values():
-            notes = frozenset(each.note for each in self._kinds if sort in each.sorts)
-            if sort.notes != notes:
-                sort.notes = notes
-                self.changed_sorts.add(sort)
+        self._set_groups(tuple(groups), covering)
+        for selection in self._selections.values():
+            countings = frozenset(each.counting for each in self._kinds if selection in each.selections)
+            if selection.countings != countings:
+                selection.countings = countings
+                self.changed_selections.add(selection)
 
-    def _mask_sorts(self) -> dict[Sort, int]:
-        """Return by sort a bit mask of its kinds of devices, with a bit for those that nodes list as resources."""
-        masks = dict.fromkeys((sort for union in self._unions for sort in union), 0)
+    def _mask_selections(self) -> dict[Selection, int]:
+        """Return the devices in each selection as a bit mask.
+
+        There is one bit for each kind of devices (those in the same selections), and one for each selection of which
+        nodes may list an extended resource.
+        """
+        masks = dict.fromkeys((selection for union in self._unions for selection in union), 0)
         for place, match in enumerate(self._kinds):
-            for sort in match.sorts:
-                masks[sort] = masks.get(sort, 0) | 1 << place
-        for place, sort in enumerate(self._shown, len(self._kinds)):
-            masks[sort] = masks.get(sort, 0) | 1 << place
+            for selection in match.selections:
+                masks[selection] = masks.get(selection, 0) | 1 << place
+        for place, selection in enumerate(self._listed, len(self._kinds)):
+            masks[selection] = masks.get(selection, 0) | 1 << place
         return masks
 
-    def _link_sorts(self, masks: Mapping[Sort, int]) -> dict[Sort, int]:
-        """Return the masks with a bit added per union of sorts. Sorts without a common bit are independent."""
+    def _link_selections(self, masks: Mapping[Selection, int]) -> dict[Selection, int]:
+        """Return the masks with one more bit for each set of alternatives that some request has.
+
+        Selections without a common bit neither overlap nor are alternatives of one request.
+        """
         links = dict(masks)
-        for place, union in enumerate(self._unions, len(self._kinds) + len(self._shown)):
-            for sort in union:
-                links[sort] |= 1 << place
+        for place, union in enumerate(self._unions, len(self._kinds) + len(self._listed)):
+            for selection in union:
+                links[selection] |= 1 << place
         return links
 
-    def _note_groups(self, groups: tuple[Group, ...], covering: dict[Sort, frozenset[Group]]) -> None:
+    def _set_groups(self, groups: tuple[Group, ...], covering: dict[Selection, frozenset[Group]]) -> None:
         concerned = frozenset().union(*frozenset(groups).symmetric_difference(self.groups))
         for key, pool in self._pools.items() if concerned else ():
-            if not concerned.isdisjoint(pool.sorts):
+            if not concerned.isdisjoint(pool.selections):
                 self.changed.update(self.nodes_of(key))
-        if concerned and self._shown:
-            self.touch_all()
+        if concerned and self._listed:
+            self.mark_all_changed()
         before, none = self._covering, frozenset[Group]()
-        self.changed_sorts.update(
+        self.changed_selections.update(
             each for each in {**before, **covering} if before.get(each, none) != covering.get(each, none)
         )
         self.groups, self._covering = groups, covering
 
-    def is_within(self, inner: Sort, outer: Sort) -> bool:
-        """Return whether all existing devices of one sort are also of another sort."""
-        return all(outer in match.sorts for match in self._kinds if inner in match.sorts)
+    def is_within(self, inner: Selection, outer: Selection) -> bool:
+        """Return whether all existing devices that are in the selection ``inner`` are also in ``outer``."""
+        return all(outer in match.selections for match in self._kinds if inner in match.selections)
 
 
-def _unite(sorts: Iterable[Sort], masks: Mapping[Sort, int]) -> int:
+def _unite(selections: Iterable[Selection], masks: Mapping[Selection, int]) -> int:
     found = 0
-    for sort in sorts:
-        found |= masks[sort]
+    for selection in selections:
+        found |= masks[selection]
     return found
 
 
-def _is_linked(sorts: tuple[Sort, ...], links: Mapping[Sort, int]) -> bool:
-    """Return whether sorts are connected by overlaps. A group of independent parts adds nothing to its parts."""
-    reached, rest = links[sorts[0]], list(sorts[1:])
+def _is_linked(selections: tuple[Selection, ...], links: Mapping[Selection, int]) -> bool:
+    """Return whether selections are connected by common bits in ``links``, directly or through others of them.
+
+    Otherwise they need not be counted together: the counts of the connected ones say the same.
+    """
+    reached, rest = links[selections[0]], list(selections[1:])
     while rest:
-        apart = [sort for sort in rest if not links[sort] & reached]
+        apart = [selection for selection in rest if not links[selection] & reached]
         if len(apart) == len(rest):
             return False
-        reached |= _unite((sort for sort in rest if sort not in apart), links)
+        reached |= _unite((selection for selection in rest if selection not in apart), links)
         rest = apart
     return True
 
 
-def _reduce(sorts: tuple[Sort, ...], masks: Mapping[Sort, int]) -> Group:
-    """Return the sorts without those whose devices are all contained in the others."""
-    for sort in sorts:
-        others = tuple([each for each in sorts if each is not sort])
-        if others and not masks[sort] & ~_unite(others, masks):
-            sorts = others
-    return frozenset(sorts)
+def _reduce(selections: tuple[Selection, ...], masks: Mapping[Selection, int]) -> Group:
+    """Return the selections without those whose devices are all in the remaining ones."""
+    for selection in selections:
+        others = tuple([each for each in selections if each is not selection])
+        if others and not masks[selection] & ~_unite(others, masks):
+            selections = others
+    return frozenset(selections)
 
 
 def _join(sets: Iterable[Group]) -> list[Group]:
-    """Return the unions of sets that overlap."""
+    """Return the sets, with those that overlap, directly or through others, merged into one."""
     joined: list[Group] = []
     for each in sets:
         apart = [other for other in joined if not other & each]
@@ -606,22 +668,25 @@ def _list_places(found: ResourceSlice) -> list[Place]:
     return [device.place for device in found.devices] if found.per_device else [found.place]
 
 
-def _find_note(device: Device, place: Place, *, spread: bool) -> Note:
+def _find_counting(device: Device, place: Place, *, spread: bool) -> Counting:
     phrase = "several nodes reach a device" if not place.node else ""
     if spread and device.consumes:
         phrase = "several nodes share counters of devices"
-    return _share_note(phrase, not device.shareable, device.shareable or bool(device.consumes))
+    return _share_counting(phrase, not device.shareable, device.shareable or bool(device.consumes))
 
 
 @lru_cache(maxsize=16)
-def _share_note(phrase: str, limits: bool, searched: bool) -> Note:  # noqa: FBT001  # its fields
-    return Note(phrase, limits, searched)
+def _share_counting(phrase: str, limits: bool, searched: bool) -> Counting:  # noqa: FBT001  # its fields
+    return Counting(phrase, limits, searched)
 
 
-def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
-    """Return the compiled selectors, and a phrase if they are not supported. Raises Broken if one is invalid."""
+def _compile(criteria: Criteria) -> tuple[tuple[Selector, ...], str]:
+    """Return the compiled selectors of the criteria and "", or () and a phrase why Serried cannot evaluate one.
+
+    Raises Broken if one is invalid.
+    """
     selectors = []
-    for text in (*wish.class_selectors, *wish.selectors):
+    for text in (*criteria.class_selectors, *criteria.selectors):
         try:
             selectors.append(compile_selector(text))
         except Unsupported as error:
@@ -632,25 +697,28 @@ def _compile(wish: Wish) -> tuple[tuple[Selector, ...], str]:
 
 
 @lru_cache(maxsize=1024)
-def _share_match(sorts: Group, note: Note) -> Match:
-    """Return one shared object for equal values."""
-    return Match(sorts, note)
+def _share_match(selections: Group, counting: Counting) -> Match:
+    """Return a Match; equal ones are the same object, because clusters have thousands of devices."""
+    return Match(selections, counting)
 
 
-def _is_of_sort(sort: Sort, key: PoolId, device: Device, place: Place) -> bool:
-    """Return whether a device is of a sort. If a selector fails, the device is not, and the error is recorded."""
-    if sort.beyond or (device.taints and not tolerates(sort.wish.tolerations, device.taints)):
+def _is_in_selection(selection: Selection, key: PoolId, device: Device, place: Place) -> bool:
+    """Return whether a device is in a selection. ``place`` says which nodes reach the device.
+
+    If a selector cannot be evaluated for the device, it is not, and the error is recorded in the selection.
+    """
+    if selection.beyond or (device.taints and not tolerates(selection.criteria.tolerations, device.taints)):
         return False
-    for selector in sort.selectors:
+    for selector in selection.selectors:
         try:
             if not selector.matches(key.driver, device.attributes, device.capacity, shareable=device.shareable):
                 return False
         except Broken as error:
             why = f"{_cut(selector.expression)} fails for device {device.name} of {key.driver}: {error}"
-            sort.errors.setdefault(key, {}).setdefault(place, why)
+            selection.errors.setdefault(key, {}).setdefault(place, why)
             return False
         except Unsupported as error:
-            sort.beyond = f"Serried does not know what {_cut(selector.expression)} means ({error})"
+            selection.beyond = f"Serried does not know what {_cut(selector.expression)} means ({error})"
             return False
     return True
 

@@ -18,14 +18,15 @@ from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
 from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
 
 
 class ExtendedResources(Rule):
-    """Renames requests for resources that cannot be counted on all nodes (``resources.PROVIDED``).
+    """The rule about extended resources that not all nodes list as allocatable.
 
-    These are the resources that a DeviceClass provides, and those that no node lists. Nodes that list some are counted,
-    other nodes are unlimited. A change only affects pods that request the resource.
+    In the requests of pods it renames each resource that a DeviceClass provides, and each that no node lists (the new
+    name begins with ``resources.PROVIDED``). By the new name Serried counts the resource only on nodes that list it;
+    other nodes count as unlimited, because only kube-scheduler knows whether a pod fits there.
     """
 
     concerns = staticmethod(attrgetter("shape.extended"))
@@ -49,9 +50,12 @@ class ExtendedResources(Rule):
         self.remembered = self._pods.keys()
         self._users: dict[str, dict[str, None]] = {}
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it is the first of the rules
-        """Return the pod with renamed requests, and remember it if it requests an extended resource."""
-        self.forget(pod)
+    def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it is the first of the rules
+        """Return the pod with those resources renamed that not all nodes list.
+
+        The pod is remembered if it requests an extended resource.
+        """
+        self.forget_pod(pod)
         asked = pod.shape.extended
         if not asked:
             return pod
@@ -61,8 +65,8 @@ class ExtendedResources(Rule):
             self._users.setdefault(name, {})[pod.uid] = None
         return self._convert(pod, asked)
 
-    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a hypothetical pod with renamed requests. It is not remembered."""
+    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
+        """Return a hypothetical pod with those resources renamed that not all nodes list. It is not remembered."""
         return self._convert(pod, pod.shape.extended)
 
     def _convert(self, pod: Pod, asked: tuple[str, ...]) -> Pod:
@@ -74,7 +78,7 @@ class ExtendedResources(Rule):
         shape = _rename_requests(pod.shape, uncounted)
         return replace(pod, shape=shape, uncounted=uncounted, missing=missing, provided=provided)
 
-    def forget(self, pod: Pod) -> None:
+    def forget_pod(self, pod: Pod) -> None:
         """Forget a deleted pod."""
         known = self._pods.pop(pod.uid, None)
         if known is not None:
@@ -91,9 +95,10 @@ class ExtendedResources(Rule):
         self._update_sources(self._providers, old.provides if old is not None else (), ())
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
-        """Note whether DeviceClasses can be read. While they cannot, no resource counts as missing.
+        """Handle a new state of the watch for DeviceClasses.
 
-        If the API server does not serve them there are none, for kube-scheduler as well.
+        While the API server forbids to read them, no resource counts as missing (`Pod.missing`), because a class may
+        provide it. If the API server does not serve them, there are none, so a resource may be missing.
         """
         hidden = state is KindState.DENIED
         if hidden is not self._are_hidden:
@@ -101,22 +106,23 @@ class ExtendedResources(Rule):
             self._changed_pods.update(self._pods)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Note the extended resources of a node."""
+        """Count the extended resources that a changed node lists."""
         less = _list_extended(old)
         more = _list_extended(new)
         if less or more:
             self._update_sources(self._nodes, less, more)
 
-    def take_news(self) -> News | None:
-        """Return some pods that request a resource that is counted differently now."""
+    def take_changes(self) -> RuleChanges | None:
+        """Return some pods with a request that has to be renamed, or named as before, since a resource has changed."""
         if not self._changed_pods:
             return None
-        return News(self._changed_pods.take(AT_ONCE))
+        return RuleChanges(self._changed_pods.take(AT_ONCE))
 
     def _update_sources(self, counts: Counter[str], less: Iterable[str], more: Iterable[str]) -> None:
-        """Update the counts of sources.
+        """Update how many sources each resource has: nodes that list it, or DeviceClasses that provide it.
 
-        Pods are changed that request a resource with its first source, or without its last.
+        ``less`` are the resources that one source had before, ``more`` those that it has now. Pods that request a
+        resource have changed if it got its first source, or lost its last one.
         """
         less = frozenset(less)
         more = frozenset(more)
@@ -131,7 +137,7 @@ class ExtendedResources(Rule):
 
 
 def _list_extended(node: Node | None) -> list[str]:
-    """Return the extended resources that a node lists."""
+    """Return the extended resources that a node lists as allocatable, more than 0; none if there is no node."""
     if node is None:
         return []
     return [name for name, amount in node.allocatable.items() if "/" in name and amount > 0 and is_extended(name)]
@@ -139,6 +145,6 @@ def _list_extended(node: Node | None) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _rename_requests(shape: Shape, uncounted: tuple[str, ...]) -> Shape:
-    """Return the shape with these resources renamed as provided."""
+    """Return a pod's shape in which the requests for these resources have ``PROVIDED`` before their name."""
     requests = [(PROVIDED + name if name in uncounted else name, amount) for name, amount in shape.requests]
     return replace(shape, requests=tuple(sorted(requests)))

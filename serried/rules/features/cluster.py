@@ -17,19 +17,22 @@ from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.selectors import NodeSelectorTerm, Requirement, both
 from serried.cluster.due import Due
-from serried.cluster.rule import AT_ONCE, Ground, News, Rule
+from serried.cluster.rule import AT_ONCE, Ground, Rule, RuleChanges
 
 _FEATURE = "feature:"
 
 
 class DeclaredFeatures(Rule):
-    """Adds a label to nodes per declared feature, and a node affinity term to pods per needed feature."""
+    """The rule about kubelet features that pods need.
+
+    A node gets a label for each feature that it declares, and a pod gets a required node affinity to these labels.
+    """
 
     concerns = staticmethod(attrgetter("features"))
 
     def __init__(self, ground: Ground) -> None:  # noqa: ARG002 - nodes are reported to it
         self._declaring = 0
-        """The number of nodes that declare any feature."""
+        """The number of nodes that declare at least one feature."""
 
         self._pods: dict[str, None] = {}
         """The UIDs of the pods that need features."""
@@ -37,13 +40,13 @@ class DeclaredFeatures(Rule):
         self.remembered = self._pods.keys()
         self._changed_pods = Due[str]()
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers are UIDs
-        """Return the pod with terms for its features, and remember it."""
+    def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - what it remembers are UIDs
+        """Return the pod with node affinity to nodes that declare the features it needs, and remember it."""
         self._pods[pod.uid] = None
         return self._add_terms(pod)
 
-    def show(self, pod: Pod, coming: object = None) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a hypothetical pod with terms for its features."""
+    def shape_hypothetical(self, pod: Pod, coming: object = None) -> Pod:  # noqa: ARG002 - claims do not matter to it
+        """Return a hypothetical pod with node affinity to nodes that declare the features it needs."""
         return self._add_terms(pod)
 
     def _add_terms(self, pod: Pod) -> Pod:
@@ -51,26 +54,29 @@ class DeclaredFeatures(Rule):
             return pod
         return replace(pod, shape=_require(pod.shape, pod.features))
 
-    def forget(self, pod: Pod) -> None:
+    def forget_pod(self, pod: Pod) -> None:
         """Forget a deleted pod."""
         self._pods.pop(pod.uid, None)
 
-    def offer(self, node: Node) -> Node:
+    def extend_node(self, node: Node) -> Node:
         """Return the node with a label for each feature that it declares."""
         if not node.features:
             return node
         return replace(node, labels={**node.labels, **{f"{_FEATURE}{name}": "" for name in sorted(node.features)}})
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Count the nodes that declare features. If the first appeared or the last is gone, all pods have changed."""
+        """Update the number of nodes that declare features, as one node has changed.
+
+        If the first such node has appeared, or the last is gone, all pods that need features get another shape.
+        """
         before = bool(self._declaring)
         self._declaring += bool(new is not None and new.features) - bool(old is not None and old.features)
         if before is not bool(self._declaring):
             self._changed_pods.update(self._pods)
 
-    def take_news(self) -> News | None:
-        """Return some pods that need features, if the first node now declares some, or none does any more."""
-        return News(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
+    def take_changes(self) -> RuleChanges | None:
+        """Return some of the pods whose shape has changed, because the first node or none declares features now."""
+        return RuleChanges(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
 
 @lru_cache(maxsize=1024)

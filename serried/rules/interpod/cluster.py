@@ -34,7 +34,7 @@ from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, may_be_repelled
 from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
 
 _MAX_IDLE = 256
 """The maximum number of unused matchings that are kept, because another gang with the same rules may follow."""
@@ -51,7 +51,7 @@ Place = tuple[str, str, str]
 class MatchingPods(Rule):
     """Adds amounts to the shapes of pods for the rules that they count for.
 
-    A change of a pod's rules or of a namespace changes for what other pods count. These are returned by `take_news`.
+    A change of a pod's rules or of a namespace changes for what other pods count. These are returned by `take_changes`.
     """
 
     def __init__(self, ground: Ground) -> None:
@@ -104,7 +104,7 @@ class MatchingPods(Rule):
         self._uncounted: dict[str, int] = {}
         """The UIDs of the pods that wait for that, in order, with their marks."""
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
+    def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
         """Return the pod with the amounts of what it counts for, and remember what its own rules need."""
         self._update_need(pod)
         if self._repelling and pod.pending and pod.linked:
@@ -130,10 +130,10 @@ class MatchingPods(Rule):
         self._uncounted[pod.uid] = mark
         return replace(pod, awaits=pod.awaits or f"the pods that the rules of {pod.name} mean are being counted")
 
-    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
+    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
         """Return a hypothetical pod with the amounts of what it counts for.
 
-        Pods are counted for its rules until `forget_shown`.
+        Pods are counted for its rules until `forget_hypothetical`.
         """
         for matching in _list_counted(pod):
             if matching not in self._counting:
@@ -143,7 +143,7 @@ class MatchingPods(Rule):
                 self._begin(matching, waits=True)
         return self._recount(pod, [*self._find(self._counting, pod), *self._find(self._repelling, pod)])
 
-    def forget_shown(self) -> None:
+    def forget_hypothetical(self) -> None:
         """Remove the matchings that only hypothetical pods needed."""
         for matching in list(self._shown):
             if matching in self._idle:
@@ -167,7 +167,7 @@ class MatchingPods(Rule):
         shape = _set_amounts(pod.shape, tuple(sorted(names)))
         return pod if shape is pod.shape else replace(pod, shape=shape)
 
-    def forget(self, pod: Pod) -> None:
+    def forget_pod(self, pod: Pod) -> None:
         """Forget a deleted pod."""
         self._waiting.pop(pod.uid, None)
         self._uncounted.pop(pod.uid, None)
@@ -205,7 +205,7 @@ class MatchingPods(Rule):
                 self._reached.pop(amount, None)
                 self._reached[amount] = self._recounts.mark()
 
-    def take_news(self) -> News | None:
+    def take_changes(self) -> RuleChanges | None:
         """Return some recounted pods, the affected amounts, and the pods whose rules are counted now."""
         if not self._recounts and not self._reached and not self._uncounted:
             return None
@@ -213,7 +213,7 @@ class MatchingPods(Rule):
         pods = [self._pods[uid] for uid in uids if uid in self._pods]
         recounted = [new for old in pods if (new := self.recount(old)) is not old]
         reached, counted = self._take_passed(self._reached), self._take_passed(self._uncounted, AT_ONCE)
-        return News(counted, recounted=recounted, reached=reached)
+        return RuleChanges(counted, recounted=recounted, reached=reached)
 
     def _take_passed(self, waiting: dict[str, int], limit: int | None = None) -> list[str]:
         """Remove and return the first entries whose mark has passed, at most ``limit``."""

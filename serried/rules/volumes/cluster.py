@@ -45,7 +45,7 @@ from serried.api.volume import (
 )
 from serried.cluster.due import Due
 from serried.cluster.index import discard
-from serried.cluster.rule import AT_ONCE, Ground, KindState, News, Rule, RuleKind
+from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
 from serried.rules.volumes.supply import Attachments, Reach, Supply, at_node, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
@@ -88,7 +88,7 @@ class Volumes(Rule):
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
-    def ask(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - the result of the rules before is remembered
+    def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - the result of the rules before is remembered
         """Return the pod with the restrictions by its claims, and remember it."""
         if not pod.claims:
             return pod
@@ -97,7 +97,7 @@ class Volumes(Rule):
         shared = {key for key in _keys(pod) if self._is_shared(key)}
         return self._restrict_pod(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
-    def show(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
         """Return a hypothetical pod with its restrictions; ``coming`` are claims to be created with it.
 
         It is not remembered.
@@ -127,22 +127,22 @@ class Volumes(Rule):
             return f"where volume claim {name} will be is not known, as StorageClass {found.name} waits for no pod"
         return ""
 
-    def forget(self, pod: Pod) -> None:
+    def forget_pod(self, pod: Pod) -> None:
         """Forget a deleted pod."""
         if pod.uid in self._pods:
             self._note(pod.uid, None)
 
-    def take_news(self) -> News | None:
+    def take_changes(self) -> RuleChanges | None:
         """Return some pods whose shape may have changed, and some that may find a volume now with the same shape."""
         if not (self._changed_pods or self._may_fit):
             return None
-        return News(self._changed_pods.take(AT_ONCE), members=self._may_fit.take(AT_ONCE))
+        return RuleChanges(self._changed_pods.take(AT_ONCE), members=self._may_fit.take(AT_ONCE))
 
-    def take_nodes(self) -> Collection[str]:
+    def take_changed_nodes(self) -> Collection[str]:
         """Return and forget nodes whose CSI attach limits have changed since; not all at once if there are many."""
         return self._changed_nodes.take(AT_ONCE)
 
-    def offer(self, node: Node) -> Node:
+    def extend_node(self, node: Node) -> Node:
         """Return the node with its free volumes of each driver as amounts."""
         pods = (self._pods[uid] for uid in self._on.get(node.name, ()))
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}

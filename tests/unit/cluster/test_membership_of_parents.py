@@ -181,11 +181,11 @@ def test_a_deleted_workload_changes_nothing_for_a_running_gang() -> None:
 def test_a_running_gang_is_not_let_go_while_its_objects_cannot_be_seen() -> None:
     running = pod("d").of_job_set("s", "driver").on("n1")
     store = stored(worker(), running, training(), plain_job(), set_workload(), left_group())
-    store.meet_obstacle("the API server does not serve it")
+    store.set_obstacle("the API server does not serve it")
     store.drop_workload(Key("default", "w"))
     store.drop_group(named("g"))
     assert store.members.group_of("pod-w-0") == WAITING
-    store.meet_obstacle("")
+    store.set_obstacle("")
     assert store.members.group_of("pod-w-0") is None
 
 

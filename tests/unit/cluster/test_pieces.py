@@ -20,10 +20,10 @@ from tests.support.rules import settle
 
 NODES, PODS, SORTS = 100, 1_000, 8
 
-PUT_ANEW = cache.PIECE + 2 * AT_ONCE * (len(RULES) + 1)
+PUT_ANEW = cache.MAX_UPDATES + 2 * AT_ONCE * (len(RULES) + 1)
 """The most pods and nodes that a piece updates: the last round may begin with hardly anything left."""
 
-MATCHED = 2 * (cache.PIECE // cache.WORK) * (inventory.MATCHED_AT_ONCE + 8 * SORTS)
+MATCHED = 2 * (cache.MAX_UPDATES // cache.DEFERRED_COST) * (inventory.MATCHED_AT_ONCE + 8 * SORTS)
 """The most times that devices are matched in a piece."""
 
 
@@ -50,9 +50,9 @@ def counting() -> Iterator[Counter[str]]:
     with ExitStack() as stack:
         for place, name, what in (
             (Store, "_put_pod", "put anew"),
-            (Store, "_offer", "put anew"),
+            (Store, "_extend_node", "put anew"),
             (MatchingPods, "recount", "put anew"),
-            (inventory, "_is_of_sort", "matched"),
+            (inventory, "_is_in_selection", "matched"),
         ):
             stack.enter_context(patch.object(place, name, counted(what, getattr(place, name))))
         yield done
@@ -69,7 +69,7 @@ def test_no_piece_is_longer_than_any_other_change_may_be(world: Store, case: Cas
         more = True
         while more:
             done.clear()
-            more = world.settle()
+            more = world.apply_rule_changes()
             assert done["put anew"] <= PUT_ANEW
             assert done["matched"] <= MATCHED
 
@@ -85,6 +85,6 @@ def test_a_gang_of_many_members_is_let_go_in_pieces_when_its_rule_is_counted(wor
     more = True
     while more:
         with counting() as done:
-            more = world.settle()
+            more = world.apply_rule_changes()
         assert done["put anew"] <= PUT_ANEW
     assert not any(each.awaits for each in world.pods.values())

@@ -28,7 +28,7 @@ def group_of(store: Store) -> GroupKey | None:
 
 def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() -> None:
     store = running_gang()
-    store.meet_obstacle("not served")
+    store.set_obstacle("not served")
     store.drop_group(GROUP.value().key)
     store.drop_workload(LOAD.value().key)
     assert group_of(store) == GroupKey("default", "train", GroupKind("Job"))
@@ -36,7 +36,7 @@ def test_the_waiting_pods_of_a_running_gang_stay_held_while_the_api_is_gone() ->
 
     store.put_workload(LOAD.value())
     store.put_group(GROUP.value())
-    store.meet_obstacle("")
+    store.set_obstacle("")
     assert group_of(store) == GroupKey("default", "g")
 
 
@@ -46,9 +46,9 @@ def test_pods_of_a_job_that_began_without_objects_are_let_go_again_when_the_api_
     for each in (RUNS.on("n1"), WAITS):
         store.put_pod(each.value())
     assert group_of(store) is None
-    store.meet_obstacle("not served")
+    store.set_obstacle("not served")
     assert group_of(store) is not None
-    store.meet_obstacle("")
+    store.set_obstacle("")
     assert group_of(store) is None
     assert WAITS.value().uid in store.dirty.orphans
 

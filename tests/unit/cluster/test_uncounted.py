@@ -90,7 +90,7 @@ def test_what_is_missing_is_what_nothing_brings_whatever_is_known_first(
     for order in permutations([ASKING, *builders]):
         store = stored(*order)
         store.note_state(DeviceClass, KindState.DENIED if obstacle else KindState.KNOWN, obstacle)
-        assert store.pods["pod-p"].missing == store.show_pod(ASKING.value()).missing == missing
+        assert store.pods["pod-p"].missing == store.shape_hypothetical(ASKING.value()).missing == missing
         store.note_state(DeviceClass, KindState.KNOWN if obstacle else KindState.DENIED)
         store.note_state(DeviceClass, KindState.DENIED if obstacle else KindState.KNOWN, obstacle)
         assert store.pods["pod-p"].missing == missing

@@ -267,8 +267,8 @@ def test_a_claim_of_an_ephemeral_volume_is_its_pods() -> None:
 
 def test_a_pod_that_does_not_exist_may_bring_its_claims() -> None:
     store = seeing(volume_claim("lost").bound_to("v").having("Lost", "status", "phase"))
-    assert not store.show_pod(P.value()).obstacle
-    assert store.show_pod(pod("q").mounting("lost").value()).obstacle
+    assert not store.shape_hypothetical(P.value()).obstacle
+    assert store.shape_hypothetical(pod("q").mounting("lost").value()).obstacle
 
 
 OLD_ZONE, ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"

@@ -83,13 +83,13 @@ async def test_pods_without_their_group_are_held(world: Harness) -> None:
 
 
 async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: Harness) -> None:
-    world.store.meet_obstacle("no API of Workloads")
+    world.store.set_obstacle("no API of Workloads")
     await world.add(*small_nodes(2), *members(2), *their_members(2)).go()
     assert (world.reasons(), world.reasons(THEIRS)) == ([Reason.API_MISSING], [Reason.POD_GROUP_MISSING])
-    world.store.meet_compatible_obstacle("no API of scheduler-plugins")
+    world.store.set_compatible_obstacle("no API of scheduler-plugins")
     await world.go()
     assert world.groups.states[THEIRS].verdict == Verdict(Reason.API_MISSING, detail="no API of scheduler-plugins")
-    world.store.meet_compatible_obstacle("")
+    world.store.set_compatible_obstacle("")
     await world.go()
     assert world.reasons(THEIRS)[-1] is Reason.POD_GROUP_MISSING
 

@@ -77,7 +77,7 @@ async def test_a_gang_without_rules_is_planned_while_others_are_counted() -> Non
         world.add(pod_group("ruled").gang(1), alone().uid("other").in_group("ruled"))
         world.add(pod_group("g").gang(1), member())
         world.look()
-        assert world.store.settle()
+        assert world.store.apply_rule_changes()
         assert world.ledger.of_group(GANG) is not None
     await world.close()
 

@@ -89,10 +89,10 @@ class TestBeforeAPlan:
         assert world.cycle().stage is CycleStage.GATHERING
 
     async def test_members_are_told_if_the_api_of_their_group_is_not_there(self, world: Harness) -> None:
-        world.store.meet_obstacle("the API server does not serve podgroups")
+        world.store.set_obstacle("the API server does not serve podgroups")
         await world.add(*small_nodes(2), *members(2)).go()
         assert verdict_of(world)[0] is Reason.API_MISSING
-        world.store.meet_obstacle("")
+        world.store.set_obstacle("")
         await world.go()
         assert verdict_of(world)[0] is Reason.POD_GROUP_MISSING
 
