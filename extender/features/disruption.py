@@ -1,10 +1,11 @@
-"""Disruption mode ``all``: when one member of a gang is disrupted, the other members are ended, too.
+"""Disruption mode ``all``: when one member of a gang is disrupted, Serried ends the other members, too.
 
-A component that disrupts a pod writes the condition DisruptionTarget first, and ends the pod right after it. From then
-on the other members are ended, whichever component it was, and whether or not kube-scheduler called preempt before
-(decision 25). The core calls `Disruption.observe` whenever it considers a gang.
+A component that disrupts a pod, for instance kube-scheduler or the node drain, writes the condition DisruptionTarget
+first, and deletes the pod right after it. Serried watches that condition, whichever component wrote it, and whether or
+not kube-scheduler called preempt before (decision 25). A setting (`Disrupted`) says for which disruptions the others
+are ended. The core calls `Disruption.observe` whenever it considers a gang.
 
-`Followers` remembers which members were handled, until they are gone. A new term starts without this memory.
+`HandledMembers` remembers which members were handled, until they are gone. A new term starts without this memory.
 """
 
 import asyncio
@@ -39,24 +40,36 @@ _RETRY_SECONDS = 10.0
 """The pause between two tries to end members, in seconds."""
 
 _ATTEMPTS = 6
-"""The number of tries to delete the members of a preempted gang. After that the gang is repaired, or stays broken."""
+"""The number of tries to delete the other members of a gang of which kube-scheduler has preempted a member.
+
+After that the members that still run stay. The gang then gets a replacement, or is below its quorum.
+"""
 
 
 @dataclass(slots=True)
-class Followers(Memory):
-    """The disrupted members of one group, and the members that are ended because of them."""
+class HandledMembers(Memory):
+    """What is remembered of one gang: the members that were disrupted, and those that are ended because of them."""
 
-    disrupted: set[str] = field(default_factory=set)
-    """The UIDs of members that were handled: disrupted by another component, or ended because of such a member."""
+    handled: set[str] = field(default_factory=set)
+    """The UIDs of members whose disruption needs no more handling, so that it has effect only once.
 
-    leaving: set[str] = field(default_factory=set)
-    """The UIDs of handled members that are being ended together, until they are gone or Serried gives up."""
+    Another component has disrupted them, or Serried ends them because of such a member.
+    """
+
+    ending: set[str] = field(default_factory=set)
+    """The UIDs of ``handled`` members that are being ended together, until they are gone or Serried gives up.
+
+    No slot is kept for a replacement of these.
+    """
 
 
 class Disruption(Feature):
-    """Ends the rest of a gang when one member is disrupted. Every method is synchronous; writes go to the outbox."""
+    """The feature that ends the rest of a gang when one member is disrupted, if the gang has disruption mode ``all``.
 
-    memories = (Followers,)
+    Every method is synchronous. Conditions, evictions and deletions are written in the background.
+    """
+
+    memories = (HandledMembers,)
 
     def __init__(self, parts: Parts) -> None:
         context = parts.context
@@ -75,31 +88,35 @@ class Disruption(Feature):
         self._endings = _Endings(parts.client, context)
 
     def observe(self, key: GroupKey, gang: GroupState, group: PodGroup | None) -> None:
-        """End the members that go with a disrupted member. A disruption is handled once."""
+        """End the other members of a gang, in the background, if a member was disrupted since the last call.
+
+        In a tree these are only the members of the PodGroups that are disrupted together. Each disruption is handled
+        once. Does nothing if the setting says so (`Disrupted.KEEP`) or the PodGroup is gone.
+        """
         if self._rule is Disrupted.KEEP or group is None:
             return
         disrupted = self._list_disrupted(key)
-        if not disrupted and gang.memory.find(Followers) is None:
+        if not disrupted and gang.memory.find(HandledMembers) is None:
             return
-        memory = gang.memory.get_or_create(Followers)
+        memory = gang.memory.get_or_create(HandledMembers)
         for pod in disrupted:
-            if pod.uid not in memory.disrupted:
-                memory.disrupted.add(pod.uid)
+            if pod.uid not in memory.handled:
+                memory.handled.add(pod.uid)
                 self._end_rest(memory, DisruptionGroup(key, group.find_disrupted(self._find_part(pod))), pod)
-        if memory.disrupted:
+        if memory.handled:
             self._forget_gone(key, memory)
-        if not (memory.disrupted or memory.leaving):
-            del gang.memory[Followers]
+        if not (memory.handled or memory.ending):
+            del gang.memory[HandledMembers]
 
     def _list_disrupted(self, key: GroupKey) -> list[Pod]:
-        """Return the disrupted members that run, or whose slots are still kept after their end."""
+        """Return the disrupted members of a gang that still run, or have ended and whose slot is still kept."""
         found = [pod for pod in self._members.iterate_disrupted(key) if pod.bound]
         found += [vacancy.pod for vacancy in self._vacancies.of_group(key)]
-        return [pod for pod in found if self._counts(pod)]
+        return [pod for pod in found if self._is_disrupted(pod)]
 
-    def _counts(self, pod: Pod) -> bool:
+    def _is_disrupted(self, pod: Pod) -> bool:
         if pod.uid in self._pending_victims:
-            return False  # a victim of Serried: `preemption` has chosen the members that go with it
+            return False  # a victim of Serried's own preemption, which has chosen the other members, too
         if self._pending_victims.was_spared(pod.uid) and not pod.deleting:
             return False  # a victim that is no longer evicted
         if pod.disruption == PREEMPTED:
@@ -107,11 +124,11 @@ class Disruption(Feature):
         return self._rule is Disrupted.ANY and bool(pod.disruption)
 
     def _is_preempted(self, pod: Pod) -> bool:
-        """Return whether a pod with the condition DisruptionTarget is really being ended.
+        """Return whether a pod with the condition DisruptionTarget, reason PreemptionByScheduler, is really ending.
 
-        kube-scheduler may write the condition and then fail to delete the pod. So the pod counts only when it is
-        deleted or gone. A pod whose condition was written by Serried because of another member counts always: that
-        member may be gone, and nothing else would end this pod.
+        kube-scheduler may write the condition and then fail to delete the pod. So the pod counts only once it is being
+        deleted or gone. If Serried wrote the condition because of another member, the pod always counts: that member
+        may be gone after a restart, and nothing else would end this pod.
         """
         known = self._pods.get(pod.uid)
         return pod.deleting or pod.says_follower or known is None or not known.bound
@@ -120,50 +137,60 @@ class Disruption(Feature):
         own = self._membership.resolve(pod)  # not from `Members`, which no longer knows a pod that is gone
         return own.name if own is not None and own != self._forest.lift(own) else ""
 
-    def _end_rest(self, memory: Followers, disruption_group: DisruptionGroup, pod: Pod) -> None:
+    def _end_rest(self, memory: HandledMembers, disruption_group: DisruptionGroup, pod: Pod) -> None:
         running = self._disruption_groups.list_running(disruption_group)
-        # A member that was to follow another one is included: after a restart, no other task ends it.
+        # A member that an earlier term was about to end because of another one is included: no other task ends it.
         rest = [each for each in running if each.uid != pod.uid or pod.says_follower]
-        uids = tuple(each.uid for each in rest if each.uid not in memory.leaving and not _is_newer(each, pod))
+        uids = tuple(each.uid for each in rest if each.uid not in memory.ending and not _is_newer(each, pod))
         if not uids:
             return
-        memory.disrupted.update(uids)
+        memory.handled.update(uids)
         others = sum(uid != pod.uid for uid in uids)
         text = render_disruption(pod.name, pod.disruption, others)
         if others:
             self._timelines.note(disruption_group.group, Milestone.PREEMPTED)
             self._status.report_disrupted(disruption_group.group, text)
-        if self._ends_as_preempted(pod):
-            memory.leaving.update(uids, (pod.uid,))
+        if self._ignores_budgets(pod):
+            memory.ending.update(uids, (pod.uid,))
             self._outbox.put(InBackground(partial(self._endings.preempt, disruption_group.group, uids, text)))
-        else:  # they count as leaving only when a dry run has shown that all of them may be evicted
+        else:  # they are added to ``ending`` only when a dry run has shown that all of them may be evicted
             self._outbox.put(InBackground(partial(self._endings.evict_together, disruption_group.group, uids, pod.uid)))
 
-    def _ends_as_preempted(self, pod: Pod) -> bool:
-        """Return whether the others are deleted without asking their budgets, as kube-scheduler's own victims are.
+    def _ignores_budgets(self, pod: Pod) -> bool:
+        """Return whether the other members are deleted whatever their PodDisruptionBudgets allow.
 
-        False for a victim of Serried itself that was evicted: there, budgets count.
+        True if ``pod``, the disrupted member, was preempted by kube-scheduler, or by Serried by deletion: both may
+        violate budgets. False if Serried has preempted it by eviction, or if another component has disrupted it.
         """
         own_victim = pod.says_victim and self._method is Method.EVICTION
         return pod.disruption == PREEMPTED and not own_victim
 
-    def _forget_gone(self, key: GroupKey, memory: Followers) -> None:
-        """Release the slots kept for leaving members, and forget members that are gone."""
+    def _forget_gone(self, key: GroupKey, memory: HandledMembers) -> None:
+        """Release the slots kept for members that are ended together, and drop from ``memory`` members that are gone.
+
+        No slot is kept for these, because the whole gang is planned anew.
+        """
         for vacancy in self._vacancies.of_group(key):
-            if vacancy.pod.uid in memory.leaving:
+            if vacancy.pod.uid in memory.ending:
                 self._vacancies.close(vacancy)
         left = {vacancy.pod.uid for vacancy in self._vacancies.of_group(key)}
-        memory.disrupted = {uid for uid in memory.disrupted if uid in self._pods or uid in left}
-        memory.leaving = {uid for uid in memory.leaving if uid in self._pods or uid in left}
+        memory.handled = {uid for uid in memory.handled if uid in self._pods or uid in left}
+        memory.ending = {uid for uid in memory.ending if uid in self._pods or uid in left}
 
 
 def _is_newer(pod: Pod, disrupted: Pod) -> bool:
-    """Return whether a member started after the disruption, so that it belongs to the gang's next placement."""
+    """Return whether member ``pod`` started after member ``disrupted`` was disrupted.
+
+    Then it belongs to the gang's next placement, and does not end with it. False if one of the times is unknown.
+    """
     return pod.started is not None and disrupted.disrupted is not None and pod.started > disrupted.disrupted
 
 
 class _Endings:
-    """Ends the members that go with a disrupted one: by eviction if their budgets count, else by deletion."""
+    """Ends the other members of a gang with a disrupted member, in background tasks.
+
+    It evicts them if their PodDisruptionBudgets count (`evict_together`), else it deletes them (`preempt`).
+    """
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
@@ -173,65 +200,73 @@ class _Endings:
         self._groups = context.groups
         self._term = context.term
 
-        self._turn = asyncio.Lock()
-        """Held from a gang's dry run to its evictions: budgets may allow the evictions of one gang, and not of two."""
+        self._eviction_lock = asyncio.Lock()
+        """Held from a gang's dry run until its evictions are sent.
+
+        Budgets may allow the evictions of one gang, but not those of two gangs at the same time.
+        """
 
     async def preempt(self, key: GroupKey, uids: Collection[str], message: str) -> None:
-        """End members as kube-scheduler ends its victims: the condition first, then deletion; budgets do not count.
+        """End the members ``uids`` as kube-scheduler ends its victims: write the condition, then delete the pod.
 
-        All conditions are written before the first deletion. So if this process dies in between, the next one finds the
-        conditions, and deletes the rest.
+        Their PodDisruptionBudgets do not count. All conditions, with the text ``message``, are written before the first
+        deletion. So if this process dies in between, the next leader finds the conditions, and deletes the rest.
+        Failures are tried again every 10 seconds, up to six tries.
         """
         for _ in range(_ATTEMPTS):
-            left = self._list_leaving(key, uids)
+            left = self._list_ending(key, uids)
             if not left:
                 return
-            await self._each(left, lambda pod: self._mark(pod, message))
-            await self._each(left, self._delete)
+            await self._do_each_running(left, lambda pod: self._write_condition(pod, message))
+            await self._do_each_running(left, self._delete)
             await asyncio.sleep(_RETRY_SECONDS)
-        if self._list_leaving(key, uids):
+        if self._list_ending(key, uids):
             text = "some members of a preempted gang still run after several deletions; they stay"
             log.warning(text, extra=name_group(key))
         self._give_up(key)
 
-    def _list_leaving(self, key: GroupKey, uids: Iterable[str]) -> list[Pod]:
-        memory = self._find(key)
-        return [pod for pod in self._list_running(uids) if memory is not None and pod.uid in memory.leaving]
+    def _list_ending(self, key: GroupKey, uids: Iterable[str]) -> list[Pod]:
+        memory = self._find_memory(key)
+        return [pod for pod in self._list_running(uids) if memory is not None and pod.uid in memory.ending]
 
     def _give_up(self, key: GroupKey) -> None:
-        memory = self._find(key)
+        memory = self._find_memory(key)
         if memory is not None:
-            memory.leaving.clear()
+            memory.ending.clear()
             self._groups.mark_dirty(key)
 
-    def _find(self, key: GroupKey) -> Followers | None:
+    def _find_memory(self, key: GroupKey) -> HandledMembers | None:
         gang = self._groups.states.get(key)
-        return gang.memory.find(Followers) if gang is not None else None
+        return gang.memory.find(HandledMembers) if gang is not None else None
 
     async def evict_together(self, key: GroupKey, uids: Collection[str], disrupted: str) -> None:
-        """Evict all members that go with the member ``disrupted`` (UID), or none if one of them may not be evicted.
+        """Evict the members ``uids``, because the member ``disrupted`` (UID) was disrupted, or none of them.
 
-        A budget may refuse some of them all the same, if other pods were evicted meanwhile. Then the rest is tried
-        again until none is left, or until the gang has its quorum again, and keeps its members.
+        None is evicted if a dry run shows that one of them may not be evicted. Even after it, a budget may forbid some
+        evictions, if other pods were evicted meanwhile. These are tried again until no member is left, or until the
+        gang has its quorum again; then the remaining members stay.
         """
         begun = False
-        while (left := self._list_running(uids)) and not (begun and self._is_mended(key)):
-            async with self._turn:
+        while (left := self._list_running(uids)) and not (begun and self._has_quorum_again(key)):
+            async with self._eviction_lock:
                 may_go = await self._may_evict(key, left)
                 if may_go:
                     begun = True
-                    self._note_leaving(key, {*uids, disrupted})
-                    await self._each(left, lambda pod: evict(self._client, pod))
+                    self._mark_ending(key, {*uids, disrupted})
+                    await self._do_each_running(left, lambda pod: evict(self._client, pod))
             if not begun:
                 break
             await asyncio.sleep(_RETRY_SECONDS)
-        self._let_stay(key, uids)
+        self._keep_remaining(key, uids)
 
     def _list_running(self, uids: Iterable[str]) -> list[Pod]:
-        return [self._pods[uid] for uid in uids if self._runs(uid)]
+        return [self._pods[uid] for uid in uids if self._is_running(uid)]
 
     async def _may_evict(self, key: GroupKey, pods: Iterable[Pod]) -> bool:
-        """Return whether all of these pods may be evicted, one by one and together."""
+        """Return whether the API server would evict all these pods, by dry run, and their budgets allow them in sum.
+
+        If not, log why, for the gang ``key``.
+        """
         rehearsal = Rehearsal(self._client, self._store, Method.EVICTION)
         await rehearsal.list_budgets()
         refused = await rehearsal.find_refused([Victim(pod.uid, pod.namespace, pod.name) for pod in pods])
@@ -242,10 +277,10 @@ class _Endings:
             log.warning(text, extra=name_group(key) | said)
         return not refused
 
-    def _is_mended(self, key: GroupKey) -> bool:
-        """Return whether the gang has its quorum again, or is being bound, or no longer exists.
+    def _has_quorum_again(self, key: GroupKey) -> bool:
+        """Return whether to stop evicting: the gang has its quorum again, is being bound, or no longer exists.
 
-        A group without policy gang has no quorum, so the answer is False.
+        A group without the gang policy has no quorum, so the answer is False while it exists.
         """
         group, gang = self._store.groups.get(key), self._groups.states.get(key)
         if group is None or gang is None:
@@ -254,34 +289,37 @@ class _Endings:
             return True
         return group.policy.is_gang and has_quorum(group, self._members.classify(key))
 
-    def _note_leaving(self, key: GroupKey, uids: Collection[str]) -> None:
+    def _mark_ending(self, key: GroupKey, uids: Collection[str]) -> None:
         gang = self._groups.states.get(key)
         if gang is not None:
-            gang.memory.get_or_create(Followers).leaving.update(uids)
+            gang.memory.get_or_create(HandledMembers).ending.update(uids)
             self._groups.mark_dirty(key)
 
-    def _let_stay(self, key: GroupKey, uids: Iterable[str]) -> None:
-        """Count the members that still run as usual ones again: their own disruption ends the others."""
-        memory = self._find(key)
+    def _keep_remaining(self, key: GroupKey, uids: Iterable[str]) -> None:
+        """Drop the members that still run from the gang's memory, because Serried evicts them no longer.
+
+        If one of them is disrupted later, that is handled as a new disruption.
+        """
+        memory = self._find_memory(key)
         staying = self._list_running(uids)
         if memory is not None and staying:
-            memory.leaving.difference_update(pod.uid for pod in staying)
+            memory.ending.difference_update(pod.uid for pod in staying)
             let_off = self._store.pending_victims.was_spared  # the condition of such a victim is being removed
-            memory.disrupted.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
+            memory.handled.difference_update(pod.uid for pod in staying if not pod.disruption or let_off(pod.uid))
             self._groups.mark_dirty(key)
 
-    async def _each(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:
+    async def _do_each_running(self, pods: Iterable[Pod], do: Callable[[Pod], Awaitable[object]]) -> list[object]:
         async def do_one(pod: Pod) -> object:
-            return await do(pod) if self._runs(pod.uid) else True
+            return await do(pod) if self._is_running(pod.uid) else True
 
         return await do_each(pods, do_one)
 
-    def _runs(self, uid: str) -> bool:
-        """Return whether a pod is bound and not being deleted; False once the term is over."""
+    def _is_running(self, uid: str) -> bool:
+        """Return whether a pod (UID) is bound and not being deleted; False once the term is over."""
         pod = self._pods.get(uid)
         return self._term.active and pod is not None and pod.bound and not pod.deleting
 
-    async def _mark(self, pod: Pod, message: str) -> None:
+    async def _write_condition(self, pod: Pod, message: str) -> None:
         if pod.disruption != PREEMPTED:
             await set_disruption_target(self._client, pod, f"{OURS}{message}")
 

@@ -1,8 +1,9 @@
-"""Exclusive gangs, which have a domain to themselves, and the share of exclusive domains that a namespace may have.
+"""Exclusive gangs, which have a domain to themselves, and the limit for the exclusive domains of one namespace.
 
 A PodGroup with `Preference.exclusive` is planned in no domain of its topology key in which another exclusive gang is
-planned, runs, or has slots kept (`Exclusive.pre_filter`). `allow` checks that again when victims have ended. If a gang
-waits because its namespace has all the domains of its share, `post_filter` adds that to the verdict (`Share`).
+planned, runs, or has slots kept for replacements (`Exclusive.pre_filter`). `allow` checks that again when victims have
+ended. A setting limits the share of the domains that exclusive gangs of one namespace may occupy. If a gang waits
+because its namespace has reached the limit, `post_filter` adds that to the verdict.
 """
 
 from collections.abc import Collection, Iterator
@@ -28,26 +29,34 @@ from serried.plan.request import Plan, PlanRequest, Waiting
 
 
 class Occupant(NamedTuple):
-    """A pod or slot of another exclusive gang, which occupies a domain."""
+    """A pod or slot of an exclusive gang, which occupies a domain, so that no other exclusive gang may use it."""
 
     domain: str
     namespace: str
 
     pod: Pod | None
-    """The running pod; None for a slot that is planned or kept."""
+    """The running pod; None for a slot that is planned, or kept for the replacement of a dead member."""
 
 
-def find_taken(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
-    """Return the domains that other exclusive gangs occupy; none if the group is not exclusive.
+def find_occupied_domains(
+    group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()
+) -> frozenset[str]:
+    """Return the domains of the group's topology key that other exclusive gangs occupy.
 
-    Pods with the UIDs ``gone`` do not count.
+    None if the group is not exclusive. Pods with the UIDs ``gone`` count as deleted.
     """
     occupants = list_occupants(group, store, ledger)
     return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
 
 
-def find_openable(group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()) -> frozenset[str]:
-    """Return the occupied domains that evictions would open: only running pods occupy them, and none is ending yet."""
+def find_freeable_domains(
+    group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()
+) -> frozenset[str]:
+    """Return the domains occupied by other exclusive gangs that evictions could free.
+
+    Only running pods occupy these domains, no planned or kept slots, and none of the pods is already ending. Pods with
+    the UIDs ``gone`` count as deleted.
+    """
     occupants = [each for each in list_occupants(group, store, ledger) if each.pod is None or each.pod.uid not in gone]
     stay = {
         each.domain
@@ -57,30 +66,33 @@ def find_openable(group: PodGroup, store: Store, ledger: Ledger, gone: Collectio
     return frozenset(each.domain for each in occupants if each.domain not in stay)
 
 
-def close_taken(
+def exclude_occupied(
     request: PlanRequest,
     group: PodGroup,
     store: Store,
     ledger: Ledger,
-    spent: "SpentShare | None",
+    exhausted: "ExhaustedShare | None",
     gone: Collection[str] = frozenset(),
 ) -> PlanRequest:
-    """Return the request without the domains that other exclusive gangs occupy.
+    """Return the request with the domains excluded that other exclusive gangs occupy.
 
-    If the share of the namespace is ``spent``, no domain is left, and evictions could open only a domain that the
-    namespace has already. Pods with the UIDs ``gone`` do not count.
+    ``exhausted`` is set if the namespace may have no more exclusive domains. Then all domains are excluded, and
+    evictions could only free a domain that the namespace has already. Pods with the UIDs ``gone`` count as deleted.
     """
-    taken = find_taken(group, store, ledger, gone)
-    openable = find_openable(group, store, ledger, gone) if taken else taken
-    if spent is not None:
-        taken = spent.domains
-        openable &= spent.held
-    exclusive = find_exclusive_key(group) is not None and spent is None
+    taken = find_occupied_domains(group, store, ledger, gone)
+    openable = find_freeable_domains(group, store, ledger, gone) if taken else taken
+    if exhausted is not None:
+        taken = exhausted.domains
+        openable &= exhausted.held
+    exclusive = find_exclusive_key(group) is not None and exhausted is None
     return replace(request, taken=taken, openable=openable, exclusive=exclusive)
 
 
 def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
-    """Yield the pods and slots of other exclusive gangs with the group's key; none if the group is not exclusive."""
+    """Yield all pods and slots of other exclusive gangs that have the same topology key as ``group``.
+
+    None if the group is not exclusive. A slot is either planned, or kept for the replacement of a dead member.
+    """
     key = find_exclusive_key(group)
     if key is None:
         return
@@ -100,35 +112,39 @@ def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Oc
 
 
 @dataclass(frozen=True, slots=True)
-class SpentShare:
-    """A namespace that has all the exclusive domains of one key that it may have."""
+class ExhaustedShare:
+    """A namespace that has as many exclusive domains of one topology key as it may have."""
 
     namespace: str
+
     held: frozenset[str]
+    """The domains that exclusive gangs of the namespace have, or get first in the queue."""
+
     domains: frozenset[str]
-    """All domains of the key."""
+    """All domains of the key in the cluster."""
 
     def describe(self) -> str:
-        """Return the detail of the verdict about a gang that would need one more domain."""
+        """Return the detail of the verdict about a gang of the namespace that waits for one more domain."""
         count = f"{len(self.held)} of {len(self.domains)} domains"
         return f"gangs of namespace {self.namespace} have {count} exclusively, and may have no more"
 
 
 class ExclusiveShares:
-    """Counts the domains that the exclusive gangs of a namespace have, and compares them with its share."""
+    """Compares the number of domains that a namespace's exclusive gangs have with the configured limit."""
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
         self._ledger = context.ledger
         self._share_percent = context.options.share_percent
 
-    def find_spent(
-        self, group: PodGroup, gone: Collection[str] = frozenset(), promised: Collection[str] = ()
-    ) -> SpentShare | None:
-        """Return the share of the group's namespace if it is spent; None if the group may have one more domain.
+    def find_exhausted(
+        self, group: PodGroup, gone: Collection[str] = frozenset(), ahead: Collection[str] = ()
+    ) -> ExhaustedShare | None:
+        """Return the domains of the group's namespace if their number has reached the limit.
 
-        The domains that count are those occupied by other exclusive gangs of the namespace, and those ``promised`` to
-        gangs before this one in the queue. Pods with the UIDs ``gone`` do not count.
+        None if the group may have one more domain, is not exclusive, or there is no limit. Domains count that other
+        exclusive gangs of the namespace occupy, and those in ``ahead``, which gangs before this one in the queue will
+        get. Pods with the UIDs ``gone`` count as deleted.
         """
         key = group.topology_key
         if key is None or not group.preference.exclusive or self._share_percent == ALL_PERCENT:
@@ -139,25 +155,28 @@ class ExclusiveShares:
             each.domain
             for each in list_occupants(group, self._store, self._ledger)
             if each.namespace == namespace and (each.pod is None or each.pod.uid not in gone)
-        ).union(promised)
+        ).union(ahead)
         has_more = len(held) < count_share(self._share_percent, len(domains))
-        return None if has_more else SpentShare(namespace, held, domains)
+        return None if has_more else ExhaustedShare(namespace, held, domains)
 
 
 @dataclass(slots=True)
-class Share(Memory):
-    """The share of a gang's namespace when the gang was planned last; lives while the gang waits."""
+class LastShare(Memory):
+    """What is remembered of a waiting gang: whether its namespace had reached its limit of exclusive domains.
+
+    It is updated each time the gang is planned, and lives while the gang waits.
+    """
 
     for_wait = True
 
-    spent: SpentShare | None = None
-    """The share; None if it was not spent."""
+    exhausted: ExhaustedShare | None = None
+    """The namespace's domains if it had reached its limit; else None."""
 
 
 class Exclusive(Feature):
-    """Keeps exclusive gangs out of each other's domains. Every method is synchronous."""
+    """The feature that keeps exclusive gangs out of each other's domains. Every method is synchronous."""
 
-    memories = (Share,)
+    memories = (LastShare,)
 
     concerns = attrgetter("preference.exclusive")
 
@@ -168,25 +187,28 @@ class Exclusive(Feature):
         self._shares = ExclusiveShares(parts.context)
 
     def pre_filter(self, gang: GroupState, group: PodGroup, waiting: Waiting, request: PlanRequest) -> PlanRequest:
-        """Return the request without the domains of other exclusive gangs, or without any if the share is spent."""
-        promised = frozenset[str]()
+        """Return the request with the domains of other exclusive gangs excluded.
+
+        If the gang's namespace has reached its limit of exclusive domains, all domains are excluded.
+        """
+        ahead = frozenset[str]()
         for feature in self._features[Feature.list_promised]:
             if feature.busy:
-                promised |= feature.list_promised(waiting, group.topology_key)
-        spent = self._shares.find_spent(group, promised=promised)
-        if spent is not None:
-            gang.memory.get_or_create(Share).spent = spent
+                ahead |= feature.list_promised(waiting, group.topology_key)
+        exhausted = self._shares.find_exhausted(group, ahead=ahead)
+        if exhausted is not None:
+            gang.memory.get_or_create(LastShare).exhausted = exhausted
         else:
-            gang.memory.pop(Share, None)
-        return close_taken(request, group, self._store, self._ledger, spent)
+            gang.memory.pop(LastShare, None)
+        return exclude_occupied(request, group, self._store, self._ledger, exhausted)
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Verdict:
-        """Return the refusal, with the spent share as its detail."""
-        memory = refused.gang.memory.find(Share)
-        if memory is None or memory.spent is None or refused.request.pinned:
+        """Return the planner's refusal of a gang, with a detail if its namespace has reached its limit of domains."""
+        memory = refused.gang.memory.find(LastShare)
+        if memory is None or memory.exhausted is None or refused.request.pinned:
             return refusal
-        return replace(refusal, detail=memory.spent.describe())
+        return replace(refusal, detail=memory.exhausted.describe())
 
     def allow(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
-        """Return whether the plan's domain is still free of other exclusive gangs; UIDs ``gone`` do not count."""
-        return plan.domain not in find_taken(group, self._store, self._ledger, frozenset(gone))
+        """Return whether no other exclusive gang occupies the plan's domain. Pods ``gone`` (UIDs) count as deleted."""
+        return plan.domain not in find_occupied_domains(group, self._store, self._ledger, frozenset(gone))

@@ -504,7 +504,7 @@ class Repairs(Feature):
         return memory is not None and memory.evicting and self._is_running(uid)
 
     def _is_running(self, uid: str) -> bool:
-        """Return whether a pod is bound and not being deleted; False once the term is over."""
+        """Return whether a pod (UID) is bound and not being deleted; False once the term is over."""
         pod = self._store.pods.get(uid)
         return self._term.active and pod is not None and pod.bound and not pod.deleting
 
@@ -550,8 +550,9 @@ def find_repairable(
 def _had_current_quorum(group: PodGroup, group_members: GroupMembers) -> bool:
     """Return whether the group is known to have had its quorum, with the minCount that it has now.
 
-    That is known from its condition PodGroupScheduled, if its spec was never changed (generation 1). It is also known
-    for a PodGroup that was created for members bound under another API version, which is no longer served.
+    That is known from its condition PodGroupInitiallyScheduled (PodGroupScheduled in v1alpha2), if its spec was never
+    changed (generation 1). It is also known for a PodGroup that was created for members bound under another API
+    version, which is no longer served.
     """
     stranded = any(pod.stranded for pod in group_members.bound)
     return (group.scheduled or stranded) and group.generation <= 1

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from extender.core.scheduling.group import GroupState
 from extender.core.scheduling.request import build_request, find_shortage
-from extender.features.exclusive import ExclusiveShares, close_taken
+from extender.features.exclusive import ExclusiveShares, exclude_occupied
 from extender.features.preemption.search import Search
 from extender.look.cluster import restore
 from extender.look.owners import Newcomer
@@ -343,8 +343,8 @@ class Hypothesis:
             return request
         gone = self._gone.keys()
         promised = self._core.backfill.list_promised(waiting, group.topology_key)
-        spent = ExclusiveShares(self._core.context).find_spent(group, gone, promised)
-        request = close_taken(request, group, self._store, self._core.ledger, spent, gone)
+        spent = ExclusiveShares(self._core.context).find_exhausted(group, gone, promised)
+        request = exclude_occupied(request, group, self._store, self._core.ledger, spent, gone)
         if request.exclusive:
             placed = {domain for other, domain in self._taken if other.topology_key == group.topology_key}
             request = replace(request, taken=request.taken | placed)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.features.exclusive import find_taken
+from extender.features.exclusive import find_occupied_domains
 from extender.features.preemption.search import find_preemption
 from serried.api.names import GroupKey
 from serried.api.preference import EXCLUSIVE
@@ -117,8 +117,8 @@ async def test_exclusive_gangs_of_which_nobody_runs_cost_the_others_nothing(worl
 def count_look(world: Harness) -> int:
     """Count the lines that run to find the racks of other exclusive gangs."""
     group = world.store.groups[GANG]
-    assert find_taken(group, world.store, world.core.ledger) == {"r0"}
-    return count_lines(lambda: find_taken(group, world.store, world.core.ledger))
+    assert find_occupied_domains(group, world.store, world.core.ledger) == {"r0"}
+    return count_lines(lambda: find_occupied_domains(group, world.store, world.core.ledger))
 
 
 @pytest.mark.parametrize("goes", [False, True], ids=["it says so no more", "its PodGroup goes before its pods"])
