@@ -1,10 +1,11 @@
 """Finds the victims with the lowest cost for a gang that does not fit (`plan_victims`).
 
-The whole quorum must fit into one domain. Units of pods are removed in a simulation, priority by priority from the
-lowest, until domains would hold the quorum (`SimulatedCluster`). In the best of these domains all units up to that
-priority are removed, or as many as binding budgets allow (`budget_reprieve`), and then restored as far as the quorum
-still fits (`reprieve`). The domain with the lowest cost is chosen (`plan.eviction.Cost`). If nothing helps, there are
-no victims.
+Pods are evicted in units (`EvictionUnit`), the pods that are evicted together or not at all. The whole quorum must fit
+into one domain. In a simulation, units are removed from the nodes, priority by priority from the lowest, until domains
+are found that would hold the quorum (`SimulatedCluster`). In the best of these domains all units up to that priority
+are removed, or as many as binding budgets allow (`budget_reprieve`). Then each unit is put back with which the quorum
+still fits (`reprieve`); the others are the victims. The domain in which they cost least (`plan.eviction.Cost`) is
+chosen.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,10 +48,11 @@ from serried.plan.tree import plan_group
 
 
 def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> PlanRequest:
-    """Return the request with nodes reopened that kube-scheduler did not list because they are full.
+    """Return the request such that the gang may use full nodes that kube-scheduler's filter call did not list.
 
-    Evictions may free such nodes. A node that has room for a member and was not listed is infeasible for a reason that
-    Serried does not know, so it stays closed. A node without room is assumed to be infeasible for lack of resources.
+    Evictions may free such nodes. A node that was not listed although a member fits is infeasible for a reason that
+    Serried does not know, so it stays closed. A node without free resources is assumed to be infeasible for lack of
+    them.
     """
     if not ask.unoffered:
         return ask
@@ -64,28 +66,31 @@ def reopen_full(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None)
 
 
 _GROWTH = 1.1
-"""The factor by which the slots of a domain must have grown since its last failed plan before it is planned again.
+"""A domain for which a plan has failed is planned again when this factor more members fit, as more pods were removed.
 
-It does not apply once all units are removed: the last plan of a domain is always made.
+When all units are removed the factor does not apply, so the last plan of a domain is always made.
 """
 
 _MAX_PLANNED = 4
-"""The maximum number of candidates to find if each of them takes a plan."""
+"""The number of candidate domains after which no more are looked for, if each takes a plan instead of a count."""
 
-_MAX_ALLOTTED = 16
-"""The maximum number of candidates of one priority to find if binding budgets forbid to remove all units."""
+_MAX_WITHIN_BUDGETS = 16
+"""The number of candidate domains of one priority for which victims within binding budgets are searched."""
 
 
 class Shortage(NamedTuple):
-    """The part of the quorum that depends on victims of one priority in a domain."""
+    """How many members of the quorum fit in a domain only if pods of one priority are evicted.
+
+    It estimates the cost.
+    """
 
     priority: int
 
     harmful: int
-    """The number of members of the quorum for which gangs break, or budgets are exceeded in this domain."""
+    """The number of members that need evictions that violate a PodDisruptionBudget or take a gang's quorum."""
 
     members: int
-    """The number of members of the quorum for which pods of this priority are removed."""
+    """The number of members that need any evictions of pods of this priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,56 +100,65 @@ class CandidateDomain:
     placement: Placement
 
     priority: int
-    """The highest priority of units that are removed; it is never lowered."""
+    """The highest priority of the pods that were removed when the quorum fitted.
+
+    Victims have this priority or a lower one.
+    """
 
     shortages: tuple[Shortage, ...]
-    """The shortages, the highest priority first. They estimate the cost of the domain: the smaller, the better."""
+    """The shortages by priority, the highest first. The smaller they are, the lower the cost of victims probably is."""
 
     first_victims: tuple[EvictionUnit, ...] | None = None
-    """The units to remove first if binding budgets forbid to remove all; None if they do not."""
+    """The units that were removed such that no binding budget is exceeded; None if all units may be removed."""
 
     @property
     def sort_key(self) -> tuple[int, tuple[Shortage, ...], Domain]:
-        """The sort key: domains with the lowest victim priority first, then those with the smallest shortages."""
+        """The sort key of a domain; the smallest is the best.
+
+        The lowest victim priority comes first, then the least shortages.
+        """
         return self.priority, self.shortages, self.placement.domain
 
 
 @dataclass(slots=True)
 class _SimulatedDomain:
-    """The state of one domain in the simulation, in which units are removed priority by priority."""
+    """A domain in the simulation, in which running pods are removed priority by priority."""
 
     placement: Placement
 
     room: int = 0
-    """The slots for the quorum, as of the last count."""
+    """The number of members that fit in the domain without the removed pods, as of the last count."""
 
     tried: int = -1
-    """The slots at the last plan that failed; -1 without one."""
+    """The value of ``room`` at the last plan, which has failed; -1 if no plan was made."""
 
     planned: bool = False
-    """True if a plan exists, budgets aside."""
+    """True if a plan for the quorum was found without the removed pods. PodDisruptionBudgets are not considered."""
 
     taken: dict[Budget, int] = field(default_factory=dict)
-    """The number of removed pods per budget."""
+    """The number of removed pods by PodDisruptionBudget, and by gang that must keep its quorum."""
 
     exceeded: set[str] = field(default_factory=set)
-    """Phrases why not all removed units may be victims: they exceed binding budgets."""
+    """The phrases for users why not all removed pods may be evicted; empty if no binding limit is exceeded."""
 
     shortages: list[Shortage] = field(default_factory=list)
-    """The shortages, the lowest priority first."""
+    """The shortages so far, one for each removed priority on which members depend, the lowest priority first."""
 
     units: list[EvictionUnit] = field(default_factory=list)
-    """The units with pods here that may be evicted."""
+    """The units with pods in this domain that may be evicted."""
 
     owners: set[EvictionUnit] = field(default_factory=set)
-    """The units that use the domain exclusively."""
+    """The units whose gangs use this domain exclusively."""
 
     holders: set[EvictionUnit] = field(default_factory=set)
-    """The part of ``owners`` that is not removed yet. While there is one, the gang must not use the domain."""
+    """The units of ``owners`` that are not removed yet. While there is one, the preemptor must not use the domain."""
 
 
 class SimulatedCluster:
-    """A simulation of the cluster in which units are removed, with the effect on each domain that the gang may use."""
+    """The cluster as it would be without some running pods, and the effect on each domain that the preemptor may use.
+
+    Pods are removed in units (`EvictionUnit`) and never put back. Call `count` before anything else.
+    """
 
     def __init__(
         self,
@@ -155,7 +169,7 @@ class SimulatedCluster:
     ) -> None:
         self._all_nodes = snapshot.nodes
         self._step = list_search_levels(ask)[-1]
-        self._ask = _without_openable(ask) if self._is_required(ask) else ask
+        self._ask = _reopen_domains(ask) if self._is_required(ask) else ask
         self._allowances = allowances
         self._limit = snapshot.limit
         self._step_limit = SearchLimit()
@@ -183,7 +197,7 @@ class SimulatedCluster:
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Count the slots of each domain before any unit is removed."""
+        """Find the domains that the preemptor may use. Count how many members fit in each before pods are removed."""
         self._table = self._capacity.table(self._least.shape, self._limit)
         for kind in self._kinds if len(self._kinds) > 1 else ():
             self._tables.append((kind, self._capacity.table(kind.shape, self._limit)))
@@ -194,11 +208,14 @@ class SimulatedCluster:
 
     @property
     def domains(self) -> Collection[Domain]:
-        """The domains that the gang may use."""
+        """The domains that the preemptor may use."""
         return self._simulated.keys()
 
     def find_domains(self, unit: EvictionUnit) -> Iterable[Domain]:
-        """Return the domains usable by the gang in which a unit has pods, without repeats."""
+        """Return the domains that have pods of this unit, without repeats.
+
+        Domains that the preemptor may not use are left out.
+        """
         if len(unit.pods) == 1:
             domain = self._domain_of(unit.pods[0].node)
             return () if domain is None else (domain,)
@@ -206,7 +223,7 @@ class SimulatedCluster:
         return [domain for domain in found if domain is not None]
 
     def add_domain_holder(self, unit: EvictionUnit) -> None:
-        """Record the domains that a unit uses exclusively."""
+        """Record that the gang of this unit uses the domains of its pods exclusively."""
         for pod in unit.pods:
             simulated = self._find_held(pod)
             if simulated is not None:
@@ -220,16 +237,19 @@ class SimulatedCluster:
 
     @staticmethod
     def _is_required(ask: PlanRequest) -> bool:
-        """Return whether the domains are those of the required key. Exclusive domains are domains of that key."""
+        """Return whether the gang requires one domain of a key.
+
+        Only then exclusive domains matter, which are of that key.
+        """
         return ask.topology_key is not None and list_search_levels(ask)[-1].key == (ask.topology_key,)
 
-    def assign(self, unit: EvictionUnit, domains_by_node: Iterable[Domain]) -> None:
-        """Record the domains of a unit that may be evicted."""
+    def add_evictable(self, unit: EvictionUnit, domains_by_node: Iterable[Domain]) -> None:
+        """Record in the given domains, in which it has pods, that a unit may be evicted."""
         for domain in domains_by_node:
             self._simulated[domain].units.append(unit)
 
     def list_units(self, candidate: CandidateDomain) -> list[EvictionUnit]:
-        """Return the units that are removed from a candidate at first."""
+        """Return the evictable units of a candidate domain up to its priority."""
         return [
             unit for unit in self._simulated[candidate.placement.domain].units if unit.priority <= candidate.priority
         ]
@@ -243,8 +263,12 @@ class SimulatedCluster:
     # --- units that go ---------------------------------------------------------------------------------------------
 
     def remove(self, priority: int, units: Sequence[EvictionUnit]) -> list[Domain]:
-        """Remove all units of one priority, harmless ones first. Return their domains in name order."""
-        harmless, harmful = self._sort_harm(units)
+        """Remove all units of one priority. Return the domains with changed nodes, in name order.
+
+        Units whose eviction violates no budget and takes no gang's quorum are removed first, so that `Shortage.harmful`
+        counts only members that need the other ones.
+        """
+        harmless, harmful = self._split_by_harm(units)
         changed: dict[Domain, int] = {}
         self._removed += units
         freed = self._free_domains(units)
@@ -259,8 +283,8 @@ class SimulatedCluster:
                 self._simulated[domain].shortages.append(short)
         return sorted(changed)
 
-    def _sort_harm(self, units: Sequence[EvictionUnit]) -> tuple[list[EvictionUnit], list[EvictionUnit]]:
-        """Split units into those whose eviction is harmless, and those that break a gang or exceed a budget."""
+    def _split_by_harm(self, units: Sequence[EvictionUnit]) -> tuple[list[EvictionUnit], list[EvictionUnit]]:
+        """Return the units whose eviction does no harm, and those that exceed a budget or take a gang's quorum."""
         harmless: list[EvictionUnit] = []
         harmful: list[EvictionUnit] = []
         guarded: list[EvictionUnit] = []
@@ -274,7 +298,10 @@ class SimulatedCluster:
         return harmless, harmful
 
     def _free_domains(self, units: Iterable[EvictionUnit]) -> dict[Domain, int]:
-        """Remove units from the holders of their domains. Return by domain how many of their pods were there."""
+        """Record that these units no longer use their domains exclusively.
+
+        Return the number of their pods by freed domain.
+        """
         freed: dict[Domain, int] = {}
         for unit in units:
             for pod in unit.pods if unit.holds_domain and not self._is_on_closed_node(unit) else ():
@@ -286,11 +313,17 @@ class SimulatedCluster:
         return freed
 
     def _is_on_closed_node(self, unit: EvictionUnit) -> bool:
-        """Return whether a pod of a unit is on a node that is closed to the gang: such pods are not evicted."""
+        """Return whether the preemptor must not use a node of the unit.
+
+        Such a unit is not evicted, so it keeps its domain.
+        """
         return any(pod.node in self._ask.closed for pod in unit.pods)
 
     def _remove(self, units: Iterable[EvictionUnit], changed: dict[Domain, int]) -> None:
-        """Remove units. Add each domain to ``changed`` with its slots before the first of them was removed."""
+        """Remove units.
+
+        For each changed domain that ``changed`` does not have yet, set how many members fitted before.
+        """
         touched: dict[Domain, None] = {}
         for name in self._removal.remove(units):
             self._capacity.note_used(name)
@@ -312,7 +345,10 @@ class SimulatedCluster:
         return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)
 
     def _violates(self, unit: EvictionUnit) -> bool:
-        """Return whether removing a unit exceeds a budget in one of its domains."""
+        """Count a removal in the budgets of the unit's domains.
+
+        Return whether that exceeds a budget in one of the domains.
+        """
         violated = False
         for domain in self.find_domains(unit):
             simulated = self._simulated[domain]
@@ -330,14 +366,18 @@ class SimulatedCluster:
     # --- candidates -------------------------------------------------------------------------------------------------
 
     def list_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """Return the candidates among these domains, the best first.
+        """Return those of the given domains that hold the quorum now, the best first.
 
-        Domains that take a plan are tried in the order of their slots, and only until a few have succeeded.
+        ``priority`` is that of the pods that were removed last. Domains for which a plan has to be made are tried in
+        the order of how many members fit, and only until a few plans have succeeded.
         """
         return self._list(domains, priority, _GROWTH)
 
     def list_last_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """Return the candidates as `list_candidates`, when all units have been removed."""
+        """Return the given domains that hold the quorum, the best first, when no more units will be removed.
+
+        In contrast to `list_candidates`, all domains are planned again for which a plan has failed before.
+        """
         return self._list(domains, priority, 1.0)
 
     def _list(self, domains: Iterable[Domain], priority: int, growth: float) -> list[CandidateDomain]:
@@ -356,7 +396,10 @@ class SimulatedCluster:
         return sorted([*planned, *counted], key=lambda candidate: candidate.sort_key)
 
     def find_over_budget(self, domains: Iterable[Domain], priority: int) -> Placement | None:
-        """Return the best of these domains that would hold the quorum if budgets were ignored; None without one."""
+        """Return the best of the given domains that hold the quorum now if budgets are ignored.
+
+        Return None if none does.
+        """
         found: list[CandidateDomain] = []
         for simulated in sorted((self._simulated[domain] for domain in domains), key=lambda simulated: -simulated.room):
             if not simulated.holders and simulated.room >= self._need:
@@ -366,16 +409,17 @@ class SimulatedCluster:
         return min(found, key=lambda candidate: candidate.sort_key).placement if found else None
 
     def _respect_budgets(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
-        """Return the candidates that hold the quorum within binding budgets.
+        """Return the candidates in which the quorum also fits within the binding budgets, with ``first_victims`` set.
 
-        If that takes a search, only some are tried.
+        Where too many pods are removed, victims within the budgets have to be searched. That is done for some domains
+        only.
         """
         found: list[CandidateDomain] = []
         worked = 0
         for candidate in candidates:
             if not self.list_exceeded(candidate.placement):
                 found.append(candidate)
-            elif worked < (1 if self._limit.content else _MAX_ALLOTTED):
+            elif worked < (1 if self._limit.content else _MAX_WITHIN_BUDGETS):
                 removal = self.simulate_domain(
                     candidate.placement, 0
                 )  # 0, because no unit is restored here by planning.
@@ -388,16 +432,20 @@ class SimulatedCluster:
         return found
 
     def list_exceeded(self, placement: Placement) -> Collection[str]:
-        """Return phrases why not all units removed from a domain may be victims: they exceed binding budgets."""
+        """Return the phrases for users why not all pods removed from a domain may be evicted; empty if they may."""
         return self._simulated[placement.domain].exceeded
 
     @property
     def max_room(self) -> int:
-        """The slots of the domain that has most of them."""
+        """The number of members that fit in the best of the domains that no gang uses exclusively; 0 without one."""
         return max((simulated.room for simulated in self._simulated.values() if not simulated.holders), default=0)
 
     def is_counted(self, placement: Placement) -> bool:
-        """Return whether slots alone decide if the quorum fits: members of one shape, and no node is excluded."""
+        """Return whether the quorum fits if enough members fit by free resources, so that no plan has to be made.
+
+        That is so for members of one shape without rules, if kube-scheduler has rejected no member for a node of the
+        placement.
+        """
         if self._ask.parts or len(self._kinds) > 1 or self._has_rules:
             return False
         names = self._removal.nodes if placement.names is None else placement.names
@@ -418,13 +466,16 @@ class SimulatedCluster:
         return simulated.planned
 
     def _remove_locally(self, simulated: _SimulatedDomain) -> Removal:
-        """Return a removal of only those units that have pods in one domain, because pods elsewhere affect rules."""
+        """Return a simulation in which only units with pods in this domain are removed.
+
+        Other removed pods will not be evicted for this domain, but may affect rules such as anti-affinity.
+        """
         removal = Removal(self._snapshot)
         removal.remove(unit for unit in self._removed if simulated.placement.domain in self.find_domains(unit))
         return removal
 
     def _is_promising(self, domain: Domain) -> bool:
-        """Return whether enough members would fit if each class were alone in the domain."""
+        """Return False if the quorum cannot fit, because too few members of a class would fit even alone."""
         spare = len(self._ask.members) - self._need
         for kind, table in self._tables:
             self._capacity.refresh(table, self._limit)
@@ -434,7 +485,7 @@ class SimulatedCluster:
         return True
 
     def explain(self) -> Verdict:
-        """Return why the gang does not fit in the present state of the simulation."""
+        """Return the planner's verdict why the gang does not fit without the removed pods."""
         shown = self._removal.snapshot()
         held = {simulated.placement.name for simulated in self._simulated.values() if simulated.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)
@@ -444,9 +495,9 @@ class SimulatedCluster:
     # --- one domain ------------------------------------------------------------------------------------------------
 
     def simulate_domain(self, placement: Placement, units: int) -> SlotRemoval:
-        """Return a new simulation of one domain with all units in place.
+        """Return a new simulation of one domain from which nothing is removed yet, to choose victims in it.
 
-        Its plans may take ``units`` of `Limit.spent`.
+        All plans in it together may take ``units`` of work (`Limit.spent`).
         """
         removal = Removal(replace(self._snapshot, nodes=self.find_nodes(placement)))
         banned = self._simulated[placement.domain].owners
@@ -456,35 +507,41 @@ class SimulatedCluster:
         return PlanRemoval(removal, self._least.shape, ask, units, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
-        """Return the nodes of a domain that are open to the gang; all nodes if rules restrict members."""
+        """Return the nodes of a domain that the preemptor may use.
+
+        If rules restrict members, return those of all domains.
+        """
         nodes = self._removal.nodes
         if placement.names is None or self._has_rules:
             return nodes
         return {name: nodes[name] for name in placement.names if name in nodes}
 
     def pin(self, placement: Placement) -> PlanRequest:
-        """Return the gang's request, pinned to one domain."""
+        """Return the preemptor's request such that only this domain may be used."""
         if self._ask.topology_key is None:
             return self._ask
         return replace(self._ask, pinned=frozenset({placement.domain[len(self._ask.within)]}))
 
 
-def _without_openable(ask: PlanRequest) -> PlanRequest:
-    """Return the request with the domains reopened that evictions can free."""
+def _reopen_domains(ask: PlanRequest) -> PlanRequest:
+    """Return the request such that the gang may also use exclusive domains of other gangs that evictions could free."""
     return replace(ask, taken=ask.taken - ask.openable)
 
 
 _MAX_DOMAINS = 16
-"""The maximum number of domains in which victims are chosen."""
+"""The maximum number of domains in which victims are chosen and compared, if counting tells whether the quorum fits."""
 
 _MAX_DOMAINS_PLANNED = 4
-"""The same if the choice takes plans: for members of several shapes, or a tree."""
+"""The maximum number of domains in which victims are chosen and compared, if plans are needed.
+
+That is so for members of several shapes, for rules such as anti-affinity, and for trees.
+"""
 
 _MAX_UNITS = 300_000
-"""The maximum work for plans in all these domains, in units of `Limit.spent`: a second or two."""
+"""The maximum work of these plans in all domains, in units of `Limit.spent`: a second or two."""
 
-_MAX_BETTERED = 3
-"""The number of domains, the cheapest ones, in which victims are exchanged for cheaper ones."""
+_MAX_IMPROVED = 3
+"""The number of domains, those with the cheapest victims, in which victims are exchanged for cheaper ones."""
 
 
 def plan_victims(
@@ -497,16 +554,17 @@ def plan_victims(
 ) -> Preemption | NoVictims:
     """Return a gang's plan with the cheapest victims that it needs, or why no evictions help.
 
-    ``priority`` is the gang's; only units with a lower one may be victims. ``units`` are all running units of any
-    priority and protection; a pod is in at most one of them. ``capacity`` has slots that are counted already. The
-    result does not depend on the order of units and nodes.
+    ``priority`` is the gang's; only pods with a lower one may be victims. ``units`` are all running pods, grouped by
+    what is evicted together, whatever their priority and protection; a pod is in at most one of them. ``allowances``
+    says how many pods budgets and gangs can lose. ``capacity`` has counts of earlier plans; without it all nodes are
+    counted. The result does not depend on the order of units and nodes.
 
-    For members of one shape each victim is needed. For several shapes, or with rules, that holds as far as the planner
-    has checked. If the quorum is running (``ask.need`` is 0), nearly as many members are placed as possible; for a tree
-    all, or some.
+    If all members have one shape, each victim is needed. With several shapes, or with rules such as anti-affinity, that
+    holds as far as the planner has checked. If the quorum is running (``ask.need`` is 0), victims are chosen for nearly
+    as many further members as possible; in a tree for all, or for some.
 
-    Once the snapshot's limit is ``content``, the first answer is returned: other victims might be cheaper, and for
-    members of several shapes some may not be needed. Plan and victims are valid all the same.
+    Once the snapshot's limit is ``content``, the first victims found are returned. Other ones might be cheaper, and
+    with several shapes some may not be needed, but plan and victims are valid.
     """
     limit = snapshot.limit
     ask = reopen_full(snapshot, ask, capacity)
@@ -524,7 +582,7 @@ def plan_victims(
         return search, search.find_candidates()
 
     search, candidates = search_with(ask)
-    if not candidates and len(others := _drop_affinity_mates(running, ask)) < len(running):
+    if not candidates and len(others := _drop_affine_units(running, ask)) < len(running):
         running, first = others, search
         search, candidates = search_with(ask)
         search = search if candidates else first
@@ -539,8 +597,11 @@ def plan_victims(
     return search.choose(candidates)
 
 
-def _drop_affinity_mates(units: Sequence[EvictionUnit], ask: PlanRequest) -> tuple[EvictionUnit, ...]:
-    """Return the units without pods that the members' affinity may need: if all were removed, none would be left."""
+def _drop_affine_units(units: Sequence[EvictionUnit], ask: PlanRequest) -> tuple[EvictionUnit, ...]:
+    """Return the units without pods that the members' required pod affinity may need.
+
+    If no unit is removed that has such a pod, the members still find one.
+    """
     rules = {member.shape.neighbours for member in ask.members}
     mates = {each.beside.matching.amount for each in rules if each is not None and each.beside is not None}
     if not mates:
@@ -550,7 +611,7 @@ def _drop_affinity_mates(units: Sequence[EvictionUnit], ask: PlanRequest) -> tup
 
 
 def _with_quorum(ask: PlanRequest, count: int) -> PlanRequest:
-    """Return the request with a quorum of ``count`` members; for a tree the same for each part."""
+    """Return the request such that ``count`` members have to be placed. In a tree that is done for each child group."""
     if not ask.parts:
         return replace(ask, need=min(count, len(ask.members)))
     parts = tuple(_with_quorum(part, count) for part in ask.parts)
@@ -560,12 +621,12 @@ def _with_quorum(ask: PlanRequest, count: int) -> PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The victims chosen in one domain."""
+    """The victims chosen in one candidate domain, and their cost."""
 
     candidate: CandidateDomain
     removal: SlotRemoval
     units: Sequence[EvictionUnit]
-    """The units that may be evicted there."""
+    """The units that may be evicted in this domain."""
 
     victims: list[EvictionUnit]
     cost: Cost
@@ -576,6 +637,11 @@ class _Choice:
 
 
 class _Search:
+    """The search for the victims of one gang.
+
+    Call `classify`, then `find_candidates`, then `choose` with the candidates. Without any, call `explain`.
+    """
+
     def __init__(self, cluster: SimulatedCluster, ask: PlanRequest, allowances: Allowances, limit: Limit) -> None:
         self._cluster = cluster
         self._ask = ask
@@ -588,7 +654,10 @@ class _Search:
         self._protected: list[EvictionUnit] = []
 
     def classify(self, units: Iterable[EvictionUnit], priority: int) -> None:
-        """Sort the units with pods in usable domains by whether they may be evicted."""
+        """Split the units with pods in usable domains: evictable ones, protected ones, and ones of too high a priority.
+
+        ``priority`` is that of the gang; only units of a lower one are evictable.
+        """
         self._cluster.count()
         for unit in units:
             self._limit.spend(len(unit.pods))
@@ -604,13 +673,13 @@ class _Search:
                 self._protected.append(unit)
             else:
                 self._lower.setdefault(unit.priority, []).append(unit)
-                self._cluster.assign(unit, domains_by_node)
+                self._cluster.add_evictable(unit, domains_by_node)
 
     def find_candidates(self) -> list[CandidateDomain]:
-        """Return the domains that would hold the quorum, the best first.
+        """Return the domains that would hold the quorum after evictions, the best first; [] if there is none.
 
-        Priorities are removed from the lowest. If only one domain is found, higher priorities are tried for a
-        comparison.
+        Units are removed priority by priority from the lowest. While only one domain is found, the next priority is
+        removed as well, so that costs can be compared.
         """
         found: list[CandidateDomain] = []
         known: set[Domain] = set()
@@ -632,7 +701,7 @@ class _Search:
         return found
 
     def choose_next_count(self, count: int) -> int:
-        """Return the number of members to try next when ``count`` do not fit with all units removed."""
+        """Return how many members to try to place next if ``count`` do not fit even without all evictable pods."""
         max_room = self._cluster.max_room
         return max_room if 0 < max_room < count else count // 2
 
@@ -640,7 +709,10 @@ class _Search:
         return 1 if self._limit.content else min(2, len(self._cluster.domains))
 
     def choose(self, candidates: Sequence[CandidateDomain]) -> Preemption:
-        """Return the plan with the cheapest victims of the best candidates."""
+        """Choose victims in the best of these domains.
+
+        Return the plan and victims of the domain with the lowest cost.
+        """
         counted = all(self._cluster.is_counted(candidate.placement) for candidate in candidates)
         examined = candidates[: _MAX_DOMAINS if counted else _MAX_DOMAINS_PLANNED]
         choices = []
@@ -649,7 +721,7 @@ class _Search:
             if self._limit.content:
                 break
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
-        for place, choice in enumerate(choices[:_MAX_BETTERED]):
+        for place, choice in enumerate(choices[:_MAX_IMPROVED]):
             if not self._limit.content:
                 choices[place] = self._improve(choice)
         choices.sort(key=lambda choice: (choice.cost, choice.domain))
@@ -681,9 +753,9 @@ class _Search:
         return replace(choice, victims=work.victims, cost=work.cost)
 
     def explain(self) -> NoVictims:
-        """Return what else would have to be evicted, or that nothing helps.
+        """Return why there are no victims: which other pods would have to be evicted, or that nothing helps.
 
-        All units that may be evicted are removed.
+        Must be called after `find_candidates`. It removes more and more pods from the simulation.
         """
         verdict = self._cluster.explain()
         if self._allowances.limits:
@@ -706,7 +778,10 @@ class _Search:
         return NoVictims(verdict, Blocker.ROOM)
 
     def _remove_more(self, priority: int, units: Sequence[EvictionUnit]) -> Placement | None:
-        """Remove units that may not be evicted. Return the best domain that holds the quorum then; None without one."""
+        """Remove units that must not be evicted.
+
+        Return the best domain that then holds the quorum; None if none does.
+        """
         changed = self._cluster.remove(priority, units)
         return self._cluster.find_over_budget(changed, priority)
 

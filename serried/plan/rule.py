@@ -82,16 +82,17 @@ class PlanRule(ABC):
         """
 
     def crowding(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
-        """Return how many pods that the rule counts are near a node.
+        """Return how many pods are in the node's domains over which the rule spreads members of the class evenly.
 
-        A member is tried first on nodes with the lowest number.
+        Nodes with the lowest number are tried first. It is 0 for rules other than topology spread.
         """
         return 0
 
     def find_first_key(self, kind: MemberClass) -> str | None:  # noqa: ARG002 - most rules leave no choice
-        """Return the topology key of a domain that the first placed member of a class fixes for all others.
+        """Return the topology key whose domain the first member of a class may choose. Its other members must share it.
 
-        That is the case for required affinity among members. Return None if there is no such key.
+        That is so for members with affinity to each other, while no matching pod runs. Return None if there is no such
+        key.
         """
         return None
 
@@ -270,7 +271,7 @@ class GangRules:
         return True
 
     def crowding(self, kind: MemberClass, name: str) -> int:
-        """Return the sum of `PlanRule.crowding` over all rules. Nodes with lower values are tried first."""
+        """Return the sum of `PlanRule.crowding` over all rules: the node with the lowest number is tried first."""
         return sum(each.crowding(kind, name) for each in self._rules)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
