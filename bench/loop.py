@@ -238,7 +238,7 @@ def excluded(stage: Stage) -> None:
     """Create a gang of 1,000 members of one shape, for which kube-scheduler has rejected one node."""
     shapes = _shapes(1, 1_000, 11_000)
     gang = GroupState(stage.core.clock())
-    gang.refusals.refuse(shapes[0], "n7", stage.store)
+    gang.refusals.exclude_node(shapes[0], "n7", stage.store)
     stage.core.groups.states[ODD] = gang
     stage.add_gang(ODD, shapes)
 

@@ -239,7 +239,7 @@ class Repairs(Feature):
             if vacancy.since is None:
                 vacancy.since = now
                 if vacancy.refusal:
-                    state.refusals.refuse_by_kubelet(vacancy.pod, now, self._store)
+                    state.refusals.exclude_after_kubelet(vacancy.pod, now, self._store)
             elif now - vacancy.since >= self._rules.seconds:
                 self._close_lost(vacancy)
 

@@ -416,7 +416,7 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         home=state.assigned_domain,
         refusals=tuple(
             NodeRefusal(_name_pools(shape), node, min(found.until, now + _ROUND_SECONDS))
-            for (shape, node), found in refusals.closed.items()
+            for (shape, node), found in refusals.excluded.items()
             if now < found.until
         ),
         offers=tuple(

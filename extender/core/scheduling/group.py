@@ -124,14 +124,14 @@ class GroupState:
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
         """Return the nodes that a plan for these members must avoid, because they were rejected for them before."""
-        return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.closed else NO_EXCLUSIONS
+        return self.refusals.find_exclusions(pods, now, cluster) if self.refusals.excluded else NO_EXCLUSIONS
 
     def list_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler's last filter calls did not offer to any of these members.
 
         Empty if that is not known for all of them, since no complete list of nodes was offered lately.
         """
-        return self.refusals.unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
+        return self.refusals.find_unoffered(pods, now, nodes) if self.refusals.offers else frozenset()
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
         """Return a phrase that says why the gang could not start even with free resources; "" if it could.
@@ -153,10 +153,10 @@ class GroupState:
         was rejected while some members had nodes.
         """
         offered = frozenset(names)
-        rested = self.cycle is None and self.refusals.try_new_nodes(offered)
+        rested = self.cycle is None and self.refusals.note_offer_while_rejected(offered)
         if rested:
             self.entry.end_backoff()
-        return self.refusals.learn_offer(shape, offered, now) or rested
+        return self.refusals.note_offer(shape, offered, now) or rested
 
 
 _UNSEEN_SECONDS = 360.0

@@ -63,7 +63,7 @@ class Offers:
         state = self._groups.states.get(key) if key is not None else None
         if pod is None or key is None or state is None or not names or not is_complete(names):
             return
-        if pod.counted_elsewhere or state.refusals.closed:
+        if pod.counted_elsewhere or state.refusals.excluded:
             matters = state.learn_offer(pod.shape, names, self._clock())
         elif self._store.is_ruled(pod) and _has_no_node(state.verdict):
             matters = state.entry.add_unplanned_offers(frozenset(names) & self._nodes.keys())
@@ -80,7 +80,7 @@ class Offers:
         """
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
-        state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(mates))
+        state.refusals.exclude_node(pod.shape, node, self._store, beside_mates=bool(mates))
         if names and (is_complete(names) or not pod.counted_elsewhere):
             state.learn_offer(pod.shape, names, self._clock())
 
@@ -106,7 +106,9 @@ class Offers:
         """
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
-            self._groups.states[cycle.reservation.group].refusals.spare(pod.shape, node, self._clock(), self._store)
+            self._groups.states[cycle.reservation.group].refusals.exempt_from_evictions(
+                pod.shape, node, self._clock(), self._store
+            )
 
     def note_rejected_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note all nodes of a member's domain as rejected if kube-scheduler offers none of them.
@@ -117,7 +119,7 @@ class Offers:
             return
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         for name in self._list_domain(cycle, pod) - mates - set(names):
-            state.refusals.refuse(pod.shape, name, self._store, beside_mates=bool(mates))
+            state.refusals.exclude_node(pod.shape, name, self._store, beside_mates=bool(mates))
 
     def find_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
         """Return those of these members for which kube-scheduler has found no node since the cycle began.
@@ -169,7 +171,7 @@ class Offers:
         """
         node = cycle.reservation.slots[pod.uid].node
         refusals, evicted = self._groups.states[cycle.reservation.group].refusals, cycle.eviction_sent
-        refusals.refuse_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
+        refusals.exclude_after_filter(pod, node, self._clock(), self._store, evicted=evicted)
 
     def _was_reached(self, cycle: BindingCycle, uid: str) -> bool:
         return uid in cycle.reservation.committed or cycle.member(uid).reached
@@ -210,14 +212,16 @@ class Offers:
         for pod in refused:
             if taken and is_by_node(pod.objection):
                 now, evicted = self._clock(), cycle.eviction_sent
-                state.refusals.reject(pod, apart[pod.uid], taken, verdict.detail, now, self._store, evicted=evicted)
+                state.refusals.note_rejection(
+                    pod, apart[pod.uid], taken, verdict.detail, now, self._store, evicted=evicted
+                )
         return verdict
 
     def _drop_rejected(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> None:
         if is_by_node(pod.objection):  # a reason in the pod itself says nothing of the node
             self.exempt_if_evicted(cycle, pod)
             state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
-            state.refusals.refuse(pod.shape, node, self._store, beside_mates=bool(taken))
+            state.refusals.exclude_node(pod.shape, node, self._store, beside_mates=bool(taken))
         self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_nodes_to_close(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:

@@ -1,35 +1,38 @@
-"""The facts that one gang has learnt from refusals by kube-scheduler or a kubelet, and what ends each. No I/O.
+"""What refusals of nodes mean for one gang: where members are not planned, and where no pods are evicted. No I/O.
 
-Each fact is a `Fact`, and all of them end by one rule, `Fact.holds`: a fact that was learnt from a condition ends when
-that condition says that only room is missing, a fact about a node ends when the node changes, and the clock is the last
-resort.
+The planner may find a node feasible that kube-scheduler or the kubelet then refuses for a member. `Refusals` has what
+is concluded from that for one gang, as a `Fact` each. A fact usually is about a node and all members with one shape,
+i.e. with equal requests and constraints. Facts end by one rule, `Fact.holds`: a fact that comes from a pod's condition
+ends when the condition says that only resources are missing, a fact about a node ends when the node changes, and a time
+limit is the last resort. A round ends when all nodes that fit are refused: then all of them may be tried again.
 
-    learnt from                          means                   ends with                          at the latest after
+    comes from                           means                   ends with                          at the latest after
     -----------------------------------  ----------------------  ---------------------------------  ----------------
-    SCHEDULER: kube-scheduler rejects a  members of the class    node changes; kube-scheduler       the round, when
-    node for a class                     are not planned there   offers the node to the class       no node is left
-    BESIDE_MATES: the same while mates   the same                node changes; a new node is        the round
-    have their nodes                                             offered; the rejection ends
-    AFTER_FILTER: a later plugin or      the same, and no pod    node changes; the member's         the round; for
-    extender rejects the node            is evicted there        condition lacks only room          evictions 2 min
-    KUBELET: the kubelet fails a bound   members of the class    node changes                       5 min
+    SCHEDULER: kube-scheduler rejects a  members of the shape    node changes; kube-scheduler       the round
+    node for a shape                     are not planned there   offers the node to the shape
+    BESIDE_MATES: so, while other        members of the shape    node changes; a new node is        the round
+    members have their nodes             are not planned there   offered; the rejection ends
+    AFTER_FILTER: a later plugin or      members are not planned node changes; the member's         the round; for
+    extender rejects the node            there, and no pod is    condition lacks only resources     evictions 2 min
+                                         evicted there
+    KUBELET: the kubelet fails a bound   members of the shape    node changes                       5 min
     member                               are not planned there
     evictions after which the node is    no pod is evicted       node changes; kube-scheduler       pause and 5 min
-    rejected all the same                there for the class     offers the node to the class
+    rejected all the same                there for the shape     offers the node to the shape
     pods of other schedulers that take   no pod is evicted       node changes; one of these pods    -
-    the room of victims                  there                   is gone
-    rejection: no node for a member      no room is kept for     the member is gone; the gang is    2 min; after
-    while mates have theirs              the gang, no pod is     bound; the member's condition has  evictions pause
-                                         evicted                 lacks only room                    and 5 min
-    pause: a preemption, or a search     no victims are          after a search: freed room         30 s, doubled to
-    for victims, in vain                 searched for                                               32 min; 5 s
+    what victims have freed              there                   is gone
+    rejection: no node for a member      no nodes are kept for   the member is gone; the gang is    2 min; after
+    while other members have theirs      the gang, no pod is     bound; the member's condition      evictions pause
+                                         evicted                 lacks only resources               and 5 min
+    pause: a preemption, or a search     no victims are          after a search: freed resources    30 s, doubled to
+    for victims, without success         searched for                                               32 min; 5 s
     offer: a complete list of nodes for  members that only       the next list                      30 s
-    a class                              kube-scheduler counts
+    a shape                              kube-scheduler counts
                                          go nowhere else
 
-A condition that says that filter has held the pod ends nothing: alone, a member may be offered a node that
-kube-scheduler rejects beside its mates. Nor do other reasons: they may be about another node. Nor does any condition
-end what was learnt by evictions: pods that take the room again hide the reason, and others would be evicted in vain.
+Other conditions end nothing. If the condition says that Serried's filter has held the pod, kube-scheduler may still
+reject the node once the other members have theirs. Other reasons may be about another node. No condition ends a fact
+that comes from evictions: pods that have taken the resources hide the reason, and evictions would be repeated.
 """
 
 import math
@@ -43,7 +46,7 @@ from serried.api.pod import Pod, Shape
 from serried.plan.explain import count_things
 
 _CONDITION_SECONDS = 120.0
-"""The seconds for which a fact from a condition holds, if the condition stays as it is."""
+"""The seconds for which a fact from a pod's condition holds if the condition does not change."""
 
 _KUBELET_SECONDS = 300.0
 """The seconds for which no member is bound to a node whose kubelet has failed one.
@@ -52,13 +55,13 @@ Each try costs a Job one of its backoffLimit.
 """
 
 _EVICTED_SECONDS = 300.0
-"""The seconds beyond the eviction pause for which a fact with evictions holds: the next search takes other victims."""
+"""The seconds beyond the eviction pause for which a fact after evictions holds: next time other pods are victims."""
 
 _OFFER_SECONDS = 30.0
-"""The seconds for which the nodes of kube-scheduler's last complete filter call are believed."""
+"""The seconds for which the nodes of kube-scheduler's last complete filter call count as its only feasible ones."""
 
 _EVICTION_PAUSE_SECONDS = 30.0
-"""The pause after the first preemption in vain; twice as long after each further one."""
+"""The seconds without a search for victims after the first failed preemption; doubled after each further one."""
 
 _MAX_DOUBLINGS = 6
 
@@ -78,40 +81,48 @@ class Cluster(Protocol):
 
 
 class Refuser(Enum):
-    """The component that has refused a node, and in which situation; see the table above."""
+    """The component that has refused a node for a member, and in which situation; see the table above."""
 
     SCHEDULER = auto()
+    """kube-scheduler, while no other member of the gang had its node."""
     BESIDE_MATES = auto()
+    """kube-scheduler, while other members of the gang had their nodes."""
     AFTER_FILTER = auto()
+    """A plugin or another extender that kube-scheduler calls after Serried's filter."""
     KUBELET = auto()
+    """The kubelet, which has failed a bound member on its node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact that a gang has learnt, and what ends it."""
+    """A conclusion from one refusal, and what ends it."""
 
     until: float
-    """The loop time at which the fact ends; infinite while only the end of the round or a change ends it."""
+    """The loop time at which the fact ends; infinite if only the end of the round or a change ends it."""
 
     node: Node | None = None
-    """The node as it was when the fact was learnt; None if it was not known, or the fact is about no node."""
+    """The node as it was at the refusal; None if it did not exist, or if the fact is about no node."""
 
     by: Refuser = Refuser.SCHEDULER
+    """The component that has refused."""
 
     text: str = ""
-    """kube-scheduler's message, for people; "" if the fact does not come from a condition."""
+    """kube-scheduler's message, for the verdict; "" if the fact does not come from a condition."""
 
     member: str = ""
     """The UID of the member with that condition; "" if the fact does not come from a condition."""
 
     evicted: bool = False
-    """True if pods were evicted for the try. No condition ends the fact then, because full nodes hide the reason."""
+    """True if the refused try had victims. No condition ends the fact then, because full nodes hide the reason."""
 
     occupants: frozenset[str] = frozenset()
-    """The UIDs of the pods that have to run for the fact to hold."""
+    """The UIDs of pods; the fact ends when one of them is no longer bound. Empty if it depends on no pod."""
 
     def holds(self, now: float, node: Node | None, pods: Mapping[str, Pod]) -> bool:
-        """Return whether the fact is still true at ``now``; ``node`` is its node as it is now, ``pods`` are by UID."""
+        """Return whether the fact is still true at ``now`` (loop time).
+
+        ``node`` is its node as it is now, ``pods`` are all pods by UID.
+        """
         if now >= self.until or node is not self.node:
             return False
         if any(uid not in pods or not pods[uid].bound for uid in self.occupants):
@@ -121,13 +132,13 @@ class Fact:
 
 
 class Exclusions(NamedTuple):
-    """The nodes that a plan has to avoid."""
+    """The nodes that a plan must not use, in the form that a `PlanRequest` takes."""
 
     pairs: frozenset[tuple[str, str]]
-    """The (member UID, node name) pairs to avoid."""
+    """Pairs (member UID, node name): the node must not be used for this member."""
 
     nodes: frozenset[str]
-    """The nodes to avoid for all of the members."""
+    """The names of nodes that must not be used for any member."""
 
 
 NO_EXCLUSIONS = Exclusions(frozenset(), frozenset())
@@ -137,66 +148,76 @@ _Facts = dict[tuple[Shape, str], Fact]
 
 @dataclass(slots=True)
 class Refusals:
-    """All facts of one gang; it lives as long as the gang's state. ``now`` is always in loop seconds."""
+    """All facts of one gang. It lives as long as the gang's `GroupState`.
 
-    closed: _Facts = field(default_factory=dict)
-    """The facts by class and node: members of the class are not planned on the node."""
+    ``now`` is always in loop seconds, and ``cluster`` is the cluster as it is now.
+    """
 
-    spared: _Facts = field(default_factory=dict)
-    """The facts by class and node: no pod is evicted on the node for members of the class."""
+    excluded: _Facts = field(default_factory=dict)
+    """The facts by shape and node: members with the shape are not planned on the node."""
 
-    occupied: dict[str, Fact] = field(default_factory=dict)
-    """The facts by node: no pod is evicted there, as pods of other schedulers took the room of the last victims."""
+    exempt: _Facts = field(default_factory=dict)
+    """The facts by shape and node: no pod is evicted on the node for members with the shape."""
+
+    taken_by_others: dict[str, Fact] = field(default_factory=dict)
+    """The facts by node: no pod is evicted there, as pods of other schedulers took what the last victims freed."""
 
     rejection: Fact | None = None
-    """The fact that kube-scheduler had no node for a member while mates had theirs; None without one.
+    """The fact that kube-scheduler had no node for a member while other members had theirs; None without one.
 
-    More room would not start the gang then.
+    While it holds, more free resources would not start the gang.
     """
 
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
-    """The time until which the last complete list of a class is believed, and its nodes, by class."""
+    """For each shape, the loop time until which its last complete list of offered nodes holds, and their names."""
 
     no_search_before: float = 0.0
     """The end of the eviction pause, in loop seconds: before it no victims are searched for."""
 
     failed_preemptions: int = 0
-    """The number of preemptions in vain in a row."""
+    """The number of preemptions in a row after which the gang was not bound."""
 
     _offered: frozenset[str] | None = None
-    """The nodes offered while no member had one; None before the first list. Kept from rejection to rejection."""
+    """The nodes offered while no member had one; None before the first list.
+
+    It is kept from one rejection to the next, to find out which nodes are new.
+    """
 
     # --- learning ----------------------------------------------------------------------------------------------
 
-    def refuse(self, shape: Shape, node: str, cluster: Cluster, *, beside_mates: bool = False) -> None:
-        """Close a node that kube-scheduler has rejected for a class, alone or while mates had their nodes."""
+    def exclude_node(self, shape: Shape, node: str, cluster: Cluster, *, beside_mates: bool = False) -> None:
+        """Exclude a node for a shape, because kube-scheduler has rejected it for a member.
+
+        ``beside_mates`` is True if other members of the gang had their nodes at that time.
+        """
         by = Refuser.BESIDE_MATES if beside_mates else Refuser.SCHEDULER
-        self.closed[shape, node] = Fact(math.inf, cluster.nodes.get(node), by)
+        self.excluded[shape, node] = Fact(math.inf, cluster.nodes.get(node), by)
 
-    def refuse_after_filter(self, pod: Pod, node: str, now: float, cluster: Cluster, *, evicted: bool) -> None:
-        """Close a node that filter has answered and a later plugin has rejected: evictions there would not help.
+    def exclude_after_filter(self, pod: Pod, node: str, now: float, cluster: Cluster, *, evicted: bool) -> None:
+        """Exclude a node for a member's shape, because kube-scheduler has rejected it after filter had answered it.
 
-        ``evicted`` is whether pods were evicted for this try.
+        The node is exempt from evictions, too: they would not help. ``evicted`` is True if this try had
+        victims.
         """
         said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid)
-        self.closed[pod.shape, node] = said
+        self.excluded[pod.shape, node] = said
         until = now + (_EVICTED_SECONDS if evicted else _CONDITION_SECONDS)
-        self.spared[pod.shape, node] = replace(said, until=until, evicted=evicted)
+        self.exempt[pod.shape, node] = replace(said, until=until, evicted=evicted)
 
-    def refuse_by_kubelet(self, pod: Pod, now: float, cluster: Cluster) -> None:
-        """Close the node of a bound member that the node's kubelet has failed."""
+    def exclude_after_kubelet(self, pod: Pod, now: float, cluster: Cluster) -> None:
+        """Exclude the node of a bound member for its shape, because the kubelet there has failed the member."""
         until = now + _KUBELET_SECONDS
-        self.closed[pod.shape, pod.node] = Fact(until, cluster.nodes.get(pod.node), Refuser.KUBELET)
+        self.excluded[pod.shape, pod.node] = Fact(until, cluster.nodes.get(pod.node), Refuser.KUBELET)
 
-    def spare(self, shape: Shape, node: str, now: float, cluster: Cluster) -> None:
-        """Exempt a node from evictions that was refused for a class after pods were evicted for it."""
-        self.spared[shape, node] = Fact(now + _EVICTED_SECONDS, cluster.nodes.get(node), evicted=True)
+    def exempt_from_evictions(self, shape: Shape, node: str, now: float, cluster: Cluster) -> None:
+        """Evict no pods on a node for a shape, as kube-scheduler has rejected the node in spite of evictions."""
+        self.exempt[shape, node] = Fact(now + _EVICTED_SECONDS, cluster.nodes.get(node), evicted=True)
 
-    def note_occupied(self, node: str, uids: frozenset[str], cluster: Cluster) -> None:
-        """Exempt a node from evictions where these pods of other schedulers have taken the room of victims."""
-        self.occupied[node] = Fact(math.inf, cluster.nodes.get(node), occupants=uids)
+    def note_taken_by_others(self, node: str, uids: frozenset[str], cluster: Cluster) -> None:
+        """Evict no pods on a node, as the pods ``uids`` of other schedulers took what victims had freed there."""
+        self.taken_by_others[node] = Fact(math.inf, cluster.nodes.get(node), occupants=uids)
 
-    def reject(
+    def note_rejection(
         self,
         pod: Pod,
         beside: Iterable[str],
@@ -207,97 +228,102 @@ class Refusals:
         *,
         evicted: bool,
     ) -> None:
-        """Note that kube-scheduler has no node for a member while mates have the nodes ``mates``.
+        """Note that kube-scheduler has no node for a member while other members have the nodes ``mates``.
 
-        Close the nodes ``beside`` these to its class. ``evicted`` is whether pods were evicted for this try.
+        Exclude the nodes ``beside`` these for its shape. ``text`` is kube-scheduler's message. ``evicted`` is
+        True if this try had victims.
         """
         for node in beside:
-            self.refuse(pod.shape, node, cluster, beside_mates=True)
+            self.exclude_node(pod.shape, node, cluster, beside_mates=True)
         if pod.counted_elsewhere:
             self._offered = (self._offered or frozenset()).union(mates)
         until = now + (_EVICTED_SECONDS if evicted else _CONDITION_SECONDS)
         self.rejection = Fact(until, by=Refuser.BESIDE_MATES, text=text, member=pod.uid, evicted=evicted)
 
     def pause_evictions(self, now: float) -> None:
-        """Begin the pause after a preemption in vain. Refusals hold until the next searches for victims are over."""
+        """Begin the eviction pause, because the gang was not bound after a preemption.
+
+        Present facts are prolonged beyond the pause, so that the next searches for victims still respect them.
+        """
         pause = _EVICTION_PAUSE_SECONDS * 2.0 ** min(self.failed_preemptions, _MAX_DOUBLINGS)
         self.failed_preemptions += 1
         self.no_search_before = now + pause
         until = self.no_search_before + _EVICTED_SECONDS
-        self.closed = {key: _prolong(fact, until) for key, fact in self.closed.items()}
-        self.spared = {key: _prolong(fact, until) for key, fact in self.spared.items()}
+        self.excluded = {key: _prolong(fact, until) for key, fact in self.excluded.items()}
+        self.exempt = {key: _prolong(fact, until) for key, fact in self.exempt.items()}
         if self.rejection is not None and self.rejection.evicted:
             self.rejection = _prolong(self.rejection, until)
 
-    def learn_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
-        """Note the complete list of nodes that kube-scheduler has for a class. Return whether one is new."""
+    def note_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
+        """Note the complete list of nodes that kube-scheduler offers to a shape. Return whether a node is new in it.
+
+        Facts that kube-scheduler has rejected one of these nodes alone (SCHEDULER) end.
+        """
         known = self.offers.get(shape)
-        for facts in (self.closed, self.spared):
+        for facts in (self.excluded, self.exempt):
             for name in names:
                 if (found := facts.get((shape, name))) is not None and found.by is Refuser.SCHEDULER:
                     del facts[shape, name]
         self.offers[shape] = (now + _OFFER_SECONDS, names)
         return known is not None and not names <= known[1]
 
-    def try_new_nodes(self, names: frozenset[str]) -> bool:
-        """Note the nodes that are offered while a rejected gang rests. Return whether one is new.
+    def note_offer_while_rejected(self, names: frozenset[str]) -> bool:
+        """Note nodes that are offered while the gang has a `rejection`. Return whether one of them is new.
 
-        Nodes that were refused beside mates are open again then: some of the mates may go to the new node.
+        If one is, exclusions beside mates (BESIDE_MATES) end: with some mates on the new node, the others may
+        fit.
         """
         if self.rejection is None:
             return False
         known, self._offered = self._offered, names | (self._offered or frozenset())
         if known is None or names <= known:
             return False
-        self._open_beside_mates()
+        self._drop_beside_mates()
         return True
 
     # --- ending facts ------------------------------------------------------------------------------------------
 
-    def end_round(self, until: float) -> None:
-        """Open all nodes again at ``until``, because kube-scheduler has refused every node with room."""
-        self.closed = {
-            key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.closed.items()
+    def end_exclusions_at(self, until: float) -> None:
+        """End the round: all exclusions without a time limit end at ``until``, as no node without one is left."""
+        self.excluded = {
+            key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.excluded.items()
         }
 
-    def forget_evictions(self) -> None:
-        """Drop the preemptions in vain, because the gang is bound."""
+    def reset_preemptions(self) -> None:
+        """Forget failed preemptions, and what pods of other schedulers took, because the gang is bound."""
         self.failed_preemptions = 0
-        self.occupied.clear()
+        self.taken_by_others.clear()
 
-    def forget_rejection(self) -> None:
-        """Drop the rejection, and the nodes that were refused beside mates."""
+    def drop_rejection(self) -> None:
+        """Drop the rejection, and the exclusions beside mates."""
         self.rejection = self._offered = None
-        self._open_beside_mates()
+        self._drop_beside_mates()
 
-    def _open_beside_mates(self) -> None:
-        self.closed = {key: fact for key, fact in self.closed.items() if fact.by is not Refuser.BESIDE_MATES}
+    def _drop_beside_mates(self) -> None:
+        self.excluded = {key: fact for key, fact in self.excluded.items() if fact.by is not Refuser.BESIDE_MATES}
 
     # --- readings ----------------------------------------------------------------------------------------------
 
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
-        """Return why the gang could not start even with free room, a phrase; "" if nothing says so.
+        """Return kube-scheduler's message of a rejection that still holds; "" for none. An ended one is dropped.
 
-        ``waiting`` are the members that have no node. A rejection that has ended is dropped.
+        ``waiting`` are the members without a node: the rejection has ended if its member is not among them.
         """
         found = self.rejection
         if found is None:
             return ""
         if found.holds(now, None, cluster.pods) and any(pod.uid == found.member for pod in waiting):
             return found.text
-        self.forget_rejection()
+        self.drop_rejection()
         return ""
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes that a plan for these members must avoid, as kube-scheduler has refused them there.
-
-        Refusals whose cause has ended are dropped first.
-        """
-        self.closed = _drop_ended(self.closed, now, cluster)
-        if not self.closed:
+        """Return the nodes on which these members must not be planned. Exclusions that have ended are dropped first."""
+        self.excluded = _drop_ended(self.excluded, now, cluster)
+        if not self.excluded:
             return NO_EXCLUSIONS
         refused: dict[Shape, set[str]] = {pod.shape: set() for pod in pods}
-        for shape, node in self.closed:
+        for shape, node in self.excluded:
             if shape in refused:
                 refused[shape].add(node)
         for_all = frozenset.intersection(*map(frozenset, refused.values())) if refused else frozenset[str]()
@@ -305,20 +331,25 @@ class Refusals:
         pairs = frozenset((pod.uid, node) for pod in pods for node in left[pod.shape])
         return Exclusions(pairs, for_all)
 
-    def find_spared(self, pods: Iterable[Pod], now: float, cluster: Cluster) -> frozenset[str]:
-        """Return the nodes on which no pod is evicted for these members. Drop facts that have ended."""
-        self.spared = _drop_ended(self.spared, now, cluster)
-        shapes = {pod.shape for pod in pods} if self.spared else ()
-        return frozenset(node for shape, node in self.spared if shape in shapes)
+    def find_exempt(self, pods: Iterable[Pod], now: float, cluster: Cluster) -> frozenset[str]:
+        """Return the nodes on which no pod is evicted for any of these members. Facts that have ended are dropped."""
+        self.exempt = _drop_ended(self.exempt, now, cluster)
+        shapes = {pod.shape for pod in pods} if self.exempt else ()
+        return frozenset(node for shape, node in self.exempt if shape in shapes)
 
-    def find_occupied(self, now: float, cluster: Cluster) -> frozenset[str]:
-        """Return the nodes on which pods of other schedulers still have the room of the last victims."""
+    def find_taken_by_others(self, now: float, cluster: Cluster) -> frozenset[str]:
+        """Return the nodes on which pods of other schedulers still use what the last victims have freed."""
         nodes, pods = cluster.nodes, cluster.pods
-        self.occupied = {name: fact for name, fact in self.occupied.items() if fact.holds(now, nodes.get(name), pods)}
-        return frozenset(self.occupied)
+        self.taken_by_others = {
+            name: fact for name, fact in self.taken_by_others.items() if fact.holds(now, nodes.get(name), pods)
+        }
+        return frozenset(self.taken_by_others)
 
-    def unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
-        """Return the nodes that kube-scheduler has offered to none of these members; none while that is not known."""
+    def find_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
+        """Return the nodes that kube-scheduler offers to none of these members.
+
+        Empty unless a complete list of the last `_OFFER_SECONDS` is known for every shape of them.
+        """
         self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
         if not self.offers:
             return frozenset()
@@ -327,11 +358,11 @@ class Refusals:
         return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
 
     def describe_after_filter(self, pods: Iterable[Pod]) -> str:
-        """Return how many nodes were refused to these members after filter, and why, a phrase; "" for none."""
+        """Return how many nodes are excluded for these members by AFTER_FILTER, and why, as a phrase; "" if none is."""
         shapes = {pod.shape for pod in pods}
         texts = {
             node: fact.text
-            for (shape, node), fact in self.closed.items()
+            for (shape, node), fact in self.excluded.items()
             if fact.by is Refuser.AFTER_FILTER and shape in shapes
         }
         if not texts:
@@ -346,5 +377,5 @@ def _drop_ended(facts: _Facts, now: float, cluster: Cluster) -> _Facts:
 
 
 def _prolong(fact: Fact, until: float) -> Fact:
-    """Return the fact with an end of at least ``until``; with exactly ``until`` if the round was to end it."""
+    """Return the fact with an end at ``until`` or later. A fact without a time limit gets this one."""
     return replace(fact, until=until if fact.until == math.inf else max(fact.until, until))

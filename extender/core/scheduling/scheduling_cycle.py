@@ -110,8 +110,8 @@ class CycleEndings:
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
         if cycle.reservation.committed:
             gang.started = True
-            gang.refusals.forget_rejection()
-            gang.refusals.forget_evictions()
+            gang.refusals.drop_rejection()
+            gang.refusals.reset_preemptions()
         self._notify_features(gang, cycle, refused, None)
         self._groups.mark_dirty(cycle.reservation.group)
 
@@ -263,12 +263,12 @@ class SchedulingCycle:
         state.entry.retry_by(now + min(refused.opens_in, forgotten))
         state.entry.note_refusal()
         refusals = state.refusals
-        if refusals.closed:
-            refusals.end_round(now + forgotten)
+        if refusals.excluded:
+            refusals.end_exclusions_at(now + forgotten)
         if refusals.rejection is not None:
             state.entry.retry_by(refusals.rejection.until)  # until then no pod is evicted for the gang
             refusal = replace(refusal, detail=refusals.rejection.text)
-        elif refusals.closed and (said := refusals.describe_after_filter(request.members)):
+        elif refusals.excluded and (said := refusals.describe_after_filter(request.members)):
             refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
         self._planning.back_off(state, refused.group.key, refusal)
         for feature in self._features[Feature.post_filter]:

@@ -185,9 +185,9 @@ class Preemptions(Feature):
         if refusal.reason is Reason.BEHIND_HEAD:
             rejected = request  # the gang was rejected because of these closed nodes only
         refusals, taken = gang.refusals, frozenset[str]()
-        if refusals.spared or refusals.occupied:
-            request = request.closing(refusals.find_spared(request.members, now, self._store))
-            taken = refusals.find_occupied(now, self._store)
+        if refusals.exempt or refusals.taken_by_others:
+            request = request.closing(refusals.find_exempt(request.members, now, self._store))
+            taken = refusals.find_taken_by_others(now, self._store)
         found = self.start_search(gang, waiting, request.closing(taken), refusal, refused.opens_in, len(taken))
         if (search := gang.memory.find(Search)) is not None:
             search.rejected_request = rejected
@@ -254,7 +254,7 @@ class Preemptions(Feature):
             self._pause_evictions(gang, cycle, refused)
         else:
             # Members that join a running gang in free room show nothing about evictions in vain.
-            gang.refusals.forget_evictions()
+            gang.refusals.reset_preemptions()
 
     def _pause_evictions(self, gang: GroupState, cycle: BindingCycle, refused: Iterable[str]) -> None:
         """Delay the next evictions for a gang; the pause doubles with each preemption in vain.
@@ -267,11 +267,11 @@ class Preemptions(Feature):
         for uid in refused:
             pod, slot = self._store.pods.get(uid), cycle.reservation.slots.get(uid)
             if pod is not None and slot is not None:
-                refusals.refuse(pod.shape, slot.node, self._store)
-                refusals.spare(pod.shape, slot.node, now, self._store)
+                refusals.exclude_node(pod.shape, slot.node, self._store)
+                refusals.exempt_from_evictions(pod.shape, slot.node, now, self._store)
         refusals.pause_evictions(now)
         for node, uids in self._find_intruders(cycle).items():
-            refusals.note_occupied(node, uids, self._store)
+            refusals.note_taken_by_others(node, uids, self._store)
 
     def _find_intruders(self, cycle: BindingCycle) -> dict[str, frozenset[str]]:
         """Return the pods of other schedulers that use the resources freed for a cycle: their UIDs by node.

@@ -125,7 +125,7 @@ async def test_nor_if_it_was_given_up_without_a_call_of_filter(world: Harness) -
         world.watch()
         await world.pass_time(LAG)
     assert state.cycle is None
-    assert state.refusals.find_spared(pods, world.clock(), world.store) == {node_name}
+    assert state.refusals.find_exempt(pods, world.clock(), world.store) == {node_name}
 
 
 async def test_nobody_gets_a_node_with_room_that_was_not_offered_after_others_have_ended(world: Harness) -> None:
@@ -151,7 +151,7 @@ async def test_what_is_said_while_others_still_end_is_no_refusal(world: Harness)
 async def test_an_offer_of_the_node_ends_that(world: Harness) -> None:
     await preempting(world)
     state, member = world.groups.states[GANG], world.store.pods["pod-m0"]
-    state.refusals.spare(member.shape, "n1", world.clock(), world.store)
-    assert state.refusals.find_spared([member], world.clock(), world.store) == {"n1"}
+    state.refusals.exempt_from_evictions(member.shape, "n1", world.clock(), world.store)
+    assert state.refusals.find_exempt([member], world.clock(), world.store) == {"n1"}
     state.learn_offer(member.shape, ["n1"], world.clock())
-    assert state.refusals.find_spared([member], world.clock(), world.store) == frozenset()
+    assert state.refusals.find_exempt([member], world.clock(), world.store) == frozenset()

@@ -275,7 +275,7 @@ async def test_from_a_member_that_got_its_place_nobody_has_taken_it(world: Harne
     await world.add(running("small", place, cpus=1).scheduler(OTHER)).go()
     await world.pass_time(61)
     assert world.groups.states[GANG].refusals.failed_preemptions == 1
-    assert not world.groups.states[GANG].refusals.find_occupied(world.clock(), world.store)
+    assert not world.groups.states[GANG].refusals.find_taken_by_others(world.clock(), world.store)
 
 
 async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harness) -> None:
@@ -286,4 +286,4 @@ async def test_room_that_its_victims_never_left_was_taken_by_nobody(world: Harne
     await want_two_nodes(world)
     await world.pass_time(PREEMPTION_TIMEOUT_SECONDS + 31)
     assert Reason.VICTIMS_REMAIN in world.reasons()
-    assert not world.groups.states[GANG].refusals.find_occupied(world.clock(), world.store)
+    assert not world.groups.states[GANG].refusals.find_taken_by_others(world.clock(), world.store)

@@ -104,7 +104,7 @@ class TestABindCallOfAnEarlierPlan:
         await world.go()
         assert world.cycle() is cycle
         assert cycle.reservation.slots["pod-m1"].node == "n3"
-        world.groups.states[cycle.reservation.group].refusals.closed.clear()
+        world.groups.states[cycle.reservation.group].refusals.excluded.clear()
 
     async def test_is_taken_back_where_the_room_is_still_free(self, world: Harness) -> None:
         await self.begin(world)
@@ -126,7 +126,7 @@ class TestABindCallOfAnEarlierPlan:
         world.delete("passing")
         await world.go()
         state = world.groups.states[world.cycle().reservation.group]
-        state.refusals.refuse(world.pod("m1").shape, "n2", world.store)
+        state.refusals.exclude_node(world.pod("m1").shape, "n2", world.store)
         call = world.bind("m1", "n2")
         await world.go()
         assert "planned on n3" in call.error

@@ -62,7 +62,7 @@ async def test_a_member_that_its_kubelet_has_refused_counts_nowhere(world: Harne
 async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(1), *members(1)).go()
     state = world.groups.states[GANG]
-    state.refusals.refuse(world.pod("m0").shape, "n1", world.store)
+    state.refusals.exclude_node(world.pod("m0").shape, "n1", world.store)
     capture = take(world)
     assert decide(capture, GANG).nodes == {}
     assert decide(replace(capture, memories=()), GANG).nodes == {"m0": "n1"}

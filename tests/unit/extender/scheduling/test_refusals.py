@@ -41,40 +41,40 @@ Change = Callable[[Refusals, World], None]
 
 
 def by_scheduler(known: Refusals, world: World) -> None:
-    known.refuse(MEMBER.shape, "n1", world)
+    known.exclude_node(MEMBER.shape, "n1", world)
 
 
 def beside_mates(known: Refusals, world: World) -> None:
-    known.refuse(MEMBER.shape, "n1", world, beside_mates=True)
+    known.exclude_node(MEMBER.shape, "n1", world, beside_mates=True)
 
 
 def after_filter(known: Refusals, world: World) -> None:
-    known.refuse_after_filter(MEMBER, "n1", 0.0, world, evicted=False)
+    known.exclude_after_filter(MEMBER, "n1", 0.0, world, evicted=False)
 
 
 def after_filter_and_evictions(known: Refusals, world: World) -> None:
-    known.refuse_after_filter(MEMBER, "n1", 0.0, world, evicted=True)
+    known.exclude_after_filter(MEMBER, "n1", 0.0, world, evicted=True)
 
 
 def by_kubelet(known: Refusals, world: World) -> None:
-    known.refuse_by_kubelet(members(1)[0].on("n1").value(), 0.0, world)
+    known.exclude_after_kubelet(members(1)[0].on("n1").value(), 0.0, world)
 
 
 def after_evictions(known: Refusals, world: World) -> None:
-    known.spare(MEMBER.shape, "n1", 0.0, world)
+    known.exempt_from_evictions(MEMBER.shape, "n1", 0.0, world)
 
 
 def rejected(known: Refusals, world: World) -> None:
-    known.reject(MEMBER, [], ["n2"], "no node", 0.0, world, evicted=False)
+    known.note_rejection(MEMBER, [], ["n2"], "no node", 0.0, world, evicted=False)
 
 
 def rejected_after_evictions(known: Refusals, world: World) -> None:
-    known.reject(MEMBER, [], ["n2"], "no node", 0.0, world, evicted=True)
+    known.note_rejection(MEMBER, [], ["n2"], "no node", 0.0, world, evicted=True)
 
 
 def taken_by_others(known: Refusals, world: World) -> None:
     world.pods["pod-other"] = pod("other").on("n1").value()
-    known.note_occupied("n1", frozenset({"pod-other"}), world)
+    known.note_taken_by_others("n1", frozenset({"pod-other"}), world)
 
 
 def node_changes(_: Refusals, world: World) -> None:
@@ -82,7 +82,7 @@ def node_changes(_: Refusals, world: World) -> None:
 
 
 def node_is_offered(known: Refusals, _: World) -> None:
-    known.learn_offer(MEMBER.shape, frozenset({"n1"}), 1.0)
+    known.note_offer(MEMBER.shape, frozenset({"n1"}), 1.0)
 
 
 def says(message: str) -> Change:
@@ -97,7 +97,7 @@ def other_pod_goes(_: Refusals, world: World) -> None:
 
 
 def rounds_end(known: Refusals, _: World) -> None:
-    known.end_round(1.0)
+    known.end_exclusions_at(1.0)
 
 
 def closed(known: Refusals, world: World, now: float) -> bool:
@@ -105,7 +105,7 @@ def closed(known: Refusals, world: World, now: float) -> bool:
 
 
 def spared(known: Refusals, world: World, now: float) -> bool:
-    return "n1" in known.find_spared([MEMBER], now, world) | known.find_occupied(now, world)
+    return "n1" in known.find_exempt([MEMBER], now, world) | known.find_taken_by_others(now, world)
 
 
 def hopeless(known: Refusals, world: World, now: float) -> bool:
@@ -223,10 +223,10 @@ class TestWhereMembersMayGo:
         known, world = Refusals(), World()
         by_scheduler(known, world)
         assert closed(known, world, 1e6)
-        known.end_round(2e6)
+        known.end_exclusions_at(2e6)
         assert closed(known, world, 2e6 - 1)
         assert not closed(known, world, 2e6)
-        assert known.closed == {}
+        assert known.excluded == {}
 
     def test_a_refusal_by_an_unknown_node_holds_until_the_node_is_known(self) -> None:
         known, world = Refusals(), World(nodes={})
@@ -239,7 +239,7 @@ class TestWhereMembersMayGo:
 class TestARejection:
     def test_nothing_is_known_of_the_pod_that_comes_in_the_members_place(self) -> None:
         known, world = Refusals(), World()
-        known.reject(MEMBER, ["n1"], ["n2"], "no node", 0.0, world, evicted=False)
+        known.note_rejection(MEMBER, ["n1"], ["n2"], "no node", 0.0, world, evicted=False)
         another = members(2)[1].value()
         assert known.find_rejection([another], 1.0, world) == ""
         assert known.find_exclusions([another], 1.0, world) == NO_EXCLUSIONS
@@ -265,22 +265,22 @@ class TestARejection:
     def test_each_node_does_so_once_however_often_the_member_is_rejected(self) -> None:
         resting = rest("n1")
         assert resting.learn_offer(MEMBER.shape, ["n2"], 1.0)
-        resting.refusals.reject(MEMBER, ["n2"], ["n2"], "no node", 20.0, World(nodes={}), evicted=False)
+        resting.refusals.note_rejection(MEMBER, ["n2"], ["n2"], "no node", 20.0, World(nodes={}), evicted=False)
         resting.entry.back_off(30.0)
         resting.learn_offer(MEMBER.shape, ["n1", "n2"], 21.0)
         assert resting.entry.backoff_until == 30.0
 
     def test_of_what_plans_can_count_the_first_offer_shows_only_what_there_is(self) -> None:
         known = Refusals()
-        known.reject(MEMBER, ["n1"], ["n1"], "no node", 0.0, World(), evicted=False)
-        assert not known.try_new_nodes(frozenset({"n1", "n2"}))
-        assert known.try_new_nodes(frozenset({"n1", "n2", "n3"}))
+        known.note_rejection(MEMBER, ["n1"], ["n1"], "no node", 0.0, World(), evicted=False)
+        assert not known.note_offer_while_rejected(frozenset({"n1", "n2"}))
+        assert known.note_offer_while_rejected(frozenset({"n1", "n2", "n3"}))
 
 
 def rest(mates_node: str) -> GroupState:
     """A group that rests for 10 s, for there were no devices for a member while a mate had those of this node."""
     state, world = GroupState(0.0, entry=QueueEntry(backoff_until=10.0)), World(nodes={})
     member = members(1)[0].having([{"name": "gpu", "resourceClaimName": "one"}], "spec", "resourceClaims").value()
-    state.refusals.reject(member, [], [mates_node], "no devices", 0.0, world, evicted=False)
-    state.refusals.reject(MEMBER, [mates_node], [], "no devices", 0.0, world, evicted=False)
+    state.refusals.note_rejection(member, [], [mates_node], "no devices", 0.0, world, evicted=False)
+    state.refusals.note_rejection(MEMBER, [mates_node], [], "no devices", 0.0, world, evicted=False)
     return state

@@ -363,7 +363,7 @@ async def test_a_domain_that_was_refused_beside_mates_is_not_open_again_by_what_
 
 async def test_a_sample_of_nodes_has_a_gang_planned_only_after_a_refusal(world: Harness) -> None:
     await world.add(*[node(f"n{index}").cpu(1) for index in range(150)], gang(3), *members(2)).go()
-    world.groups.states[GANG].refusals.refuse(world.pod("m0").shape, "n0", world.store)
+    world.groups.states[GANG].refusals.exclude_node(world.pod("m0").shape, "n0", world.store)
     plans = len(world.heard.plans)
     for index in range(10):
         world.filter("m0", *[f"n{each}" for each in range(index, index + 120)])

@@ -63,4 +63,4 @@ async def test_what_the_scheduler_says_of_the_others_meanwhile_is_not_held_again
     await world.pass_time(10)
     cycle = world.cycle()
     assert set(cycle.reservation.slots) == {f"pod-{name}" for name in (first, *others)}
-    assert not world.groups.states[GANG].refusals.closed
+    assert not world.groups.states[GANG].refusals.excluded

@@ -113,7 +113,7 @@ async def test_one_that_comes_early_is_held_and_nothing_is_learnt_from_it(cluste
     cluster.give_up("m2", "0/2 nodes are available: 2 node(s) didn't match pod affinity rules.")
     cluster.watch()
     await cluster.pass_time(20)
-    assert not cluster.groups.states[cluster.cycle().reservation.group].refusals.closed
+    assert not cluster.groups.states[cluster.cycle().reservation.group].refusals.excluded
     assert sent(cluster) == {"m0"}
 
     assert cluster.filter("m0") == Steer(here)
