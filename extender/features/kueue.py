@@ -1,9 +1,9 @@
-"""Gangs whose hosts Kueue has chosen: the gang's topology key is ignored if it contradicts Kueue's choice.
+"""Ignores the topology key of a gang if it contradicts the hosts that Kueue has chosen for the members.
 
 Kueue's topology-aware scheduling gives each member a nodeSelector with its host, or with the label of a wider level. If
-the PodGroup requires one domain of a key, and the hosts are in several, no plan could satisfy both: the gang would wait
-until Kueue evicts it, and might get the same hosts again. So `KueueTopology.constrain` lets the core ignore the key
-(docs/decisions/0061-kueue-chooses-hosts-first.md). An event says so (`extender.features.status`).
+the PodGroup requires a single domain of a key, and the hosts are in several domains, no plan is possible. The gang
+would wait until Kueue evicts it, and might get the same hosts again. So `KueueTopology.constrain` lets the core ignore
+the key (docs/decisions/0061-kueue-chooses-hosts-first.md). An event says so (`extender.features.status`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ Source: Kueue 0.19, pkg/constants/constants.go.
 """
 
 _SHOWN = 3
-"""The number of domains that the event names."""
+"""The most domains that the event names."""
 
 
 class KueueTopology(Feature):
-    """The feature that ignores topology keys which contradict Kueue's choice of hosts. Every method is synchronous."""
+    """The feature that ignores topology keys which contradict Kueue's choice of hosts."""
 
     member_labels = (POD_SET,)
 
@@ -40,14 +40,20 @@ class KueueTopology(Feature):
         self._nodes = parts.context.store.nodes
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Ignore such keys at the begin of a term, before recovery: earlier slots were planned without them, too."""
+        """Ignore contradicting topology keys before the records of earlier terms are restored.
+
+        Their slots were planned without these keys, so they may be in several domains.
+        """
         for record in records:
             group = self._store.groups.get(record.group)
             if group is not None and group.named_topology is not None and group.branch is None:
                 self._store.ignore_topology(group.key, self.constrain(group, self._store.members.classify(group.key)))
 
     def constrain(self, group: PodGroup, members: GroupMembers) -> str:
-        """Return why the group's topology key is ignored, a phrase; "" if it counts."""
+        """Return why the PodGroup's topology key is ignored, such as "Kueue has chosen hosts in rack-1, rack-2".
+
+        Return "" if the key counts, because the hosts are all in one domain or Kueue has chosen none.
+        """
         key = group.named_topology
         if key is None:
             return ""
@@ -60,9 +66,10 @@ class KueueTopology(Feature):
 
 
 def find_domains(key: str, pods: Iterable[Pod], nodes: Mapping[str, Node]) -> set[str]:
-    """Return the domains of a topology key that the nodeSelectors of Kueue's pods name or imply by a host.
+    """Return the domains of the topology key ``key`` in which Kueue lets the pods run.
 
-    Hosts without the label count as one domain, "no domain"; unknown hosts do not count.
+    A pod's nodeSelector names the domain itself, or a host whose node is in it. Hosts whose node has no such label
+    count as one domain, "no domain". Hosts without a node, and pods that Kueue does not manage, are ignored.
     """
     return {domain for pod in pods if POD_SET in pod.labels for domain in _list_domains(key, pod, nodes)}
 

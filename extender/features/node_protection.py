@@ -1,17 +1,18 @@
-"""Nodes that autoscalers must not remove, because a gang is about to start there (decision 59).
+"""Protects nodes on which a gang is about to start from removal by autoscalers (decision 59).
 
-An autoscaler counts the pods that run on a node. A node whose room is reserved for members that are not bound yet looks
-empty to it, and so does one that is kept for the first gang of the queue. So such a node carries the annotations of
-`serried.api.node.KEEPS_NODE` for as long as that lasts, and a marker that says which of them Serried has set.
+An autoscaler removes nodes on which no pods run. A node looks empty to it while its resources are reserved for members
+that are not bound yet, or kept for the head of the queue. So such a node gets the annotations of
+`serried.api.node.KEEPS_NODE` for as long as that lasts, and a marker annotation that says which of them Serried has
+set.
 
-There is no other record. `NodeProtection.hints` compares, twice a second, the nodes that are held now (`Ledger`,
-`Feature.list_kept`) with the nodes that carry the marker (`Store.protections`), and writes the difference in the
-background. The markers of an instance that has died are a difference like any other for the next leader.
+Nothing else is stored. Twice a second `NodeProtection.hints` compares the nodes that are held now (`Ledger`,
+`Feature.list_kept`) with the nodes that have the marker (`Store.protections`), and writes the differences in the
+background. So the next leader removes the markers that an instance has left when it died.
 
-    node is held ──── for 2 s ────▶ read the node ─▶ add what is missing, and the marker
-    node is not held, has our marker ─▶ read the node ─▶ remove the marker, and what it names
+    node is held ──── for 2 s ────▶ read the node ─▶ add missing annotations and the marker
+    node is not held, has our marker ─▶ read the node ─▶ remove the marker and the annotations that it names
 
-Every write has the resourceVersion of what was read: what somebody else has set meanwhile is never overwritten.
+Each write has the resourceVersion of the read: if somebody has changed the node meanwhile, the API server rejects it.
 """
 
 import asyncio
@@ -33,26 +34,26 @@ from serried.ops.steps import Work
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 2.0
-"""For how long a node must be held before it is protected: a gang that starts at once costs no writes."""
+_MIN_HELD_SECONDS = 2.0
+"""How long a node must be held before it is protected. So a gang that starts at once causes no writes to nodes."""
 
 _TAKEOVER_SECONDS = 30.0
-"""For how long after the begin of a term no protection ends.
+"""For how long after the begin of a term no protection is removed.
 
-The head of the queue is memory only: the new leader finds it again once it has planned the gangs that wait.
+The head of the queue is not stored: the new leader finds it again once it has planned the waiting gangs.
 """
 
-_AT_A_TIME = 16
-"""The number of nodes that are read and written at a time. Bindings go over the same connections."""
+_MAX_WRITES = 16
+"""The most nodes that are read and written at the same time. Bindings use the same connections."""
 
-_REST_SECONDS = 2.0
-"""The pause before a node is looked at again that was written, so that the watch has shown it by then, or not yet."""
+_RECHECK_SECONDS = 2.0
+"""The pause before a written node is checked again. By then the watch has usually shown the write."""
 
-_REFUSED_SECONDS = 60.0
-"""The pause after a write that the API server has refused: a right is missing, or a policy forbids it."""
+_REJECTED_SECONDS = 60.0
+"""The pause after a write that the API server has rejected: a right is missing, or an admission policy forbids it."""
 
-_MAX_REFUSALS = 3
-"""After so many refusals in a row no node is tried for as long: the right is missing for all of them."""
+_MAX_REJECTIONS = 3
+"""After so many rejected writes in a row no node is written for ``_REJECTED_SECONDS``: the cause concerns all nodes."""
 
 
 class _Change(Enum):
@@ -62,16 +63,20 @@ class _Change(Enum):
     UNPROTECT = "unprotect"
 
 
-def _date(cycle: BindingCycle) -> float:
-    """Return since when a cycle has held its nodes, in loop seconds.
+def _find_held_since(cycle: BindingCycle) -> float:
+    """Return since when a binding cycle has held its nodes, in loop seconds.
 
-    While its Bindings are sent, since the last one that stood: the next nodes are about to look used.
+    While members are being bound, that is the time of the last Binding. As long as Bindings succeed quickly, the nodes
+    will soon have pods and need no protection.
     """
     return cycle.progressed if cycle.stage is CycleStage.BINDING else cycle.started
 
 
 class NodeProtection(Feature):
-    """Protects nodes from autoscalers, in the background. One of a term writes at a time."""
+    """Protects held nodes from autoscalers, in the background.
+
+    Only the leader writes, one round of writes at a time.
+    """
 
     def __init__(self, parts: Parts) -> None:
         context = parts.context
@@ -85,87 +90,96 @@ class NodeProtection(Feature):
         self._installation = context.installation
         self._client = parts.client
 
-        self.obstacle = ""
-        """The reason why the API server has refused the last write; "" if it has not."""
+        self.write_error = ""
+        """The error of the last write that the API server rejected; "" if there is none, or a later write succeeded."""
 
-        self._logged = ""
-        """The obstacle that was logged last."""
+        self._logged_error = ""
+        """The last ``write_error`` in the log, so that it is not logged for each node."""
 
-        self._begun = -math.inf
+        self._term_started = -math.inf
         """The begin of the term, in loop seconds."""
 
         self._kept_since: dict[str, float] = {}
         """The nodes that features keep for gangs without a plan, and since when they do, in loop seconds."""
 
-        self._due: Mapping[str, _Change] = {}
-        """The changes that nodes needed at the last look."""
+        self._changes: Mapping[str, _Change] = {}
+        """The changes that nodes needed at the last comparison."""
 
         self._writing: object | None = None
-        """Stands for the run of writes that goes on, None for none: a run of an ended term has another one."""
+        """An object that stands for the running round of writes; None if none is running.
 
-        self._rests: dict[str, float] = {}
-        """Until when each node is left alone that was written, or could not be, in loop seconds."""
+        A round that finds another object here belongs to an ended term, and stops.
+        """
 
-        self._rest = -math.inf
-        """The time until which no node is written at all, in loop seconds."""
+        self._retry_after: dict[str, float] = {}
+        """The nodes that were just written, or could not be, each with the loop time of the earliest next write."""
 
-        self._refusals = 0
-        """The number of writes refused in a row."""
+        self._paused_until = -math.inf
+        """The loop time until which no node is written at all."""
+
+        self._rejections = 0
+        """The number of rejected writes in a row."""
 
     def hints(self) -> Work[Iterable[GroupKey]]:
-        """Have the protection of nodes changed where it differs from what is held; return no gang."""
-        self._review(self._clock())
+        """Start to write the nodes whose protection differs from what is held now. Return no gang to requeue."""
+        self._start_writes(self._clock())
         yield from ()
         return ()
 
     def begin_term(self, now: float) -> None:
-        """Begin to lead: nodes that earlier leaders protected stay protected until the queue is known again."""
-        self._begun = self._clock()
+        """Note the begin of a term: for 30 s, nodes stay protected that earlier leaders have protected."""
+        self._term_started = self._clock()
 
     def end_term(self) -> None:
-        """Another instance may lead from now on."""
+        """Stop writing and forget everything, as another instance may lead from now on."""
         self._writing = None
-        self._due = {}
+        self._changes = {}
         self._kept_since.clear()
-        self._rests.clear()
-        self._rest = -math.inf
-        self._refusals, self.obstacle, self._logged = 0, "", ""
+        self._retry_after.clear()
+        self._paused_until = -math.inf
+        self._rejections, self.write_error, self._logged_error = 0, "", ""
 
     # --- what differs ------------------------------------------------------------------------------------------
 
-    def _review(self, now: float) -> None:
-        self._due = self._compare(now)
-        for name in [name for name, until in self._rests.items() if until <= now]:
-            del self._rests[name]
-        if self._writing is None and self._rest <= now:
-            names = [name for name in self._due if name not in self._rests]
+    def _start_writes(self, now: float) -> None:
+        self._changes = self._find_changes(now)
+        for name in [name for name, until in self._retry_after.items() if until <= now]:
+            del self._retry_after[name]
+        if self._writing is None and self._paused_until <= now:
+            names = [name for name in self._changes if name not in self._retry_after]
             if names:
                 self._writing = run = object()
                 self._outbox.put(InBackground(lambda: self._write_all(run, names)))
 
-    def _compare(self, now: float) -> dict[str, _Change]:
-        """Return the nodes whose protection is to change, those to be protected first."""
+    def _find_changes(self, now: float) -> dict[str, _Change]:
+        """Return the changes that nodes need, by node name, those to be protected first.
+
+        Return none until it is known which autoscalers there are. Without any autoscaler, protections are removed.
+        """
         if not self._autoscalers.known:
             return {}
         held = self._list_held(now) if self._autoscalers.seen else {}
         due = {
             name: _Change.PROTECT
             for name, since in held.items()
-            if now - since >= _PATIENCE_SECONDS and name in self._store.nodes and not self._is_protected(name)
+            if now - since >= _MIN_HELD_SECONDS and name in self._store.nodes and not self._is_done(name)
         }
-        if now - self._begun >= _TAKEOVER_SECONDS:
+        if now - self._term_started >= _TAKEOVER_SECONDS:
             marked = self._store.protections.items()
             ours = (name for name, found in marked if found.installation == self._installation)
             due.update((name, _Change.UNPROTECT) for name in ours if name not in held)
         return due
 
-    def _is_protected(self, name: str) -> bool:
-        """Return whether nothing is to be done for a node. Where another installation protects it, nothing is."""
+    def _is_done(self, name: str) -> bool:
+        """Return whether a held node needs no write: it is protected completely, or by another installation."""
         found = self._store.protections.get(name)
         return found is not None and (found.installation != self._installation or not found.missing)
 
     def _list_held(self, now: float) -> dict[str, float]:
-        """Return the nodes that are held for gangs, and since when, in loop seconds; the earliest gang counts."""
+        """Return the nodes that are reserved or kept for gangs, each with the loop time since which it is.
+
+        Minus infinity if a reservation has no binding cycle.
+        """
         kept = {
             name
             for feature in self._features[Feature.list_kept]
@@ -177,7 +191,7 @@ class NodeProtection(Feature):
         held = dict(self._kept_since)
         for reservation in self._ledger:
             gang = self._groups.states.get(reservation.group)
-            since = _date(gang.cycle) if gang is not None and gang.cycle is not None else -math.inf
+            since = _find_held_since(gang.cycle) if gang is not None and gang.cycle is not None else -math.inf
             for name in reservation.nodes:
                 held[name] = min(since, held.get(name, math.inf))
         return held
@@ -185,13 +199,13 @@ class NodeProtection(Feature):
     # --- writing -----------------------------------------------------------------------------------------------
 
     async def _write_all(self, run: object, names: Iterable[str]) -> None:
-        turns = asyncio.Semaphore(_AT_A_TIME)
+        turns = asyncio.Semaphore(_MAX_WRITES)
 
         async def write(name: str) -> None:
             async with turns:
-                # Many nodes take a while: by now it may be over, or changed.
-                change = self._due.get(name)
-                if change is not None and self._writing is run and self._rest <= self._clock():
+                # The writes of many nodes take a while: by now the change may be unnecessary, or another one.
+                change = self._changes.get(name)
+                if change is not None and self._writing is run and self._paused_until <= self._clock():
                     await self._write(name, change)
 
         try:
@@ -201,24 +215,27 @@ class NodeProtection(Feature):
                 self._writing = None
 
     async def _write(self, name: str, change: _Change) -> None:
-        """Change the protection of one node, as the API server has it now. What fails is tried again."""
-        rest = _REST_SECONDS
+        """Read a node, and change its protection.
+
+        Errors are noted, not raised; the next comparison tries again after a pause.
+        """
+        pause = _RECHECK_SECONDS
         try:
             await self._patch(name, protect if change is _Change.PROTECT else unprotect)
-            self._refusals, self.obstacle = 0, ""
+            self._rejections, self.write_error = 0, ""
         except (NotFound, Conflict, Fenced):
-            pass  # it is gone, or somebody has changed it: the next look knows
+            pass  # deleted, changed by somebody, or this instance leads no more: the next comparison decides
         except (TooMany, Unavailable) as error:
             text = "could not change the annotations that keep autoscalers off a node; trying again"
             log.info(text, extra={"node": name, "err": str(error)})
         except ApiError as error:
-            rest = _REFUSED_SECONDS
-            self._note_refused(name, str(error))
+            pause = _REJECTED_SECONDS
+            self._note_rejected(name, str(error))
         finally:
-            self._rests[name] = self._clock() + rest
+            self._retry_after[name] = self._clock() + pause
 
     async def _patch(self, name: str, change: Callable[[Mapping[str, object], str], Mapping[str, str | None]]) -> None:
-        # A list of one name, as OwnerLookup has it: the right to list is the one that there is.
+        # A list with one name instead of a get, as Serried has the right to list nodes, but not to get them.
         async for obj in self._client.items(NODES, Selection(fields=select_name(name))):
             metadata = read_map(obj, "metadata")
             annotations = change(read_map(metadata, "annotations"), self._installation)
@@ -227,11 +244,11 @@ class NodeProtection(Feature):
                 body = {"metadata": {"resourceVersion": version, "annotations": annotations}}
                 await self._client.patch_merge(NODES, "", name, body)
 
-    def _note_refused(self, name: str, why: str) -> None:
-        self._refusals += 1
-        if self._refusals >= _MAX_REFUSALS:
-            self._rest = self._clock() + _REFUSED_SECONDS
-        if not self.obstacle and why != self._logged:
-            self._logged = why
+    def _note_rejected(self, name: str, why: str) -> None:
+        self._rejections += 1
+        if self._rejections >= _MAX_REJECTIONS:
+            self._paused_until = self._clock() + _REJECTED_SECONDS
+        if not self.write_error and why != self._logged_error:
+            self._logged_error = why
             log.error("cannot protect nodes from autoscalers", extra={"node": name, "err": why})
-        self.obstacle = why
+        self.write_error = why

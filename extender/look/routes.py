@@ -351,7 +351,7 @@ class SelfCheck:
             "endpointSlice": None if self._endpoint_slice is None else {"obstacle": self._endpoint_slice.obstacle},
             "nodeProtection": {
                 "nodes": len(self._core.store.protections),
-                "obstacle": self._core.node_protection.obstacle,
+                "obstacle": self._core.node_protection.write_error,
             },
             "isolation": self._isolation.describe(),
             "certificates": describe_certificates(list_expiries(), now),

@@ -358,12 +358,12 @@ class TestAnApiServer:
         assert asked < len(cluster.api.said("annotate")) <= 2 * 16
         said = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
         assert said == ["cannot protect nodes from autoscalers"]
-        assert "403" in cluster.core.node_protection.obstacle
+        assert "403" in cluster.core.node_protection.write_error
         cluster.api.recover()
         await pass_time(cluster, 60)
         await pass_time(cluster, 60)
         assert len(protected(cluster)) == 50
-        assert cluster.core.node_protection.obstacle == ""
+        assert cluster.core.node_protection.write_error == ""
 
     async def test_that_refuses_one_node_is_asked_about_the_others(
         self, cluster: Harness, caplog: pytest.LogCaptureFixture
