@@ -17,7 +17,8 @@ _SILENT_SECONDS = 1.0
 LONGEST_PREBIND_SECONDS = 900.0
 """The longest time in seconds for which a member counts as assumed after filter has answered its node.
 
-kube-scheduler prepares volumes and devices in that time (PreBind). It is as long as its timeout for bind calls.
+kube-scheduler prepares volumes and devices in that time (PreBind). Its timeout for a bind call (httpTimeout) is as
+long.
 """
 
 
@@ -45,7 +46,7 @@ class SchedulerActivity:
         self._clock = clock
 
     def note_call(self) -> None:
-        """Note that kube-scheduler has called filter, for whatever pod: it is working now."""
+        """Note that kube-scheduler has called filter, for any pod: it is working now."""
         self.last_sign = self._clock()
 
     def note_pod(self, before: Pod, now: Pod) -> None:
@@ -64,11 +65,12 @@ class SchedulerActivity:
         return self._clock() - self.last_sign > _SILENT_SECONDS
 
     def count_idle(self, cycle: BindingCycle) -> None:
-        """Add the time since this was last called to the idle seconds of a cycle, unless kube-scheduler was busy.
+        """Add the time since the last call for this cycle to its idle seconds, unless kube-scheduler was busy.
 
-        Idle time moves a gang towards its deadline. All of the time counts, even if kube-scheduler was busy, if it has
-        rejected a member without which the quorum fails, or any member of a committed gang. Otherwise only time counts
-        in which kube-scheduler is silent, and none of it moves the deadline while kube-scheduler has assumed a member.
+        Idle seconds move the gang towards its deadline. All of the time counts, even if kube-scheduler was busy, if it
+        has rejected a member without which the quorum fails, or any member of a committed gang. Otherwise only time
+        counts in which kube-scheduler is silent, and none of it moves the deadline while kube-scheduler has assumed a
+        member.
         """
         now, refused = self._clock(), self.find_rejected(cycle)
         since = max(cycle.idle_counted_until, cycle.progressed)
@@ -113,7 +115,7 @@ class SchedulerActivity:
         if pod is None or slot is None:
             return False
         if member.stage is MemberStage.FILTERED:
-            # Filter has answered the node, and then a later plugin or extender has refused it.
+            # Filter has answered the node, and then a later plugin or extender has rejected it.
             return bool(pod.said) and (
                 pod.said != member.last_message or (member.nominated_at_filter and pod.nominated != slot.node)
             )

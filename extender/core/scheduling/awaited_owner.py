@@ -73,7 +73,11 @@ class AwaitedOwner:
         """The earliest time of the next request; infinite while a request is open, -infinite before the first."""
 
     def is_due(self, now: float) -> bool:
-        """Return whether to ask the API server now: a pod waits for long, and no request is open or recent."""
+        """Return whether to ask the API server now whether the owner exists.
+
+        That is so once a pod has waited for ``patience`` seconds, unless a request is open, or was answered in the last
+        _PAUSE_SECONDS.
+        """
         return now >= self._next and any(now - since > self._patience for since in self._since.values())
 
     def is_lost(self, key: GroupKey, pod: Pod) -> bool:

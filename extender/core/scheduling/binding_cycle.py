@@ -38,7 +38,7 @@ class CycleStage(StrEnum):
     RECORDING = "Recording"
 
     PREEMPTING = "Preempting"
-    """The gang's victims are being evicted. Filter answers no node to the members until all victims have ended."""
+    """The gang's victims are being evicted. The stage ends when all of them have ended."""
 
     GATHERING = "Gathering"
     COMMITTING = "Committing"
@@ -129,25 +129,25 @@ class BindingCycle:
     """
 
     refill_tried: tuple[object, ...] = ()
-    """The state of the cluster and of the gang at the last plan for late members; () if there was none.
+    """The state of cluster and gang when slots for the members in ``late`` were last planned; () if they never were.
 
     While the state is the same, no such plan is made again.
     """
 
     checked_state: tuple[object, ...] = ()
-    """The value of `describe_gang_state` when features last looked for members to replace; () to look again.
+    """The value of `describe_gang_state` when features last looked for replacements of members; () to look again.
 
     While the value is the same, they are not asked again.
     """
 
     late_version: int = 0
-    """A counter that grows whenever ``late`` changes, so that a change is found without a comparison."""
+    """A counter that grows whenever ``late`` (members without a slot) changes, so that a change is found cheaply."""
 
     first_reached_at: float | None = None
-    """The time of the first filter answer with a planned node, or first bind call.
+    """The time of the first filter answer with a planned node, or of the first bind call.
 
-    From this time on kube-scheduler, too, keeps resources for the gang, so the total deadline runs. None before, and
-    again after all bind calls have failed or kube-scheduler has closed them.
+    From this time on kube-scheduler, too, keeps resources for the gang, so the total deadline (``--barrier-deadline``)
+    runs. None before, and again after all bind calls have failed or kube-scheduler has closed them.
     """
 
     idle_seconds: float = 0.0
@@ -160,12 +160,15 @@ class BindingCycle:
     """The time up to which ``idle_seconds``, ``late_seconds`` and ``assumed_seconds`` are counted."""
 
     late_seconds: float = 0.0
-    """The part of ``idle_seconds`` in which no member was assumed. The gang's idle deadline limits it."""
+    """The part of ``idle_seconds`` in which no member was assumed.
+
+    The cycle times out when it exceeds the gang's idle deadline (``--barrier-idle``).
+    """
 
     assumed_seconds: float = 0.0
     """The seconds since ``first_reached_at`` in which kube-scheduler had assumed a member, between filter and bind.
 
-    They postpone the gang's total deadline.
+    They postpone the gang's total deadline (``--barrier-deadline``).
     """
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -208,21 +211,21 @@ class BindingCycle:
         return self.stage is CycleStage.ENDED
 
     @property
-    def serves_slots(self) -> bool:
-        """True while filter answers each member the node of its slot.
+    def accepts_members(self) -> bool:
+        """True in the stages GATHERING and BINDING: members are bound to slots, and members without a slot may get one.
 
-        Before, the record is not written or victims have not ended. In between, a commit is being written.
+        In other stages the record is not written yet, victims still run, or the commit is being written.
         """
         return self.stage in (CycleStage.GATHERING, CycleStage.BINDING)
 
     @property
     def waits_for_victims(self) -> bool:
-        """True while victims of the gang still run. Filter then answers no node to its members."""
+        """True while victims of the gang have not ended, so that slots on their nodes cannot be used yet."""
         return bool(self.reservation.victims)
 
     @property
     def pinned(self) -> frozenset[str]:
-        """The domain in which late members must be placed, as the only element of a set.
+        """The domain in which a member that gets a slot later must be placed, as the only element of a set.
 
         Empty if the gang has no topology key, so that any node will do.
         """
@@ -240,9 +243,9 @@ class BindingCycle:
 
     @property
     def is_half_done(self) -> bool:
-        """True while the commit is being written, or fewer members are bound than the quorum needs.
+        """True during the stage COMMITTING, and while some members are bound but fewer than the quorum needs.
 
-        A cycle without a bound member counts only during the commit. A restart at such a time needs the record.
+        If this process ends at such a time, the next leader needs the record to finish.
         """
         return self.stage is CycleStage.COMMITTING or 0 < len(self._bound) < self.reservation.need
 
@@ -256,7 +259,10 @@ class BindingCycle:
 
     @property
     def late(self) -> Mapping[str, Shape]:
-        """The late members by UID, with the `Shape` (requests and constraints) that each had when last checked."""
+        """The late members, which wait without a slot, by UID.
+
+        The value is the `Shape` (requests and constraints) that the member had when it was last checked.
+        """
         return self._late
 
     def is_done(self) -> bool:
@@ -265,9 +271,10 @@ class BindingCycle:
         return len(self._bound) >= len(self.reservation.slots) and self.reservation.slots.keys() <= self._bound
 
     def has_unseen(self, pending: Callable[[str], bool]) -> bool:
-        """Return whether the watch still shows any bound member as pending.
+        """Return whether the watch does not show all bound members as bound yet.
 
-        ``pending`` says so for one UID. Members for which it returns False are not asked about again.
+        ``pending`` takes a UID, and returns whether the watch shows that pod without a node. A member for which it
+        returned False is not asked about again.
         """
         while self._unseen:
             uid = self._unseen.pop()
@@ -328,7 +335,7 @@ class BindingCycle:
     # --- changes of a member -----------------------------------------------------------------------------------
 
     def mark_unschedulable(self, uid: str) -> None:
-        """Note that kube-scheduler has rejected a member, so that it tries the member again only after an activation.
+        """Note that kube-scheduler has rejected a member, so that it retries the member only after a write to the pod.
 
         Ignored for a member at bind or beyond: the rejection is older than its bind call.
         """
@@ -360,7 +367,7 @@ class BindingCycle:
         """
         member = self.member(uid)
         member.filtered_at = now
-        if member.stage is not MemberStage.FILTERED:  # else this is another try, maybe after a refusal
+        if member.stage is not MemberStage.FILTERED:  # else this is another try, maybe after a rejection
             slot = self.reservation.slots.get(uid)
             member.last_message, member.nominated_at_filter = message, slot is not None and nominated == slot.node
         if member.before_bind and member.stage is not MemberStage.FILTERED:
@@ -440,7 +447,7 @@ class BindingCycle:
         self._calling.discard(uid)
 
     def stop_sending(self, uid: str) -> None:
-        """Note that the Binding that `start_sending` announced has its answer.
+        """Note that the API server has answered the Binding for which `start_sending` was called, with success or not.
 
         A member that is bound by now stays bound; any other goes back one stage. Raise IllegalTransition if no Binding
         of the member was being sent.
@@ -490,7 +497,7 @@ class BindingCycle:
         return taken
 
     def note_planned(self, late: Iterable[Pod], state: tuple[object, ...]) -> None:
-        """Begin with nothing to check, because the plan has just checked every member.
+        """Initialize a new cycle: no member has to be checked, because the plan has just checked all of them.
 
         ``late`` are the members that got no slot. ``state`` is the value of `describe_gang_state`.
         """
@@ -500,7 +507,7 @@ class BindingCycle:
         self.note_checked(state)
 
     def check_all_members(self) -> None:
-        """Have the next update check all members, instead of only those that have changed."""
+        """Have the next `CycleUpdates.update` check all members, instead of only those that have changed."""
         self._changed = None
 
     def note_late(self, uid: str, shape: Shape) -> None:
@@ -510,12 +517,12 @@ class BindingCycle:
             self.late_version += 1
 
     def drop_late(self, uid: str) -> None:
-        """Note that a member is not late any more: it has a slot, or does not wait. Ignored if it was not late."""
+        """Note that a member has a slot, or does not wait any more. Ignored if it was not noted as late."""
         if self._late.pop(uid, None) is not None:
             self.late_version += 1
 
     def note_checked(self, state: tuple[object, ...]) -> None:
-        """Note the gang's state (`describe_gang_state`) at which features looked for members to replace.
+        """Note the gang's state (`describe_gang_state`) at which features looked for replacements of deleted members.
 
         () has them look again at the next update.
         """
@@ -589,17 +596,17 @@ class BindingCycle:
         self.closed = self.closed.union(nodes)
 
     def note_refill(self, tried: tuple[object, ...]) -> None:
-        """Note the state of cluster and gang for which slots for late members were planned.
+        """Note the state of cluster and gang for which slots for members without one were planned.
 
-        () lets the next update plan again.
+        The same plan is not made again until the state differs. () lets the next update plan again.
         """
         self.refill_tried = tried
 
     def count_idle(self, now: float, seconds: float, *, assumed: bool) -> None:
-        """Add idle seconds of kube-scheduler (`SchedulerActivity.count_idle`), counted up to the time ``now``.
+        """Add ``seconds`` in which kube-scheduler was idle, and note that the time is counted up to ``now``.
 
-        If kube-scheduler has ``assumed`` a member, they do not move the gang's idle deadline, and the time since the
-        last count postpones its total deadline.
+        If kube-scheduler has ``assumed`` a member, they do not count towards the gang's idle deadline. The whole time
+        since the last count then postpones its total deadline.
         """
         if not assumed:
             self.late_seconds += seconds
@@ -659,9 +666,9 @@ class BindingCycle:
 
 
 def describe_gang_state(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
-    """Return a value that differs once it is worthwhile to look for members to replace, after nothing was found.
+    """Return a value that changes when it is worthwhile to look for replacements of deleted members once more.
 
-    It has: whether the gang is committed, whether its quorum is placed, which PodGroups of its tree lack members, and
+    It holds whether the gang is committed, whether its quorum is placed, which PodGroups of its tree lack members, and
     in which states (`MemberState`) members are. O(PodGroups of the tree).
     """
     placed = members.count_placed(group.key)

@@ -29,7 +29,7 @@ class MemberStage(StrEnum):
     """The progress of a member from its slot to its Binding, as drawn at the top of this module."""
 
     WAITING = "Waiting"
-    """kube-scheduler will try the member without being asked to: it has the member in its queue or was just told."""
+    """kube-scheduler will try the member by itself: the pod is in its active queue, or was just activated."""
 
     UNSCHEDULABLE = "Unschedulable"
     """kube-scheduler has rejected the member. To have it tried again, Serried has to write to the pod (activate it)."""

@@ -72,7 +72,7 @@ class CycleUpdates:
         try:
             return self._update(state, cycle)
         except Exception:
-            cycle.check_all_members()  # the news may have been handled in part
+            cycle.check_all_members()  # only some of the changed members may have been checked
             raise
 
     def _update(self, state: GroupState, cycle: BindingCycle) -> Verdict | None:
@@ -92,7 +92,7 @@ class CycleUpdates:
         self._check_members(cycle, news)
         self.slot_assigner.open_next(cycle)
         if group is None:
-            # A deleted PodGroup, also one made again under its name, gets its commit and nothing more.
+            # The PodGroup is deleted, or was created again under its name. Its commit is finished, and nothing else bound.
             self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")
         else:
             self._update_quorum(state, cycle, group)
@@ -163,7 +163,7 @@ class CycleUpdates:
             self._drop_surplus(cycle, "its gang is below its quorum by now")
         if self._term.obstacle:
             return
-        if cycle.serves_slots:
+        if cycle.accepts_members:
             self.reassignments.refill(state, cycle, group)
         elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
             self.reassignments.fill_freed(cycle, group)
@@ -189,7 +189,7 @@ class CycleUpdates:
             self.reassignments.drop(cycle, uid, error)
         elif pod.unschedulable and member.stage is MemberStage.WAITING:
             cycle.mark_unschedulable(uid)
-            if cycle.serves_slots and not (member.nominated or pod.objection):
+            if cycle.accepts_members and not (member.nominated or pod.objection):
                 self._outbox.put(Nominate(cycle, (uid,)))
 
     def handle_rejected_node(self, uid: str, node: str, names: Sequence[str] = ()) -> None:
@@ -227,7 +227,7 @@ class CycleUpdates:
             self.offers.note_rejection_after_filter(cycle, pod)
             if not self.reassignments.reassign(cycle, pod):
                 self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
-                # Each try closes one more node, so the tries end by themselves and need no backoff.
+                # Each plan avoids one more node, so the plans end by themselves and need no backoff.
                 self._groups.states[cycle.reservation.group].entry.end_backoff()
         for uid in self._find_displaced(cycle, uids):
             pod = self._store.pods.get(uid)
@@ -257,7 +257,7 @@ class CycleUpdates:
         """
         self.reassignments.drop(cycle, pod.uid, detail)
         if cycle.reservation.committed or not cycle.reservation.need:
-            return  # a member beyond the quorum; those that are committed are only ever rolled forward
+            return  # the quorum does not need this member, and committed members are bound in any case
         if cycle.out_of_reach() and not self.reassignments.drop_parts(cycle, cycle.reservation.slots):
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 

@@ -53,7 +53,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Make kube-scheduler try this pod at once, by a write that removes Serried's scheduling gate or changes the pod.
+    """Make kube-scheduler try this pod at once: remove Serried's scheduling gate, or write an annotation.
 
     The pod belongs to no gang any more, or kube-scheduler shall find out by itself where it fits.
     """
@@ -75,9 +75,9 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class ActivateIdle:
-    """Activate again the members of a cycle that kube-scheduler has not tried for a while.
+    """Make kube-scheduler retry those members of a cycle that it has not tried for a while.
 
-    Their earlier activation was probably lost.
+    The write that should have made it try them was probably lost.
     """
 
     cycle: BindingCycle
@@ -150,7 +150,7 @@ class Term:
 
     @property
     def plans(self) -> bool:
-        """True while groups are considered, and nothing prevents plans."""
+        """True while this instance plans groups: it is in a term, and there is no ``obstacle``."""
         return self.active and not self.obstacle
 
     def end(self) -> None:
@@ -171,10 +171,10 @@ class Context:
     options: Options
 
     clock: Callable[[], float]
-    """Returns the loop time in seconds."""
+    """A function that returns the loop time in seconds."""
 
     wall: Callable[[], float] = time.time
-    """Returns the wall time in seconds since 1970."""
+    """A function that returns the wall time in seconds since 1970."""
 
     installation: str = "serried-system"
     """The namespace of this installation, by which it is told from others in the cluster."""

@@ -115,8 +115,8 @@ class GroupState:
     """What features remember of the group."""
 
     def end_term(self) -> None:
-        """Drop what may be outdated in the next term of this instance, because another leader works until then."""
-        self.verdict = None  # it may not be reported yet
+        """Drop the verdict, the time of the quorum and whatever else may change while another instance leads."""
+        self.verdict = None  # its report may not have been written yet
         self.awaited = None  # the owner may be created and deleted unseen
         self.quorum_since = None  # the quorum may be lost and found unseen
         self.ran = False
@@ -149,8 +149,8 @@ class GroupState:
     def learn_offer(self, shape: Shape, names: Iterable[str], now: float) -> bool:
         """Note the complete list of nodes that kube-scheduler offers to members of one `Shape`.
 
-        Return whether any of them is new, so that a plan may succeed now. A new node ends the backoff of a gang that
-        was rejected while some members had nodes.
+        A `Shape` is the requests and constraints of a pod. Return whether any node is new for them, so that a plan may
+        succeed now. A new node ends the backoff of a gang that was rejected while some members had nodes.
         """
         offered = frozenset(names)
         rested = self.cycle is None and self.refusals.note_offer_while_rejected(offered)
@@ -160,7 +160,7 @@ class GroupState:
 
 
 _UNSEEN_SECONDS = 360.0
-"""The seconds for which a held pod is remembered that the watch does not show.
+"""The seconds for which a pod is remembered that got no node from filter, and that the watch does not show.
 
 kube-scheduler tries a pod again, and so calls filter, within 5.5 minutes.
 """
@@ -198,19 +198,23 @@ class HeldPods:
         (self._known if uid in self._pods else self._unseen)[uid] = None
 
     def discard(self, uid: str) -> bool:
-        """Note that a pod is not held any more. Return whether it was."""
-        # Called for each filter answer, nearly always without strangers. A pop would read the clock first.
+        """Forget that filter has answered no node to a pod. Return whether it was remembered."""
+        # Called for each filter answer, nearly always while no pod is unseen. A pop would read the clock first.
         was_unseen = self._unseen.currsize > 0 and self._unseen.pop(uid, "") is None
         return was_unseen or self._known.pop(uid, "") is None
 
     def needs_activation(self, pod: Pod) -> bool:
-        """Return whether a pod is held or unschedulable, so that only a write of Serried has it tried soon."""
+        """Return whether kube-scheduler tries a pod soon only if Serried writes to the pod.
+
+        That is so if filter has answered no node to it, or kube-scheduler has rejected it.
+        """
         return pod.unschedulable or pod.uid in self
 
     def prune(self, now: float) -> None:
-        """Drop pods that are bound, have ended or are deleted.
+        """Forget pods that are bound, have ended or are deleted.
 
-        Pods that the watch shows by now count as known from now on. ``now`` is in loop seconds.
+        Pods that the watch did not show at first are kept without a limit of time once it shows them. ``now`` is in
+        loop seconds.
         """
         self._now = now
         for uid in [uid for uid in self._unseen if uid in self._pods]:
@@ -251,9 +255,9 @@ class Groups:
         self.changed.set()
 
     def pass_on_changes(self) -> None:
-        """Tell binding cycles which of their members, or that their PodGroups, have changed in the Store.
+        """Mark members and PodGroups that have changed in the Store as changed in their binding cycles.
 
-        These changes are then removed from the Store's list of changes (`Dirty`).
+        They are then removed from the Store's list of changes (`Dirty`).
         """
         for key, uid in self._store.dirty.take_members():
             state = self.states.get(key)
@@ -264,9 +268,9 @@ class Groups:
                     cycle.mark_changed(uid)
 
     def mark_dirty(self, key: GroupKey) -> None:
-        """Have a group considered soon.
+        """Have the loop consider a group soon.
 
-        No member of its binding cycle is marked as changed: the caller has done that, if needed.
+        Its binding cycle is not told that any member has changed (`BindingCycle.mark_changed`).
         """
         self._store.dirty.groups.add(key)
         self.wake()
@@ -294,16 +298,19 @@ class Groups:
             self.mark_dirty(key)
 
     def note_task_done(self, key: GroupKey) -> None:
-        """Note that a planning task of this group has ended: consider the group again, also for its late members."""
+        """Note that a planning task of a group has ended, and have the group considered again.
+
+        If it has a binding cycle, slots for its members without one are planned again.
+        """
         state = self.states.get(key)
         if state is not None and state.cycle is not None:
             state.cycle.note_refill(())
         self.mark_dirty(key)
 
     def report(self, key: GroupKey, verdict: Verdict) -> None:
-        """Report the verdict of a group to timeline and status, if it has changed or the group has pods again.
+        """Record the verdict of a group, and have it written to condition and events.
 
-        Ignored if the group has no state.
+        Ignored if the verdict has not changed, unless the group has pods again; and if the group has no state.
         """
         state = self.states.get(key)
         if state is None:

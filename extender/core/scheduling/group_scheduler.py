@@ -111,8 +111,8 @@ class GroupScheduler:
     def drop_queued(self) -> None:
         """Drop the changes of groups that were collected while another instance leads.
 
-        A new term considers every group anyway. Pods that belong to no group any more are kept in the list, unless they
-        are deleted: this instance may have to activate them when it leads.
+        A new term considers every group anyway. The list of pods that belong to no group any more is kept, without
+        deleted pods: when this instance leads, it may have to make kube-scheduler retry them.
         """
         self._store.dirty.clear_groups()
         self._store.dirty.orphans &= self._store.pods.keys()
@@ -136,7 +136,7 @@ class GroupScheduler:
         An example is that records cannot be read. All groups are considered again.
         """
         if self._term.obstacle and not what:
-            # Features have decided without the records until now.
+            # Until now features have decided without knowing the records.
             self._end_features()
         self._term.obstacle = what
         self._store.dirty.update(self._store.groups, self._store.members.groups(), self._groups.states)
@@ -149,7 +149,7 @@ class GroupScheduler:
     def take_dirty(self) -> set[GroupKey]:
         """Return the groups that may have changed since the last call.
 
-        Pods that belong to no group any more are activated, because filter would now let them start.
+        Also make kube-scheduler retry pods that belong to no group any more, because filter would now let them start.
         """
         self._groups.pass_on_changes()
         dirty = self._store.dirty.take_groups()
@@ -183,7 +183,7 @@ class GroupScheduler:
             if feature.busy:
                 due.update((yield from feature.hints()))
         due |= yield from self._review_groups(now)
-        # These were held before their owner or the pod itself was listed. By now they are known to need no gang.
+        # Filter held these pods before the watches had shown their owner or the pod itself. They belong to no gang.
         self._held.prune(now)
         for uid in [uid for uid in self._held if self._store.members.group_of(uid) is None]:
             self._activate(uid)
@@ -196,7 +196,7 @@ class GroupScheduler:
                 yield
             if self._groups.states.get(key) is not state:
                 continue  # it was dropped between two steps
-            if state.cycle is not None and state.cycle.serves_slots:
+            if state.cycle is not None and state.cycle.accepts_members:
                 self._cycle_updates.check_periodically(state.cycle)
             elif state.awaited is not None and state.awaited.is_due(now):
                 self.consider(key)
@@ -205,7 +205,10 @@ class GroupScheduler:
         return due
 
     def sort_in_queue_order(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
-        """Return these groups in the order in which they are planned. A generator, as `run_periodic_work`."""
+        """Return these groups in the order in which they are planned.
+
+        It is a generator, so that filter calls are answered between its steps.
+        """
         placed: list[tuple[QueueKey, GroupKey]] = []
         for number, key in enumerate(due, start=1):
             placed.append((self._queue.sort_key(self._describe(key)), key))
@@ -400,10 +403,10 @@ class GroupScheduler:
     def _activate_refused(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
     ) -> Verdict:
-        """Activate members of a group without a quorum that no node can take. Return the verdict to report.
+        """Have kube-scheduler try members that no node can take, while the quorum is missing. Return the verdict.
 
-        kube-scheduler then tries them, and its filter calls may offer nodes: it knows more than the planner. Nothing is
-        activated if a feature wants the members to keep their scheduling gates. ``shortage`` is the verdict so far.
+        Its filter calls may offer nodes for them, as it knows more than the planner. It cannot if a feature wants the
+        members to keep their scheduling gates. ``shortage`` is the verdict so far.
         """
         for feature in self._features[Feature.keep_gated]:
             found = feature.keep_gated(state, group, group_members, shortage) if feature.describes_all else None
@@ -461,7 +464,7 @@ class GroupScheduler:
     def _assess_missing(self, key: GroupKey, state: GroupState, members: list[Pod]) -> Verdict | None:
         if state.memory:
             self._observe(key, state, None)
-        self._scheduling_cycle.dequeue(key)  # no room is kept for it, and no victims are searched for
+        self._scheduling_cycle.dequeue(key)  # so that no nodes are kept for it, and no victims are searched for
         if not any(pod.pending for pod in members):
             state.awaited = None  # no pod waits for the owner any more
             return None

@@ -26,15 +26,15 @@ Before, kube-scheduler may only have not seen yet that resources are free.
 """
 
 _REJECTION_COUNTS_AFTER_EVICTION_SECONDS = 5.0
-"""The seconds without progress after which a rejection counts if pods were evicted for the cycle.
+"""The seconds without progress of a cycle after which a rejection counts if pods were evicted for the cycle.
 
 kube-scheduler's watch may show late that these pods have ended.
 """
 
 _REJECTION_COUNTS_WITH_AFFINITY_SECONDS = 12.0
-"""The seconds without progress after which a rejection counts if the member has affinity to a mate.
+"""The seconds without progress of a cycle after which a rejection counts of a member with affinity to another one.
 
-kube-scheduler tries it again up to 10 s after the mate has its node.
+kube-scheduler tries it again up to 10 s after the other member has its node.
 """
 
 
@@ -54,9 +54,9 @@ class Offers:
     def note_offer(self, uid: str, names: Sequence[str]) -> None:
         """Note the nodes that kube-scheduler offers to a waiting member. Requeue its group if a plan may succeed now.
 
-        ``names`` are noted only if they are all feasible nodes, as a sample proves nothing, and in these cases: only
-        kube-scheduler can count what the member requests; a node was rejected for a member before; or the last plan had
-        no node for any member and the member has rules, which may allow a node by now.
+        ``names`` are noted only if they are all feasible nodes, as a sample proves nothing, and in these cases: the
+        member requests devices that only kube-scheduler can count; a node was rejected for a member before; or the last
+        plan had no node for any member and the member has rules, such as affinity, which may allow a node by now.
         """
         pod = self._pods.get(uid)
         key = self._members.group_of(uid)
@@ -76,7 +76,7 @@ class Offers:
     def note_rejected_node(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note that kube-scheduler rejects the node of a member's slot, so that the next plan avoids it.
 
-        ``names`` are the nodes that it offers instead, maybe a sample of them.
+        ``names`` are the nodes that its filter call offers instead, maybe a sample of them.
         """
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
@@ -87,8 +87,8 @@ class Offers:
     def close_unoffered(self, cycle: BindingCycle, pod: Pod) -> None:
         """Have the cycle avoid all nodes that kube-scheduler does not offer to members like this one.
 
-        Only for members with requests that only kube-scheduler can count. Nodes of mates that filter has answered stay
-        open: they may be missing only because the mates fill them, and are as good for the remaining mates as before.
+        Only for members with devices that only kube-scheduler can count. Nodes that filter has answered to other
+        members of the cycle stay open: they may be missing only because those members fill them.
         """
         if not pod.counted_elsewhere:
             return
@@ -100,9 +100,9 @@ class Offers:
             cycle.close_nodes(unoffered.difference(mates))
 
     def exempt_if_evicted(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Have no more pods evicted on the node of a member's slot, if it is rejected although evictions were sent.
+        """Have no more pods evicted on the node of a member's slot, as kube-scheduler rejects it despite evictions.
 
-        The fact is kept for members with the same requests and constraints.
+        Ignored if no eviction was sent for the cycle. It holds for all members with the same requests and constraints.
         """
         if cycle.eviction_sent:
             node = cycle.reservation.slots[pod.uid].node
@@ -113,7 +113,8 @@ class Offers:
     def note_rejected_domain(self, cycle: BindingCycle, pod: Pod, names: Sequence[str]) -> None:
         """Note all nodes of a member's domain as rejected if kube-scheduler offers none of them.
 
-        ``names`` are the offered nodes. Ignored if they are only a sample. Nodes of mates are left out.
+        ``names`` are the offered nodes. Ignored if they are only a sample. Nodes that other members of the gang have
+        already are left out.
         """
         if not is_complete(names):
             return
@@ -125,10 +126,9 @@ class Offers:
         """Return those of these members for which kube-scheduler has found no node since the cycle began.
 
         Members are given and returned as UIDs. These do not count: members that have reached filter or bind since,
-        whose condition is older; members that wait for mates to be placed; in a cycle with victims, members that lacked
-        resources on some nodes, as these may be the victims' nodes. If resources may have been freed after
-        kube-scheduler looked, a rejection counts only after a time without progress (REJECTION_COUNTS_SECONDS and the
-        times like it).
+        whose condition is older; members that must wait until other ones are placed; in a cycle with victims, members
+        that lacked resources on some nodes, as these may be the victims' nodes. If kube-scheduler may not have seen yet
+        that resources were freed, a rejection counts only after some seconds without progress.
         """
         slots, pods = cycle.reservation.slots, self._pods
         planned = [
@@ -148,7 +148,8 @@ class Offers:
         """Return those of these members that kube-scheduler has rejected after filter had answered their nodes.
 
         Members are given as UIDs, and returned sorted. A later plugin or another extender has then rejected the node. A
-        condition from an earlier try may arrive late, so only members in `find_stuck` count.
+        condition from an earlier try may arrive late, so only members count that should have had a bind call by now
+        (`find_stuck`).
         """
         stuck = self.find_stuck(cycle, uids)
         return sorted(self._activity.find_rejected(cycle, stuck)) if stuck else []
@@ -179,7 +180,7 @@ class Offers:
     def _find_lag(self, cycle: BindingCycle, pod: Pod) -> float:
         """Return the seconds without progress of the cycle after which the rejection of a member counts.
 
-        kube-scheduler may reject a member only because its mates do not have their nodes yet, or because it has not
+        kube-scheduler may reject a member only because other members do not have their nodes yet, or because it has not
         seen that victims have ended.
         """
         if pod.affinity and lacks_matching_pods(pod.objection):
@@ -225,10 +226,11 @@ class Offers:
         self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
 
     def _list_nodes_to_close(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
-        """Return the nodes that later plans must avoid for a member that has no node beside its mates.
+        """Return the nodes that later plans must avoid for a member that got no node while other members had theirs.
 
-        They are the nodes of its domain; without a topology key the nodes that mates have (``taken``) and its own.
-        Empty for a member that only kube-scheduler can count: other devices may be free the next time.
+        They are the nodes of its domain; without a topology key the nodes of the others (``taken``) and that of its
+        slot. Empty for a member with devices that only kube-scheduler can count: other devices may be free the next
+        time.
         """
         if pod.counted_elsewhere:
             return set()  # other devices may be free the next time

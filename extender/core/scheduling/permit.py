@@ -166,8 +166,8 @@ class Permit:
     def refuse(self, cycle: BindingCycle, uid: str, node: str) -> Refusal | None:
         """Return why a member must not be bound to this node; None if it may be.
 
-        After the first Binding of a commit, committed members only need a valid slot: their mates are bound or will be,
-        and the gang would be incomplete without them.
+        After the first Binding of a commit, committed members only need a valid slot: all of them are bound in the end,
+        and the gang would be incomplete without this one.
         """
         if not self._leads():
             return NOT_LEADING
@@ -178,7 +178,7 @@ class Permit:
             return Refusal(Obstacle.SLOT, "the member's slot is another by now")
         pod = self._store.pods.get(uid)
         if pod is not None and pod.node == node:
-            return None  # the pod is bound there already; the API server will answer that
+            return None  # the pod is bound there already, which the API server's answer will say
         committed = uid in cycle.reservation.committed
         void = None if committed and cycle.binding_sent else self._find_missing_gang(cycle, [uid])
         return (

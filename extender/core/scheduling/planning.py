@@ -62,17 +62,17 @@ class Planning:
         found: Plan | Verdict = answer.found
         if answer.seconds is not None:
             self._metrics.planned(found.reason.value if isinstance(found, Verdict) else "Planned", answer.seconds)
-            # Longer plans have a backoff of their own.
+            # After longer plans the group itself backs off.
             self.vain_seconds += (
                 answer.seconds if isinstance(found, Verdict) and answer.seconds <= SHORT_SECONDS else 0.0
             )
         return found
 
     def plan_at_once(self, request: PlanRequest, given_up: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """Return as `plan` does, but PLAN_UNFINISHED instead of raising Unfinished, for a cycle that cannot wait.
+        """Return as `plan` does, for a binding cycle, which cannot wait: PLAN_UNFINISHED instead of raising Unfinished.
 
-        The group is considered again when the plan is there. If no plan is found for late members, which need no
-        quorum, their group backs off, and PLAN_UNFINISHED is returned until the backoff ends.
+        The group is considered again when the plan is there. If the request needs no quorum, as for members that join a
+        cycle later, and there is no plan, the group backs off. PLAN_UNFINISHED is then returned until the backoff ends.
         """
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
@@ -159,7 +159,7 @@ class KeptSlots:
                 continue
             if not _is_in(node, request.topology_key, domains) or not admits(pod.shape, node):
                 continue
-            # The kept slot is part of what is used. The replacement may request more, or the node have less by now.
+            # The usage includes the vacancy. The replacement may request more than it, or the node have less by now.
             others = subtract(used.get(node.name) or used_by_node.get(node.name, {}), dict(vacancy.pod.shape.requests))
             wish = dict(pod.shape.requests)
             if count_slots(node.allocatable, others, wish) > 0:
@@ -202,7 +202,7 @@ class KeptSlotPlanner:
         found = self._plan_beside(kept_slots, request) if kept_slots else None
         if found is not None:
             return found
-        # A gang that starts anew and does not fit around its old slots: their room counts as free.
+        # A gang that starts anew does not fit beside its vacancies, so their resources count as free.
         return self._plan(request, kept if request.need else ())
 
     def _plan_kept_slots(self, request: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:

@@ -141,7 +141,7 @@ class Reassignments:
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
-        if pod is None or cycle is None or not cycle.serves_slots or cycle.open_slots.has_waves:
+        if pod is None or cycle is None or not cycle.accepts_members or cycle.open_slots.has_waves:
             return
         group = self._permit.find_group(cycle)
         if (

@@ -370,7 +370,7 @@ async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_othe
 
 async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: Harness) -> None:
     slow.add(gang(1), *members(1)).look()
-    await until(slow, lambda: slow.cycle().serves_slots)
+    await until(slow, lambda: slow.cycle().accepts_members)
     late: list[PodBuilder] = [pod(f"m{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("g") for i in range(5, 20)]
     slow.add(*late).look()
     assert len(slow.cycle().reservation.slots) == 1
