@@ -128,7 +128,7 @@ class Member:
 
     @property
     def reached(self) -> bool:
-        """True once kube-scheduler has come to the member: filter has answered its node, or it is at bind or beyond.
+        """True once filter has answered the node of the member's slot, or the member is at bind or beyond.
 
         False again if that answer no longer counts (see ``filtered_at``).
         """

@@ -81,18 +81,18 @@ class CycleUpdates:
         if not committed and group is None:
             self.endings.abort(cycle, Verdict(Reason.POD_GROUP_MISSING))
             return None
-        news = self._take_changed(cycle)
-        refusal = self.offers.drop_rejected(cycle, news)
+        changed = self._take_changed(cycle)
+        refusal = self.offers.drop_rejected(cycle, changed)
         if refusal is not None:
             self.endings.abort(cycle, refusal)
             return None
-        self._move_rejected(cycle, news)
+        self._move_rejected(cycle, changed)
         if cycle.over:
             return None
-        self._check_members(cycle, news)
+        self._check_members(cycle, changed)
         self.slot_assigner.open_next(cycle)
         if group is None:
-            # The PodGroup is deleted, or was created again under its name. Its commit is finished, and nothing else bound.
+            # The PodGroup is deleted, or was created again under its name. A commit is finished, nothing more is bound.
             self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")
         else:
             self._update_quorum(state, cycle, group)
@@ -100,14 +100,14 @@ class CycleUpdates:
         return self._describe(cycle)
 
     def _take_changed(self, cycle: BindingCycle) -> Collection[str]:
-        news = cycle.take_changed()
-        if news is None:
+        changed = cycle.take_changed()
+        if changed is None:
             mates = (pod.uid for pod in self._store.members.iterate(cycle.reservation.group))
-            news = dict.fromkeys(chain(cycle.reservation.slots, mates))
+            changed = dict.fromkeys(chain(cycle.reservation.slots, mates))
             cycle.note_checked(())
-        elif "" in news:
+        elif "" in changed:
             cycle.note_checked(())
-        return news
+        return changed
 
     def _drop_surplus(self, cycle: BindingCycle, error: str) -> None:
         self.reassignments.drop_surplus(cycle, error)
@@ -246,9 +246,9 @@ class CycleUpdates:
             return []
         settled = cycle.idle_seconds >= REJECTION_COUNTS_SECONDS
         tried = self._activity.find_rejected(cycle, uids) - cycle.reservation.committed if settled else ()
-        aside = [uid for uid in tried if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
+        rejected = [uid for uid in tried if cycle.member(uid).stage is MemberStage.UNSCHEDULABLE]
         stuck = self.offers.find_stuck(cycle, uids)
-        return [uid for uid in (*aside, *stuck) if self._permit.find_misfit(cycle, uid) is not None]
+        return [uid for uid in (*rejected, *stuck) if self._permit.find_misfit(cycle, uid) is not None]
 
     def _drop_lost(self, cycle: BindingCycle, pod: Pod, detail: str) -> None:
         """Drop a member from the cycle, because there is no other slot for it.

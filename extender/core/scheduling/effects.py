@@ -177,7 +177,7 @@ class Context:
     """A function that returns the wall time in seconds since 1970."""
 
     installation: str = "serried-system"
-    """The namespace of this installation, by which it is told from others in the cluster."""
+    """The namespace of this installation. It distinguishes several installations in one cluster."""
 
     ledger: Ledger = field(init=False)
     groups: Groups = field(init=False)
