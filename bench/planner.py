@@ -25,7 +25,7 @@ from pathlib import Path as FilePath
 from bench.machine import describe_machine, measure_noise
 from serried.api.pod import Pod, Shape
 from serried.cluster.cache import Store
-from serried.plan.packing import MAX_STEPS, Path, distribute
+from serried.plan.packing import MAX_STEPS, DomainPath, distribute
 from serried.plan.request import Plan, PlanRequest
 from serried.plan.tree import plan_group
 from serried.rules.all import RULES
@@ -173,7 +173,7 @@ def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
     used, spent = [0] * len(_SEARCH_STEPS), [0.0] * len(_SEARCH_STEPS)
     for seed in range(_DRAWS):
         source = random.Random(seed)
-        slots_by_path: dict[Path, int] = {
+        slots_by_path: dict[DomainPath, int] = {
             (f"b{block:03d}", f"r{rack}"): sum(source.choice((0, 1, 2, 4, 8)) for _ in range(nodes))
             for block in range(blocks)
             for rack in range(racks)
@@ -187,7 +187,7 @@ def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
     return Split(blocks, racks, nodes, members, racks_used, milliseconds)
 
 
-def _count_racks(slots_by_path: Mapping[Path, int], block: str, share: int) -> int:
+def _count_racks(slots_by_path: Mapping[DomainPath, int], block: str, share: int) -> int:
     return len(distribute(share, {path[1:]: room for path, room in slots_by_path.items() if path[0] == block}))
 
 

@@ -1,9 +1,10 @@
-"""Placement of members with rules about each other: affinity, anti-affinity and topology spread (`place_coupled`).
+"""Places members with rules about each other: affinity, anti-affinity and topology spread (`place_one_by_one`).
 
 Members are placed one at a time, because each placement changes which nodes are feasible for the next. Nodes that are
-interchangeable for all rules form a cell. A cell with the fewest matching pods is tried first, then one near placed
-members. If the quorum does not fit, other orders and other first domains are tried, and then all ways within the plan's
-budget: for a large gang a refusal may be wrong, a plan is always valid.
+interchangeable for all rules form a cell, for instance the nodes of one zone. For each member, the cell with the fewest
+matching pods is tried first, then one near placed members. If the quorum does not fit, other orders and other first
+domains are tried, and then all ways within the plan's budget of steps. For a large gang, no plan may be found although
+one exists; a plan is always valid.
 
 `list_waves` splits the placed members into waves that kube-scheduler may try in any order.
 """
@@ -22,32 +23,37 @@ from serried.plan.request import Snapshot
 from serried.plan.rule import GangRules, read_rules
 
 Move = tuple[MemberClass, str]
-"""The placement of a member of a class on a node."""
+"""One placed member: its class (`MemberClass`, members of equal shape), and the name of its node."""
 
 Cost = tuple[int, ...]
 
-_MATES_LOOKED_AT = 8
+_MAX_NODES_WITH_MEMBERS_TRIED = 8
 
 _UNITS_OF_A_MOVE = 10
-"""The cost in units of placing one member, as for counting some nodes."""
+"""The work of placing one member, in units of `Limit.spent`: as much as for counting some nodes."""
 
 _MAX_EXACT = 16
-"""The maximum number of members for which all ways are tried to place more than the quorum."""
+"""The maximum number of members for which all ways are tried to place more members than the quorum."""
 
 _MAX_STARTS = 64
-"""The maximum number of first domains to try."""
+"""The maximum number of domains that are tried as the one that the first member fixes for the others."""
 
 
-class Coupled:
-    """The search for one placement, with the members that are placed at the moment."""
+class OneByOneSearch:
+    """The search for nodes of one placement for members with rules about each other.
+
+    ``moves`` are the members placed so far.
+
+    Call `find_cells` first. A cell is a set of nodes that are interchangeable for all rules; it is given by its number.
+    """
 
     def __init__(self, state: PlanState, placement: Placement, rules: GangRules) -> None:
-        self._trial = state
+        self._state = state
         self._census = state.census
         self._limit = state.limit
         self._rules = rules
         self._slots: dict[MemberClass, dict[str, int]] = {}
-        for kind, barred in _find_barred(state, placement).items():
+        for kind, barred in _list_excluded_nodes(state, placement).items():
             node_slots = state.census.node_slots(kind, placement.names)
             self._slots[kind] = {name: slots for slots, name in node_slots if name not in barred}
         self._names = sorted({name for kind in state.classes for name in kind.request})
@@ -56,18 +62,18 @@ class Coupled:
         self._cells: list[list[str]] = []
         self._cell_of: dict[str, int] = {}
         self._here: Counter[int] = Counter()
-        """The number of members in each cell."""
+        """The number of placed members in each cell."""
 
         self._touched: list[dict[str, None]] = []
-        """The nodes with members by cell, in the order of their first member."""
+        """For each cell, the nodes that have placed members, in the order of their first member."""
 
         self._ranked: dict[tuple[MemberClass, int], list[str]] = {}
-        """The other nodes of each cell by class, those with the most slots last."""
+        """For each class and cell, the nodes without placed members, those on which the most members fit last."""
 
         self.moves: list[Move] = []
 
     def find_cells(self) -> None:
-        """Group the nodes into cells by the labels that matter to the rules."""
+        """Group the nodes into cells by the values of the labels that matter to the rules."""
         keys = self._rules.list_keys()
         by_domains: dict[tuple[str, ...], list[str]] = {}
         for name in sorted({name for slots in self._slots.values() for name in slots}):
@@ -105,7 +111,7 @@ class Coupled:
         self._rules.place(kind, name, -1)
 
     def clear(self) -> None:
-        """Remove all members."""
+        """Remove all placed members."""
         while self.moves:
             self._undo()
         self._touched = [{} for _ in self._cells]
@@ -114,10 +120,13 @@ class Coupled:
     # --- the nearest way ---------------------------------------------------------------------------------------------
 
     def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> None:
-        """Place members while possible, each time of the first of the classes that can place one."""
+        """Place members until no more can be placed, in each step one of the first class in ``order`` that still can.
+
+        Nodes are only used if ``may_use`` returns True for their name.
+        """
         queues = {}
         for kind in order:
-            queues[kind] = _Queue(self, kind, self._price_open(kind, may_use))
+            queues[kind] = _CellQueue(self, kind, self._price_usable_cells(kind, may_use))
         while True:
             found = next(((kind, name) for kind in order if (name := self._find(queues[kind], kind))), None)
             if found is None:
@@ -126,8 +135,8 @@ class Coupled:
             queues[found[0]].add(self._cell_of[found[1]])
             self._limit.spend(_UNITS_OF_A_MOVE)
 
-    def _price_open(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[tuple[Cost, int]]:
-        """Return the cells that members of a class may use, with their prices now."""
+    def _price_usable_cells(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[tuple[Cost, int]]:
+        """Return (price, cell) of the cells that members of a class may use, see `price`."""
         slots, priced = self._slots[kind], []
         for place, names in enumerate(self._cells):
             self._limit.spend()
@@ -135,26 +144,27 @@ class Coupled:
                 priced.append((self.price(kind, place), place))
         return priced
 
-    def _find(self, queue: "_Queue", kind: MemberClass) -> str:
+    def _find(self, queue: "_CellQueue", kind: MemberClass) -> str:
         if not self._left[kind]:
             return ""
         cell = queue.pop(len(self.moves))
         return "" if cell is None else self.choose_node(kind, cell)
 
     def admits(self, kind: MemberClass, cell: int) -> bool:
-        """Return whether the rules admit another member of a class in a cell."""
+        """Return whether the rules allow one more member of a class on the nodes of a cell."""
         return self._rules.admits(kind, self._cells[cell][0])
 
     def choose_node(self, kind: MemberClass, cell: int) -> str:
-        """Return the node of a cell for the next member of a class; "" if the cell is full.
+        """Return the node of a cell for the next member of a class; "" if no node has enough free resources.
 
-        A node that has members is preferred, then the one with most slots. With Style.SPREAD it is the other way round.
+        A node with placed members is preferred, then the one on which the most members fit. With Style.SPREAD a node
+        without placed members is preferred.
         """
         fresh = self._find_fresh(kind, cell)
-        if fresh and self._trial.ask.style is Style.SPREAD:
+        if fresh and self._state.ask.style is Style.SPREAD:
             return fresh
         touched = self._touched[cell]
-        near = islice(reversed(touched), _MATES_LOOKED_AT) if fresh else iter(touched)
+        near = islice(reversed(touched), _MAX_NODES_WITH_MEMBERS_TRIED) if fresh else iter(touched)
         return next((name for name in near if self._count_slots(kind, name)), fresh)
 
     def _find_fresh(self, kind: MemberClass, cell: int) -> str:
@@ -168,14 +178,18 @@ class Coupled:
         return names[-1] if names else ""
 
     def price(self, kind: MemberClass, cell: int) -> Cost:
-        """Return the price of a cell, the lowest is tried first: fewest pods that rules count, then most members."""
+        """Return the sort key of a cell for the next member of a class; the cell with the lowest key is tried first.
+
+        It is the one with the fewest pods that spread constraints count, then with the most placed members (with
+        Style.SPREAD the fewest).
+        """
         name, here = self._cells[cell][0], self._here[cell]
-        return self._rules.crowding(kind, name), here if self._trial.ask.style is Style.SPREAD else -here, cell
+        return self._rules.crowding(kind, name), here if self._state.ask.style is Style.SPREAD else -here, cell
 
     # --- all ways ----------------------------------------------------------------------------------------------------
 
     def _list_moves(self) -> Iterator[Move]:
-        """Yield the possible next moves, one for all interchangeable nodes."""
+        """Yield the possible next moves. Of nodes that are interchangeable only one is yielded."""
         for kind in [kind for kind, left in self._left.items() if left]:
             seen = set()
             for cell in sorted(range(len(self._cells)), key=lambda cell: self.price(kind, cell)):
@@ -188,19 +202,18 @@ class Coupled:
                         yield kind, name
 
     def _describe(self, name: str) -> tuple[object, ...]:
-        """Return the free resources of a node, and the classes it is open to.
-
-        In a cell, equal nodes are interchangeable.
-        """
+        """Return what distinguishes a node in its cell: the free resources, and the classes that may use it."""
         used = add(self._census.used(name), self._taken.get(name, {}))
         there = self._census.allocatable(name)
         free = tuple([capacity(there, each) - used.get(each, 0) for each in self._names])
         return free, tuple([name in slots for slots in self._slots.values()])
 
-    def search(self, wanted: int, budget: StepBudget) -> Sequence[Move]:
-        """Try all ways to place ``wanted`` members within the budget.
+    def try_all_ways(self, wanted: int, budget: StepBudget) -> Sequence[Move]:
+        """Try all ways to place ``wanted`` members, until the budget is used up.
 
-        Return the one with most; afterwards none is placed.
+        Return the moves of the way that places most.
+
+        Afterwards no member is placed.
         """
         best: Sequence[Move] = ()
         seen: set[frozenset[tuple[Move, int]]] = set()
@@ -215,11 +228,11 @@ class Coupled:
             if not budget.spend(1 + len(self._cells)):
                 break
             self._apply(*move)
-            state = frozenset(Counter(self.moves).items())
-            if state in seen:
+            placed = frozenset(Counter(self.moves).items())
+            if placed in seen:
                 self._undo()
                 continue
-            seen.add(state)
+            seen.add(placed)
             best = max(best, tuple(self.moves), key=len)
             ways.append(self._list_moves())
         self.clear()
@@ -228,7 +241,11 @@ class Coupled:
     # --- starts ------------------------------------------------------------------------------------------------------
 
     def list_first_domains(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
-        """Return filters for nodes, one for each domain that the first member of a class may fix, the best first."""
+        """Return filters for node names, one for each domain in which the first member may be placed, the best first.
+
+        They are needed for rules that make members share a domain that the first one chooses. Without such a rule
+        return [].
+        """
         for kind in order:
             key = self._rules.find_first_key(kind)
             if key is not None:
@@ -248,74 +265,78 @@ class Coupled:
         return lambda name: self._census.label(key, name) == domain
 
 
-class _Queue:
-    """The cells for one class, the cheapest first.
+class _CellQueue:
+    """The cells that members of one class may use, the one with the lowest price first, see `OneByOneSearch.price`.
 
-    Cells that do not admit it are kept aside until a member is placed.
+    A cell whose nodes the rules do not allow at the moment is tried again after another member was placed.
     """
 
-    def __init__(self, coupled: Coupled, kind: MemberClass, priced: list[tuple[Cost, int]]) -> None:
-        self._coupled = coupled
+    def __init__(self, search: OneByOneSearch, kind: MemberClass, priced: list[tuple[Cost, int]]) -> None:
+        self._search = search
         self._kind = kind
         self._heap = priced
         heapify(self._heap)
-        self._aside: list[int] = []
-        self._asked_at = -1
-        """The number of placed members when the cells aside were checked last."""
+        self._not_admitted: list[int] = []
+        self._checked_at = -1
+        """The number of placed members when the cells in ``_not_admitted`` were tried last; -1 if never."""
 
     def pop(self, placed: int) -> int | None:
-        """Return the cheapest cell that has room and admits a member; None without one.
+        """Remove and return the best cell that holds one more member and that the rules allow; None if there is none.
 
-        The caller adds it again by `add`.
+        ``placed`` is the number of members placed so far. The caller adds the cell again with `add` after placing a
+        member.
         """
         while True:
             while self._heap:
                 price, cell = heappop(self._heap)
-                now = self._coupled.price(self._kind, cell)
+                now = self._search.price(self._kind, cell)
                 if now > price:
                     heappush(self._heap, (now, cell))
-                elif not self._coupled.choose_node(self._kind, cell):
+                elif not self._search.choose_node(self._kind, cell):
                     continue  # full for good
-                elif self._coupled.admits(self._kind, cell):
+                elif self._search.admits(self._kind, cell):
                     return cell
                 else:
-                    self._aside.append(cell)
-            if not self._aside or self._asked_at == placed:
+                    self._not_admitted.append(cell)
+            if not self._not_admitted or self._checked_at == placed:
                 return None
-            self._asked_at = placed
-            for cell in self._aside:
+            self._checked_at = placed
+            for cell in self._not_admitted:
                 self.add(cell)
-            self._aside = []
+            self._not_admitted = []
 
     def add(self, cell: int) -> None:
-        """Add a cell again."""
-        heappush(self._heap, (self._coupled.price(self._kind, cell), cell))
+        """Add a cell with its present price."""
+        heappush(self._heap, (self._search.price(self._kind, cell), cell))
 
 
-def place_coupled(state: PlanState, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
-    """Return moves for the members in a valid order: as many as are found, at least the quorum if possible."""
+def place_one_by_one(state: PlanState, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
+    """Return class and node of as many members as possible, in an order that kube-scheduler can follow.
+
+    ``order`` are the classes in the order in which to try them. At least the quorum is placed if a way is found.
+    """
     assert state.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
-    coupled = Coupled(state, placement, state.rules)
-    coupled.find_cells()
+    search = OneByOneSearch(state, placement, state.rules)
+    search.find_cells()
     need, wanted = max(state.ask.need, 1), len(state.ask.members)
     best: Sequence[Move] = ()
-    for may_use in (*coupled.list_first_domains(order), lambda _: True):
+    for may_use in (*search.list_first_domains(order), lambda _: True):
         for each in (order, order[::-1]) if len(order) > 1 else (order,):
-            coupled.fill(each, may_use)
-            if len(coupled.moves) > len(best):
-                best = tuple(coupled.moves)
-            coupled.clear()
+            search.fill(each, may_use)
+            if len(search.moves) > len(best):
+                best = tuple(search.moves)
+            search.clear()
             if len(best) == wanted or not state.budget.spend(wanted):
                 return best
     budget = state.budget if len(best) < need else state.improving_budget
     if len(best) < need or wanted <= _MAX_EXACT:
-        found = coupled.search(wanted if wanted <= _MAX_EXACT else need, budget)
+        found = search.try_all_ways(wanted if wanted <= _MAX_EXACT else need, budget)
         best = max(best, found, key=len)
     return best
 
 
-def _find_barred(state: PlanState, placement: Placement) -> dict[MemberClass, frozenset[str]]:
-    """Return by class the nodes that are excluded for all of its members."""
+def _list_excluded_nodes(state: PlanState, placement: Placement) -> dict[MemberClass, frozenset[str]]:
+    """Return by class the names of the nodes that kube-scheduler has rejected for all members of the class."""
     pairs = state.find_excluded(placement)
     names: dict[str, set[str]] = {}
     for uid, name in pairs:
@@ -329,10 +350,10 @@ def _find_barred(state: PlanState, placement: Placement) -> dict[MemberClass, fr
 def list_waves(
     rules: GangRules, classes: Iterable[MemberClass], nodes: Mapping[str, str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Split members into waves of UIDs; ``nodes`` are the nodes by UID, in a valid order.
+    """Split members into waves: kube-scheduler may try the members of one wave in any order.
 
-    kube-scheduler may try the members of a wave in any order. A wave starts when the members of all waves before it are
-    assumed.
+    A wave starts when the members of all waves before it are assumed. ``nodes`` has the node name by member UID, in an
+    order that the rules allow. Return the UIDs of each wave. Afterwards the rules have no members placed.
     """
     kind_of = {member.uid: kind for kind in classes for member in kind.members}
     waves: list[list[str]] = []
@@ -349,9 +370,10 @@ def list_waves(
 
 
 def restore_waves(snapshot: Snapshot, members: Sequence[Pod], nodes: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Return the waves of an existing plan, whose members (UIDs) are not placed in the snapshot.
+    """Return the waves of a plan that was made earlier, for instance before a restart, as UIDs.
 
-    () if waves are not needed, or if no valid order exists any more.
+    ``nodes`` has the planned node name by member UID. The snapshot must not count the members. Return () if members may
+    be tried in any order, or if the rules no longer allow the plan.
     """
     classes = group_classes(members)
     rules = read_rules(snapshot, classes)

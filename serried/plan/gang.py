@@ -1,7 +1,8 @@
-"""Plans one gang (`plan_gang`).
+"""Plans one gang (`plan_gang`): one domain that holds its quorum, and a node for each member.
 
-The steps have the names of the native PodGroup scheduling: generate placements, feasible, score, choose, assign. The
-domains are tried from the narrowest preferred level to the required one (`list_search_levels`).
+The steps have the names of the native PodGroup scheduling: generate placements, feasible, score, choose, assign. A
+placement is a domain with its nodes. Levels are tried from the narrowest preferred level to the required one
+(`list_search_levels`), and at each level all its domains are compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,31 +19,37 @@ from serried.plan.request import Plan, PlanRequest, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement with the numbers by which it is compared."""
+    """A placement with the numbers by which placements are compared, see `score`."""
 
     placement: Placement
 
     placed: int
-    """The number of members that get a node."""
+    """The number of members of the gang that get a node in the placement."""
 
     room: int
-    """The number of members that would fit if there were more; ``placed`` if shapes or exclusions differ."""
+    """The number of members that would fit if the gang were larger.
+
+    If shapes or excluded nodes differ, it equals ``placed``.
+    """
 
     slack: int
-    """The number of slots that stay free, summed over the classes."""
+    """The number of further members that fit after the gang is placed, summed over all member shapes."""
 
     parts: tuple[int, ...] = ()
-    """The number of domains of each narrower level that the members use."""
+    """The number of domains that the members use at each narrower level, the widest level first."""
 
     around: tuple[int, ...] = ()
-    """The number of slots in each of the wider domains around the placement."""
+    """The number of members that fit in each wider domain around the placement, the narrowest domain first."""
 
     apart: int = 0
-    """1 if there are existing members and none of them is in this placement, else 0."""
+    """1 if the gang has running members and none of them is in this placement, otherwise 0."""
 
 
 def measure(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
-    """Return a placement with its exact numbers; with several classes they are what `pack` achieves, a lower bound."""
+    """Return the numbers of a placement.
+
+    If members have several shapes, they are those of the members that `pack` could place.
+    """
     best_case = estimate(state, search_level, placement)
     nodes: Mapping[str, str] = {}
     if len(state.classes) == 1 and not state.find_excluded(placement) and not state.couples:
@@ -61,7 +68,7 @@ def measure(state: PlanState, search_level: SearchLevel, placement: Placement) -
 
 
 def estimate_each(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> list[Candidate]:
-    """Return the `estimate` of each placement."""
+    """Return the `estimate` of each placement of a search level."""
     state.sum_by_domain(search_level)
     best_cases = []
     for placement in placements:
@@ -71,7 +78,10 @@ def estimate_each(state: PlanState, search_level: SearchLevel, placements: Itera
 
 
 def estimate(state: PlanState, search_level: SearchLevel, placement: Placement) -> Candidate:
-    """Return an upper bound of a placement's numbers from slots alone. It is never worse than that of `measure`."""
+    """Return the numbers that a placement has in the best case, computed from counts without packing the members.
+
+    They are never worse than those of `measure`, and equal for members of one shape, except for ``parts``.
+    """
     totals = state.totals(placement)
     placed = sum(min(total, len(kind.members)) for total, kind in zip(totals, state.classes, strict=True))
     apart = int(
@@ -96,24 +106,25 @@ def _count_parts(state: PlanState, search_level: SearchLevel, nodes: Iterable[st
 
 
 def feasible(candidates: Iterable[Candidate], need: int) -> list[Candidate]:
-    """Return the candidates that place the quorum, or at least one member if the quorum is running already."""
+    """Return the candidates that place at least ``need`` members, or one if ``need`` is 0 (the quorum is running)."""
     return [candidate for candidate in candidates if candidate.placed >= max(need, 1)]
 
 
 def score(candidate: Candidate, style: Style) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...], Domain]:
-    """Return the sort key of a candidate; the smallest is the best.
+    """Return the sort key of a candidate; the candidate with the smallest key is the best.
 
-    The order is: near existing members; most members; least slack (with Spread most); fewest narrower domains; least
-    slots around, so that larger gangs still fit elsewhere; name.
+    Compared are, in this order: whether existing members are there; the most members placed; the least slack (with
+    Style.SPREAD the most); the fewest narrower domains; the fewest members that fit around it, so that larger gangs
+    still fit elsewhere; the name.
     """
     slack = candidate.slack if style is Style.PACK else -candidate.slack
     return candidate.apart, -candidate.placed, slack, candidate.parts, candidate.around, candidate.placement.domain
 
 
 def choose(state: PlanState, search_level: SearchLevel, placements: Iterable[Placement]) -> Candidate | None:
-    """Return the best placement that places the quorum; None without one.
+    """Return the best placement that holds the quorum; None if none does.
 
-    Upper bounds decide the order. Packing stops when no remaining upper bound is better than the best result.
+    Placements are measured in the order of their estimates, until no remaining estimate is better than the best result.
     """
     style = state.ask.style
     best_cases = feasible(estimate_each(state, search_level, placements), state.ask.need)
@@ -133,7 +144,7 @@ def choose(state: PlanState, search_level: SearchLevel, placements: Iterable[Pla
 
 
 def assign(state: PlanState, search_level: SearchLevel, candidate: Candidate) -> Mapping[str, str]:
-    """Return the node name by member UID, for ``placed`` members of the candidate."""
+    """Return the node name by member UID for the members that the candidate places."""
     return pack(state, search_level, candidate.placement)
 
 
@@ -141,13 +152,14 @@ _MAX_DOMAINS_REPORTED = 10
 
 
 def plan_gang(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
-    """Return nodes for at least ``ask.need`` members in one domain, or the reason why there are none.
+    """Return nodes for at least ``ask.need`` members in one domain, or the verdict why that is impossible.
 
-    Further members are placed as far as they fit into the same domain. With ``need`` 0 (late or surplus members) one
-    placed member is enough. The result does not depend on the order of nodes. It is exact for members of one shape, and
-    for a few dozen of several. For more a refusal may be wrong; a plan is always valid.
+    Further members are placed as far as they fit into the same domain. With ``need`` 0 (the quorum is running) one
+    placed member is enough for a plan. ``capacity`` has counts of earlier plans; without it all nodes are counted.
 
-    ``capacity`` has slots that are counted already; without it all nodes are counted.
+    The result does not depend on the order of nodes. It is exact for members of one shape, and for a few dozen members
+    of several shapes. For more, the verdict may say that the gang does not fit although it would; a plan is always
+    valid.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1:
@@ -206,7 +218,7 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _explain_never(state: PlanState, search_level: SearchLevel) -> str:
-    """Return a phrase if the gang would fit in no domain of an empty cluster; "" if it would, or if it is unknown."""
+    """Return a phrase for users if the gang would fit in no domain even if no pods were running; otherwise ""."""
     counts = state.count_empty(search_level.key)
     if counts is None or (search_level.key and not state.census.domains(search_level.key)):
         return ""
@@ -225,7 +237,7 @@ def _explain_never(state: PlanState, search_level: SearchLevel) -> str:
 
 
 def _explain(state: PlanState, search_level: SearchLevel, candidates: Sequence[Candidate]) -> str:
-    """Return further phrases for a refusal by NO_DOMAIN_FITS."""
+    """Return the details for users about domains, rules and the whole cluster, when no domain holds the gang."""
     whole = estimate(state, SearchLevel((), ()), CLUSTER)
     if feasible([whole], state.ask.need):
         whole = measure(state, SearchLevel((), ()), CLUSTER)

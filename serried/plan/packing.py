@@ -1,14 +1,14 @@
 """Assigns the nodes of a placement to members (`pack`).
 
-Members use as few domains of each narrower level as possible, then as few nodes; the last node is the one with the
-least room that still holds the rest. Members are assigned in the order of domain and node names, so neighbours in rank
-are neighbours on the topology.
+Members use as few domains of each narrower level as possible, then as few nodes. The last node is the one with the
+least capacity that still holds the remaining members. Members are assigned in the order of domain and node names, so
+members with neighbouring ranks are near each other in the topology.
 
 - One shape, several domains: the fewest domains of each level; among equal ways the one that leaves the largest domains
   whole. With one level one pass is exact. Several levels take a dynamic program that counts in domains, not in members;
   beyond a budget of steps the largest domains are used (docs/decisions/0014-placement-measured.md).
 - Several shapes are packed one after another. Each uses few domains, but not always the same ones. So smaller sets of
-  domains are tried, those with the most room first, within a budget.
+  domains are tried, those with the most capacity first, within a budget.
 - If that fails, `mix` tries all ways to fill each node and keeps the states that are not worse than others in every
   class. That is exact for a few classes of a few dozen members.
 """
@@ -27,37 +27,39 @@ from serried.api.pod import Pod
 from serried.api.preference import Style
 from serried.api.resources import Resources, add, count_slots
 from serried.plan.capacity import Census, MemberClass, NodeSlots
-from serried.plan.coupled import place_coupled
+from serried.plan.coupled import place_one_by_one
 from serried.plan.limit import Limit
 from serried.plan.placement import ExcludedPair, Placement, PlanState, SearchLevel, StepBudget
 
 Counts = tuple[int, ...]
-"""A number for each class, in the order of the classes."""
+"""A number of members for each class (members of equal shape), in the order of the plan's classes."""
 
 MAX_CLASSES = 4
-"""The maximum number of classes for `mix`."""
+"""The maximum number of different shapes among the members for which `mix` is tried."""
 
 _COMPARISONS_PER_STEP = 8
-"""The number of comparisons of two states that cost as much as creating one."""
+"""The number of comparisons of two states that take as long as creating one. `mix` counts them as one step."""
 
 
 class Bin(NamedTuple):
-    """A node before any member is assigned."""
+    """A node for `mix`, before any member is assigned."""
 
     name: str
     allocatable: Resources
     used: Resources
 
     slots: Counts
-    """The slots of each class, as if the other classes had no members."""
+    """For each class the number of its members that fit on the node if no other members are there."""
 
 
 def mix(
     wanted: Counts, need: int, requests: Sequence[Resources], bins: Sequence[Bin], budget: StepBudget
 ) -> dict[str, Counts] | None:
-    """Return the number of members of each class by node, ``need`` in all.
+    """Try all ways to place ``need`` of the ``wanted`` members on the nodes ``bins``, if classes compete for them.
 
-    None if there is no such assignment, or if the budget is used up before one is found.
+    ``wanted`` has the number of members per class, ``requests`` what a member of each class requests. Return how many
+    members of each class each node gets, by node name. Return None if there is no way, or if the budget is used up
+    before one is found.
     """
     if len(wanted) > MAX_CLASSES:
         return None
@@ -105,7 +107,10 @@ def _step(
 def _fill(
     most: Counts, requests: Sequence[Resources], allocatable: Resources, used: Resources, *, limit: Limit
 ) -> Iterator[Counts]:
-    """Yield all combinations of members that fill a node, so that no wanted member fits besides."""
+    """Yield each combination of members, as counts per class, that fills a node so that no further member fits.
+
+    At most ``most`` members of each class are placed; ``used`` are the amounts in use on the node.
+    """
     slots = min(most[0], count_slots(allocatable, used, requests[0]))
     if len(most) == 1:
         yield (slots,)
@@ -121,16 +126,16 @@ def _fill(
 
 
 Cost = tuple[int, ...]
-"""The number of used domains of each level, the widest level first."""
+"""The number of domains that members use at each level, the widest level first."""
 
-Path = tuple[str, ...]
-"""The names of a domain and its parents, the widest first."""
+DomainPath = tuple[str, ...]
+"""The names of a domain's parents and of the domain itself, the widest first, such as ``("block-1", "rack-7")``."""
 
 DomainCount = tuple[int, str]
-"""The number of members for a domain, and its name."""
+"""The number of members that a domain gets, and its name."""
 
-Front = Sequence[tuple[Cost, int]]
-"""The most members that a domain holds for each cost in the levels inside it, cheapest first."""
+BestCounts = Sequence[tuple[Cost, int]]
+"""For a domain, how many members it holds at most if they use a given number of domains inside it, cheapest first."""
 
 MAX_STEPS = 5_000
 """The maximum number of steps for one search, some ten milliseconds."""
@@ -139,14 +144,15 @@ MAX_STEPS = 5_000
 class _Domain(NamedTuple):
     name: str
     room: int
-    front: Front
+    best_counts: BestCounts
 
 
-def distribute(count: int, slots_by_path: Mapping[Path, int], steps: int = MAX_STEPS) -> list[DomainCount]:
-    """Distribute ``count`` members over domains of the widest level. Return the share of each used domain.
+def distribute(count: int, slots_by_path: Mapping[DomainPath, int], steps: int = MAX_STEPS) -> list[DomainCount]:
+    """Distribute ``count`` members over domains of the widest level, so that few domains of each level are used.
 
-    ``slots_by_path`` has the slots of the narrowest domains. The result sums to less if there is less room. With
-    several levels the search takes at most ``steps``.
+    ``slots_by_path`` has for each domain of the narrowest level how many members fit. Return the number of members for
+    each used domain of the widest level; they sum to less than ``count`` if fewer fit. With several levels the search
+    takes at most ``steps``.
     """
     widest = _sum_by(slots_by_path, 1)
     simple = [(share, path[0]) for share, path in choose_leaving_largest(count, widest.items())]
@@ -158,10 +164,10 @@ def distribute(count: int, slots_by_path: Mapping[Path, int], steps: int = MAX_S
     domains = _measure_domains(count, slots_by_path, budget)
     if budget.left < 0:
         return dense
-    fronts = {domain.name: domain.front for domain in domains}
+    best_counts_by_name = {domain.name: domain.best_counts for domain in domains}
     least = tuple(_count_fewest(count, _sum_by(slots_by_path, level).values()) for level in range(2, depth + 1))
-    plain = _price(simple, fronts)
-    cost = _price(dense, fronts)
+    plain = _price(simple, best_counts_by_name)
+    cost = _price(dense, best_counts_by_name)
     if plain == least:
         return simple
     found = simple if plain <= cost else dense
@@ -169,27 +175,27 @@ def distribute(count: int, slots_by_path: Mapping[Path, int], steps: int = MAX_S
 
 
 def _fill_largest(
-    count: int, fewest: int, slots_by_path: Mapping[Path, int], widest: Mapping[Path, int]
+    count: int, fewest: int, slots_by_path: Mapping[DomainPath, int], widest: Mapping[DomainPath, int]
 ) -> list[DomainCount]:
-    """Distribute members over the ``fewest`` largest domains, using as few domains of the next level as possible."""
+    """Distribute members over the ``fewest`` largest domains, such that few domains of the next level are used."""
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
     inside = {path: room for path, room in _sum_by(slots_by_path, 2).items() if path[:1] in chosen}
     shares = _sum_by({path: share for share, path in choose_leaving_largest(count, inside.items())}, 1)
     return [(share, path[0]) for path, share in shares.items()]
 
 
-def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[Path, int]]) -> list[tuple[int, Path]]:
-    """Return the fewest domains that hold ``count``; among such choices the one that leaves the largest domains unused.
+def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[DomainPath, int]]) -> list[tuple[int, DomainPath]]:
+    """Distribute ``count`` members over as few domains as possible, such that the largest domains are left free.
 
     From the largest on, each domain is left out if as many of the smaller ones are enough. So no other choice of as few
-    domains leaves room for a larger gang in one domain: it uses all domains larger than the largest one left here.
-    Returns less than ``count`` in all if there is less room.
+    domains leaves more free capacity in one domain for a later gang. Return (members, path) of the used domains; the
+    members sum to less than ``count`` if fewer fit.
     """
     # Among equals the last ones are left out, so the first name sorts last.
     ordered = sorted(slots_by_path, key=lambda room: (room[1], room[0]), reverse=True)
     sums = list(accumulate((free for _, free in ordered), initial=0))
     fewest = next((place for place, held in enumerate(sums) if held >= count), len(ordered))
-    chosen: list[tuple[int, Path]] = []
+    chosen: list[tuple[int, DomainPath]] = []
     for place, (path, free) in enumerate(ordered):
         left = fewest - len(chosen)
         if not left:
@@ -202,10 +208,10 @@ def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[Path, int]]
 
 
 def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: StepBudget) -> list[DomainCount]:
-    """Return the cheapest distribution over ``fewest`` domains, costing at most ``cost`` inside; [] without budget.
+    """Return the distribution over ``fewest`` domains that uses the fewest domains inside them, at most ``cost``.
 
-    Each table adds one domain, the larger ones last. So it is known for each domain, from the largest on, whether the
-    domains before it are enough.
+    Return [] if the budget is used up. Each table adds one domain, the larger ones last. So it is known for each
+    domain, from the largest on, whether the domains before it are enough.
     """
     ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
     # The room of the largest domains, by their number.
@@ -214,7 +220,7 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
     for domain in ordered:
         before = tables[-1]
         # A choice with fewer members than this leaves too many for the other domains.
-        ways = [(more, gain) for more, gain in domain.front if gain + most[fewest - 1] >= count]
+        ways = [(more, gain) for more, gain in domain.best_counts if gain + most[fewest - 1] >= count]
         if not budget.spend(len(before) * (1 + len(ways))):
             return []
         table = dict(before)
@@ -225,11 +231,11 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
                 if key[1] <= cost[0] and total + most[fewest - key[0]] >= count and total > table.get(key, -1):
                     table[key] = total
         tables.append(table)
-    return _trace(count, ordered, tables)
+    return _trace_back(count, ordered, tables)
 
 
-def _trace(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[DomainCount]:
-    """Return the cheapest distribution in the tables that leaves out the largest domains."""
+def _trace_back(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[DomainCount]:
+    """Return the cheapest distribution in the tables of `_search`. Among equals, leave out the largest domains."""
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
     # All ways of equal cost, by the cost that is left: the number of members left, and the shares so far.
     ways: dict[Cost, tuple[int, tuple[DomainCount, ...]]] = {cheapest: (count, ())}
@@ -244,7 +250,7 @@ def _use(
 ) -> dict[Cost, tuple[int, tuple[DomainCount, ...]]]:
     used: dict[Cost, tuple[int, tuple[DomainCount, ...]]] = {}
     for left, (count, shares) in ways.items():
-        for more, gain in domain.front:
+        for more, gain in domain.best_counts:
             rest = _subtract(left, (1, *more))
             share = min(gain, count)
             if rest in table and table[rest] >= count - share and count - share < used.get(rest, (count,))[0]:
@@ -252,38 +258,42 @@ def _use(
     return used
 
 
-def _measure_domains(count: int, slots_by_path: Mapping[Path, int], budget: StepBudget) -> list[_Domain]:
-    """Return the domains of the widest level with their fronts; invalid if the budget is used up."""
-    inside: dict[str, dict[Path, int]] = {}
+def _measure_domains(count: int, slots_by_path: Mapping[DomainPath, int], budget: StepBudget) -> list[_Domain]:
+    """Return each domain of the widest level with how many members it holds.
+
+    It is incomplete if the budget is used up.
+    """
+    inside: dict[str, dict[DomainPath, int]] = {}
     for path, room in slots_by_path.items():
         inside.setdefault(path[0], {})[path[1:]] = room
     # Sorted by name, so that the budget ends at the same domain for any order of the nodes.
     return [
-        _Domain(name, sum(each.values()), _find_front(count, each, budget)) for name, each in sorted(inside.items())
+        _Domain(name, sum(each.values()), _find_best_counts(count, each, budget))
+        for name, each in sorted(inside.items())
     ]
 
 
-def _find_front(count: int, slots_by_path: Mapping[Path, int], budget: StepBudget) -> Front:
+def _find_best_counts(count: int, slots_by_path: Mapping[DomainPath, int], budget: StepBudget) -> BestCounts:
     depth = len(next(iter(slots_by_path)))
     if depth == 0:
         return [((), sum(slots_by_path.values()))]
     domains = _measure_domains(count, slots_by_path, budget)
     if depth == 1:
         sums = list(accumulate(sorted((domain.room for domain in domains), reverse=True)))
-        return [((place + 1,), min(held, count)) for place, held in enumerate(sums[: _place(count, sums) + 1])]
+        return [((place + 1,), min(held, count)) for place, held in enumerate(sums[: _find_reaching(count, sums) + 1])]
     table: dict[Cost, int] = {(0,) * depth: 0}
     for domain in domains:
-        if not budget.spend(len(table) * (1 + len(domain.front))):
+        if not budget.spend(len(table) * (1 + len(domain.best_counts))):
             return []
         for spent, held in list(table.items()):
-            for more, gain in domain.front if held < count else ():
+            for more, gain in domain.best_counts if held < count else ():
                 key = (spent[0] + 1, *_add(spent[1:], more))
                 table[key] = max(table.get(key, 0), min(count, held + gain))
-    return _drop_worse(table)
+    return _drop_dominated(table)
 
 
-def _drop_worse(table: Mapping[Cost, int]) -> Front:
-    """Return the entries that hold more than each entry that costs no more at any level."""
+def _drop_dominated(table: Mapping[Cost, int]) -> BestCounts:
+    """Return the entries for which no other entry holds as many members and uses no more domains at any level."""
     kept: list[tuple[Cost, int]] = []
     for cost, held in sorted(table.items()):
         if held and not any(other >= held and all(map(int.__le__, less, cost)) for less, other in kept):
@@ -291,23 +301,23 @@ def _drop_worse(table: Mapping[Cost, int]) -> Front:
     return kept
 
 
-def _price(shares: Iterable[DomainCount], fronts: Mapping[str, Front]) -> Cost:
-    return _add(*(next(cost for cost, held in fronts[name] if held >= share) for share, name in shares))
+def _price(shares: Iterable[DomainCount], best_counts_by_name: Mapping[str, BestCounts]) -> Cost:
+    return _add(*(next(cost for cost, held in best_counts_by_name[name] if held >= share) for share, name in shares))
 
 
-def _sum_by(slots_by_path: Mapping[Path, int], depth: int) -> dict[Path, int]:
-    sums: dict[Path, int] = {}
+def _sum_by(slots_by_path: Mapping[DomainPath, int], depth: int) -> dict[DomainPath, int]:
+    sums: dict[DomainPath, int] = {}
     for path, room in slots_by_path.items():
         sums[path[:depth]] = sums.get(path[:depth], 0) + room
     return sums
 
 
 def _count_fewest(count: int, slots_by_path: Iterable[int]) -> int:
-    return _place(count, list(accumulate(sorted(slots_by_path, reverse=True)))) + 1
+    return _find_reaching(count, list(accumulate(sorted(slots_by_path, reverse=True)))) + 1
 
 
-def _place(count: int, sums: Sequence[int]) -> int:
-    """Return the index of the first of ascending sums that reaches ``count``; the last one if none does."""
+def _find_reaching(count: int, sums: Sequence[int]) -> int:
+    """Return the index of the first of the ascending ``sums`` that is at least ``count``; the last index if none is."""
     return min(bisect_left(sums, count), len(sums) - 1)
 
 
@@ -319,17 +329,20 @@ def _subtract(cost: Cost, less: Cost) -> Cost:
     return tuple(map(int.__sub__, cost, less))
 
 
-Nodes = Mapping[str, str]
+NodesByMember = Mapping[str, str]
 """The node name by member UID."""
 
 Attempt = Callable[[Sequence[str]], dict[str, str]]
-"""Packs the same members using only these nodes."""
+"""A function that packs the same members again, using only the nodes with these names."""
 
 
 def use_fewer_domains(
-    state: PlanState, below: Sequence[str], placement: Placement, nodes: Nodes, attempt: Attempt
-) -> Nodes:
-    """Return nodes for as many members in fewer domains of the levels ``below``, the widest level first, if found."""
+    state: PlanState, below: Sequence[str], placement: Placement, nodes: NodesByMember, attempt: Attempt
+) -> NodesByMember:
+    """Return nodes for at least as many members in fewer domains; return ``nodes`` if ``attempt`` finds no such.
+
+    The levels ``below`` are improved one after another, the widest first.
+    """
     if len(state.classes) > state.improving_budget.left:
         return nodes
     free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
@@ -338,7 +351,7 @@ def use_fewer_domains(
     names = sorted({name for each in free for name in each})
     for depth in range(1, len(below) + 1):
         paths = {name: tuple([state.census.label(level, name) for level in below[:depth]]) for name in names}
-        inside: dict[Path, list[str]] = {}
+        inside: dict[DomainPath, list[str]] = {}
         for name in names:
             inside.setdefault(paths[name], []).append(name)
         slots_by_path = {path: _count(free, each) for path, each in inside.items()}
@@ -355,7 +368,7 @@ def use_fewer_domains(
     return nodes
 
 
-def _count_members(state: PlanState, nodes: Nodes) -> Counts:
+def _count_members(state: PlanState, nodes: NodesByMember) -> Counts:
     return tuple(sum(member.uid in nodes for member in kind.members) for kind in state.classes)
 
 
@@ -364,11 +377,14 @@ def _count(free: Sequence[Mapping[str, int]], names: Sequence[str]) -> Counts:
 
 
 def _list_sets(
-    wanted: Counts, used: int, slots_by_path: Mapping[Path, Counts], budget: StepBudget
-) -> Iterator[tuple[Path, ...]]:
-    """Yield sets of fewer domains than ``used`` with enough room for each class alone, the smallest sets first."""
+    wanted: Counts, used: int, slots_by_path: Mapping[DomainPath, Counts], budget: StepBudget
+) -> Iterator[tuple[DomainPath, ...]]:
+    """Yield sets of fewer than ``used`` domains that would hold the ``wanted`` members, the smallest sets first.
 
-    def share(path: Path) -> float:
+    A set is yielded if each class would fit if it were alone there.
+    """
+
+    def share(path: DomainPath) -> float:
         return sum(min(1.0, room / count) for room, count in zip(slots_by_path[path], wanted, strict=True) if count)
 
     ordered = sorted(slots_by_path, key=lambda path: (-share(path), path))
@@ -387,7 +403,7 @@ def _is_enough(wanted: Counts, columns: Iterable[Iterable[int]]) -> bool:
 
 
 ExcludedNodes = frozenset[str]
-"""The names of the nodes that a member must not use."""
+"""The names of the nodes that kube-scheduler has rejected for a member, so that the member must not use them."""
 
 Batch = tuple[MemberClass, Sequence[Pod]]
 
@@ -395,9 +411,9 @@ _NONE: ExcludedNodes = frozenset()
 
 
 def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
-    """Return the number of members on each chosen node, in name order.
+    """Return how many of ``count`` members each chosen node gets, in name order, so that few nodes are used.
 
-    The sum is less than ``count`` if room is short.
+    ``node_slots`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
     """
     node_slots = list(node_slots)
     enough = [room for room in node_slots if room[0] >= count]
@@ -418,7 +434,10 @@ def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
 
 
 def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
-    """Return shares as `choose_nodes`, but with the numbers of members as equal as the room allows."""
+    """Return how many of ``count`` members each chosen node gets, in name order, as evenly as possible.
+
+    ``node_slots`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
+    """
     given: dict[str, int] = {}
     # Sorted by fewest members, then by the most room at the start.
     heap = [(0, -free, name) for free, name in node_slots]
@@ -435,10 +454,11 @@ def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
 def fill(
     count: int, node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]], style: Style
 ) -> list[NodeSlots]:
-    """Return the number of members on each chosen node, following the topology.
+    """Return how many of ``count`` members each chosen node gets, following the topology.
 
-    ``levels`` return a node's domain ("" without one) at each level below the placement, the widest first. As few
-    domains of the widest level as possible are used, and in each as few of the next one.
+    ``node_slots`` has how many members fit on each node. ``levels`` return a node's domain ("" without one) at each
+    level below the placement, the widest first. As few domains of the widest level as possible are used, and in each as
+    few of the next one. With Style.SPREAD members are spread evenly over domains and nodes instead.
     """
     spread = style is Style.SPREAD
     if not levels:
@@ -455,8 +475,8 @@ def fill(
     ]
 
 
-def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]]) -> dict[Path, int]:
-    sums: dict[Path, int] = {}
+def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]]) -> dict[DomainPath, int]:
+    sums: dict[DomainPath, int] = {}
     for free, name in node_slots:
         path = tuple([level(name) for level in levels])
         sums[path] = sums.get(path, 0) + free
@@ -466,11 +486,12 @@ def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str],
 def match_members(
     members: Sequence[Pod], node_slots: Sequence[NodeSlots], excluded: Mapping[str, ExcludedNodes]
 ) -> dict[str, str]:
-    """Return the node name by member UID, for as many members as possible.
+    """Return the node name by member UID for as many members as possible. Members need not fit everywhere.
 
-    Earlier members have precedence. It is a bipartite matching by augmenting paths: a member may move another one to a
-    node that is open to that one. It is exact for members of one class. Members with the same closed nodes are one
-    kind, and paths are searched among kinds, because there are few.
+    ``node_slots`` has how many members each node may get, ``excluded`` the nodes that each member (by UID) must not
+    use. Earlier members have precedence. It is a bipartite matching by augmenting paths: a member may move another one
+    to another node that is allowed for that one. It is exact for members of one class. Paths are searched for all
+    members with equal excluded nodes at once.
     """
     match = _Match(node_slots)
     full: set[ExcludedNodes] = set()
@@ -490,9 +511,11 @@ class _Match:
         self._next: dict[ExcludedNodes, int] = {}
 
     def admit(self, uid: str, kind: ExcludedNodes) -> bool:
-        """Assign a slot to ``uid``, moving others along the shortest chain.
+        """Assign a node to the member ``uid``, whose excluded nodes are ``kind``.
 
-        Return False, and change nothing, without one.
+        Other members are moved to other nodes if needed.
+
+        Return False, and change nothing, if there is no way.
         """
         # Slots are never freed, so the search continues where the last free one was found.
         place = self._next.get(kind, 0)
@@ -543,7 +566,12 @@ class _Match:
 
 
 class Packing:
-    """One attempt at a placement: batches are placed one after another, each on what the earlier ones left."""
+    """One attempt to place members on the nodes of a placement.
+
+    ``nodes`` is the result so far: node name by member UID.
+
+    Batches of members are placed one after another, and earlier ones are never moved.
+    """
 
     def __init__(
         self, census: Census, placement: Placement, below: Sequence[str], style: Style, barred: Collection[ExcludedPair]
@@ -553,13 +581,16 @@ class Packing:
         self._placement = placement
         self._levels = [partial(census.label, level) for level in below]
         self._style = style
-        self._shut: dict[str, set[str]] = {}
+        self._excluded_nodes: dict[str, set[str]] = {}
         for uid, name in barred:
-            self._shut.setdefault(uid, set()).add(name)
+            self._excluded_nodes.setdefault(uid, set()).add(name)
         self._taken: dict[str, dict[str, int]] = {}
 
     def add_batch(self, batch: Batch) -> None:
-        """Place as many members of the batch as fit, the first ones first."""
+        """Place as many members of the batch as fit besides those placed before.
+
+        Earlier members of the batch have precedence.
+        """
         kind, members = batch
         self._census.limit.spend(len(members))
         node_slots = self._node_slots(kind)
@@ -582,11 +613,11 @@ class Packing:
         self._take(kind, placed.values())
 
     def _find_excluded_nodes(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, ExcludedNodes]:
-        """Return the nodes among these that are closed to each member; {} if there are none."""
-        if not self._shut:
+        """Return for each member by UID which of these nodes it must not use; {} if each may use all of them."""
+        if not self._excluded_nodes:
             return {}
         names = {name for _, name in node_slots}
-        excluded = {member.uid: frozenset(self._shut.get(member.uid, _NONE) & names) for member in members}
+        excluded = {member.uid: frozenset(self._excluded_nodes.get(member.uid, _NONE) & names) for member in members}
         return excluded if any(excluded.values()) else {}
 
     def _node_slots(self, kind: MemberClass) -> list[NodeSlots]:
@@ -607,7 +638,10 @@ class Packing:
 
 
 def pack(state: PlanState, search_level: SearchLevel, placement: Placement) -> Mapping[str, str]:
-    """Return the node name by member UID, for as many members as are placed. Repeated calls return the same result."""
+    """Return the node name by member UID, for as many members as could be placed on the nodes of the placement.
+
+    The result is kept in ``state``, so repeated calls return the same.
+    """
     tried = search_level, placement.domain
     found = state.packings.get(tried)
     if found is None:
@@ -630,13 +664,18 @@ def _pack(state: PlanState, search_level: SearchLevel, placement: Placement) -> 
 
 
 def _place_one_by_one(state: PlanState, search_level: SearchLevel, placement: Placement) -> Mapping[str, str]:
-    """Return nodes in an order in which kube-scheduler would take each, members of a class in the order of rank.
+    """Return the node name by member UID for members with rules about each other.
 
-    Among nodes that are interchangeable for the rules, neighbours in rank get nodes close to each other.
+    The order is one that kube-scheduler can follow: each node is feasible once the members before are assumed. Members
+    of a class come in the order of rank. Among nodes that are interchangeable for the rules, neighbours in rank get
+    nodes that are near each other in the topology.
     """
     assert state.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
-    order, keys = [kind for kind, _ in _by_scarcity(state.classes, state.totals(placement))], state.rules.list_keys()
-    moves = place_coupled(state, placement, order)
+    order, keys = (
+        [kind for kind, _ in _sort_by_scarcity(state.classes, state.totals(placement))],
+        state.rules.list_keys(),
+    )
+    moves = place_one_by_one(state, placement, order)
     excluded: dict[str, set[str]] = {}
     for uid, name in state.find_excluded(placement):
         excluded.setdefault(uid, set()).add(name)
@@ -654,9 +693,10 @@ def _place_one_by_one(state: PlanState, search_level: SearchLevel, placement: Pl
 
 
 def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the names with nodes that are equal in all ``keys`` sorted among themselves, by the levels ``below``.
+    """Sort node names, but only exchange nodes that have equal values for all ``keys``.
 
-    The order of the cells does not change, so an order that is valid for the rules stays valid.
+    Nodes are sorted by their domains in the levels ``below``, then by name. The ``keys`` are the labels that matter to
+    the rules, so an order of nodes that is valid for the rules stays valid.
     """
     levels, cells = tuple(keys), dict[tuple[str, ...], list[str]]()
     for name in names:
@@ -671,7 +711,10 @@ def _sort_alike(census: Census, keys: Iterable[str], below: Sequence[str], names
 def _assign(
     members: Sequence[Pod], node_names: Sequence[str], excluded: Mapping[str, Collection[str]]
 ) -> dict[str, str]:
-    """Return the node by member UID: members in order get ``node_names`` in order, except for nodes closed to them."""
+    """Return the node name by member UID: the first member gets the first of ``node_names``, and so on.
+
+    A member does not get a node in ``excluded``; then members exchange nodes.
+    """
     if any(member.uid in excluded for member in members):
         node_slots = [(count, name) for name, count in Counter(node_names).items()]
         return match_members(members, node_slots, {each.uid: frozenset(excluded.get(each.uid, ())) for each in members})
@@ -679,14 +722,15 @@ def _assign(
 
 
 def _attempt(state: PlanState, below: Sequence[str], placement: Placement, budget: StepBudget) -> dict[str, str]:
-    """Return the attempt that places the most members; among equals the first.
+    """Try some orders of the classes. Return the node name by member UID of the order that places the most members.
 
     Classes are placed one after another and never moved. That is exact for one class. If several do not fit like that,
-    `mix` is tried within the budget: a refusal may be wrong, a plan is always valid.
+    `mix` is tried within the budget. So members may seem not to fit although they do, but a returned plan is always
+    valid.
     """
     best: dict[str, str] = {}
     barred = state.find_excluded(placement)
-    for batches in _orders(state, state.totals(placement)):
+    for batches in _list_orders(state, state.totals(placement)):
         packing = Packing(state.census, placement, below, state.ask.style, barred)
         for batch in batches:
             packing.add_batch(batch)
@@ -702,7 +746,7 @@ def _attempt(state: PlanState, below: Sequence[str], placement: Placement, budge
 
 
 def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str, str]:
-    """Return nodes for the quorum by `mix`; {} if it finds none."""
+    """Return the node name by member UID for the quorum, as found by `mix`; {} if it finds no way."""
     free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
     names = sorted(
         {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
@@ -722,9 +766,13 @@ def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str
     return nodes
 
 
-def _orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
-    """Return the orders to attempt: the scarcest class first; the quorum before the rest; the easiest class first."""
-    whole = _by_scarcity(state.classes, totals)
+def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
+    """Return the orders in which to try to place the classes, each as batches of members.
+
+    First the scarcest class comes first. In the second order the members of the quorum come before the other members,
+    in the third one the class that fits most often comes first.
+    """
+    whole = _sort_by_scarcity(state.classes, totals)
     if len(whole) == 1:
         return [whole]
     need = state.ask.need
@@ -739,8 +787,13 @@ def _orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
     return [whole, quorum + rest, easiest]
 
 
-def _by_scarcity(classes: Sequence[MemberClass], totals: Sequence[int]) -> list[Batch]:
-    """Return the classes with the fewest slots per member first; among equals the one that requests more."""
+def _sort_by_scarcity(classes: Sequence[MemberClass], totals: Sequence[int]) -> list[Batch]:
+    """Return the classes in the order of scarcity: first those of which the fewest fit per member.
+
+    ``totals`` has the counts.
+
+    Among equals the class that requests more comes first.
+    """
     ranked = [(total / len(kind.members), kind) for kind, total in zip(classes, totals, strict=True)]
     ranked.sort(key=lambda entry: entry[1].shape.requests, reverse=True)
     ranked.sort(key=lambda entry: entry[0])
