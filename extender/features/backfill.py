@@ -59,9 +59,8 @@ If the head has more nodes, a gang behind it may use none of them.
 _MAX_PAUSED = 16
 """The most gangs of a namespace that may be paused for lack of a forecast.
 
-While so many are, the others get no forecast.
-
-Forecasts take computing time, and one namespace must not use it all.
+While so many are, other gangs of the namespace get no forecast. Forecasts take computing time, and one namespace must
+not use it all.
 """
 
 _MAX_PAUSE_DOUBLINGS = 5
@@ -85,7 +84,7 @@ class Head:
     """The head of the queue, and the nodes kept for it. Times are loop seconds."""
 
     waiting: Waiting
-    """What decides about the gang's place in the queue: priority and waiting time, for instance."""
+    """The gang's place in the queue: its priority and the time since which it waits, for instance."""
 
     forecast: Forecast
     """The nodes kept for the gang, and the time from which it should fit on them."""
@@ -103,7 +102,7 @@ class Head:
     """The topology key of which the gang wants a domain exclusively; None if it wants none."""
 
     beyond_share: bool = False
-    """True if one namespace may not have so many nodes kept for it.
+    """True if the forecast has more nodes than one namespace's share.
 
     Gangs of other namespaces may use the nodes then.
     """
@@ -129,25 +128,28 @@ class Head:
 
 @dataclass(slots=True)
 class _Pause:
-    """The history of nodes kept for a gang in vain and missing forecasts. It keeps the gang from being the head."""
+    """Nodes kept in vain and missing forecasts of one gang, because of which it cannot be the head until ``until``."""
 
     until: float = -math.inf
     """The end of the pause, in loop seconds; minus infinity if the gang is not paused now."""
 
     times_released: int = 0
-    """How often nodes were kept for the gang until `Head.until` without it fitting.
+    """The number of times that nodes were kept for the gang until `Head.until` without it fitting.
 
-    The next pause is longer with each.
+    The next pause is twice as long with each.
     """
 
     times_without_forecast: int = 0
-    """How often in a row no forecast was found, or it was beyond the namespace's share.
+    """The number of times in a row that no forecast was found, or that it was beyond the namespace's share.
 
-    The next pause is longer with each.
+    The next pause is twice as long with each.
     """
 
     nodes_in_vain: Counter[str] = field(default_factory=Counter)
-    """How often each node was kept for the gang in vain. A new forecast without a known time prefers other nodes."""
+    """The number of times that each node was kept for the gang in vain, by node name.
+
+    A new forecast without a known time prefers other nodes.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,7 @@ class Backfill(Feature):
         """
 
         self._waiting: dict[GroupKey, Waiting] = {}
-        """The contenders among which the next head is searched, each with what decides about its place in the queue."""
+        """The contenders among which the next head is searched, each with its place in the queue."""
 
         self._forecasting: dict[GroupKey, tuple[Waiting, PlanRequest, Verdict]] = {}
         """The rejected gangs whose forecast is being computed, with place in the queue, request and verdict."""
@@ -239,10 +241,9 @@ class Backfill(Feature):
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
         """Check a plan that was found.
 
-        Return it if it avoids the head's nodes, or if the gang ends before the head's forecast.
-
-        Else return a plan that avoids the head's nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises
-        Unfinished while that plan is being computed.
+        Return it if it avoids the head's nodes, or if the gang ends before the head's forecast. Else return a plan that
+        avoids the head's nodes, or the verdict `Reason.BEHIND_HEAD` if there is none. Raises Unfinished while that plan
+        is being computed.
         """
         group = waiting.group
         self._forget_last_plan(group)
@@ -265,9 +266,9 @@ class Backfill(Feature):
         self._blocked.discard(group)
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Make a rejected gang a contender, and the head if it is the first one.
+        """Make a rejected gang a contender, and the head if it is the first one in the queue order.
 
-        Return ``refusal``. Its detail is completed by the nodes kept for the gang, if it is the head, or why none are.
+        Return ``refusal``. Its detail also names the nodes kept for the gang, if it is the head, or says why none are.
         """
         before = self._forecast()
         self._forget_last_plan(waiting.group)
@@ -276,10 +277,9 @@ class Backfill(Feature):
         return answer
 
     def _contend(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Make a rejected gang a contender, and the head if it is the first one.
+        """Make a rejected gang a contender, and the head if it is the first one in the queue order.
 
-        Return its verdict, completed by the forecast.
-
+        Return ``refusal``. Its detail also names the nodes kept for the gang, if it is the head, or says why none are.
         If the forecast is still being computed, note the gang in ``_forecasting``; `revisit` tries again.
         """
         group = waiting.group
@@ -344,9 +344,8 @@ class Backfill(Feature):
     def hints(self) -> Work[Iterable[GroupKey]]:
         """Release the head's nodes if their time is over, and search for the first contender every 30 s.
 
-        Return no gang.
-
-        Requeue gangs that may become the head, and gangs for which the head's nodes have become usable.
+        Requeue gangs that may become the head, and gangs for which the head's nodes have become usable. Return no gang,
+        as all are requeued here.
         """
         now = self._context.clock()
         before = self._forecast()
@@ -401,8 +400,9 @@ class Backfill(Feature):
     def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
         """Yield the sets of nodes that a pod of no gang must not use.
 
-        These are the head's nodes, and the nodes of former heads that have slots but are not all bound. Nothing is kept
-        from a pod with a higher priority. For None, yield all sets that are kept from any pod.
+        These are the head's nodes, and the nodes of former heads whose slots are still reserved, i.e. whose members are
+        not all bound. Nothing is kept from a pod with a higher priority. For None, yield all sets that are kept from
+        any pod.
         """
         self._track_former_heads()
         if pod is None:
@@ -415,7 +415,7 @@ class Backfill(Feature):
     def _track_former_heads(self) -> None:
         """If the last head was placed, add it to ``_former_heads`` with the nodes of its slots.
 
-        Remove those without slots.
+        Remove former heads whose reservation has ended.
         """
         ledger, former = self._context.ledger, self._last_head
         if self.head is not former:
@@ -464,10 +464,8 @@ class Backfill(Feature):
     def _contend_for_head(self, waiting: Waiting, request: PlanRequest) -> bool:
         """Add a contender and make it the head if it is first in the queue order.
 
-        If it is the head, update its forecast.
-
-        Return False if no nodes can be kept for it: no forecast was found, or it is beyond the namespace's share.
-        Raises Unfinished while the forecast is being computed.
+        Update the forecast of the head itself. Return False if no nodes can be kept for it: no forecast was found, or
+        it is beyond the namespace's share. Raises Unfinished while the forecast is being computed.
         """
         now = self._context.clock()
         self._add_contender(waiting.group, now)
@@ -532,9 +530,9 @@ class Backfill(Feature):
         return forecast is not None
 
     def _add_detail(self, group: GroupKey, refusal: Verdict) -> Verdict:
-        """Return the verdict.
+        """Return the verdict, with an addition to its detail: the nodes kept for the gang, or why none may be.
 
-        Its detail names the nodes kept for the gang if it is the head, or why none may be kept.
+        The detail stays as it is if the gang is not the head and its namespace's share is not the obstacle.
         """
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
         return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
@@ -616,8 +614,8 @@ class Backfill(Feature):
     def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan of a gang must not use because they are kept for the head.
 
-        A node of the head where the whole gang would fit as well, besides the running pods that the forecast does not
-        expect to end, is not among them. Else the result is that of `kept_from`.
+        These are the nodes of `kept_from`, without those where the whole gang would fit besides the head and the
+        running pods that the forecast does not expect to end.
         """
         kept = self.kept_from(waiting, request)
         if self.head is None or not kept:
@@ -706,9 +704,9 @@ class Backfill(Feature):
         return frozenset({head.forecast.domain}) if behind and own else frozenset()
 
     def _let_pass(self, group: GroupKey, request: PlanRequest) -> bool:
-        """Let a gang use the head's nodes if all its members will have ended before the head's forecast.
+        """If all members of a gang will have ended before the head's forecast, add it to `Head.passed` and return True.
 
-        Return whether so.
+        Else return False. A gang in `Head.passed` may use the head's nodes.
         """
         head = self.head
         end = self._find_end(head, request.members) if head is not None else None
@@ -718,9 +716,9 @@ class Backfill(Feature):
         return True
 
     def may_pass(self, request: PlanRequest) -> bool:
-        """Return whether a gang would be let onto the head's nodes, as it ends before the head's forecast.
+        """Return whether the members would end before the head's forecast, so that the gang may use the head's nodes.
 
-        Change nothing.
+        Unlike `_let_pass` it changes nothing. False without a head.
         """
         return self.head is not None and self._find_end(self.head, request.members) is not None
 
@@ -753,10 +751,7 @@ class Backfill(Feature):
             self.head.passed.pop(group, None)
 
     def make_refusal(self, request: PlanRequest) -> Verdict:
-        """Return the verdict of a gang that would fit if it could use the head's nodes.
-
-        It names the head and its forecast.
-        """
+        """Return the verdict of a gang that would fit if it could use the head's nodes: it names head and forecast."""
         head = self.head
         assert head is not None  # noqa: S101 - narrows for the type checker: without a head no node is kept
         return Verdict(Reason.BEHIND_HEAD, need=request.need, key=self._name(head.group), detail=head.text)

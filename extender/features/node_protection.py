@@ -35,10 +35,13 @@ from serried.ops.steps import Work
 log = logging.getLogger(__name__)
 
 _MIN_HELD_SECONDS = 2.0
-"""How long a node must be held before it is protected. So a gang that starts at once causes no writes to nodes."""
+"""The time for which a node must be held before it is protected.
+
+So a gang that starts at once causes no writes to nodes.
+"""
 
 _TAKEOVER_SECONDS = 30.0
-"""For how long after the begin of a term no protection is removed.
+"""The time after the begin of a term in which no protection is removed.
 
 The head of the queue is not stored: the new leader finds it again once it has planned the waiting gangs.
 """
@@ -53,7 +56,10 @@ _REJECTED_SECONDS = 60.0
 """The pause after a write that the API server has rejected: a right is missing, or an admission policy forbids it."""
 
 _MAX_REJECTIONS = 3
-"""After so many rejected writes in a row no node is written for ``_REJECTED_SECONDS``: the cause concerns all nodes."""
+"""The number of rejected writes in a row after which no node is written for ``_REJECTED_SECONDS``.
+
+Then the cause concerns all nodes, for instance a missing right.
+"""
 
 
 class _Change(Enum):
@@ -64,7 +70,7 @@ class _Change(Enum):
 
 
 def _find_held_since(cycle: BindingCycle) -> float:
-    """Return since when a binding cycle has held its nodes, in loop seconds.
+    """Return the loop time since which a binding cycle has held its nodes.
 
     While members are being bound, that is the time of the last Binding. As long as Bindings succeed quickly, the nodes
     will soon have pods and need no protection.
@@ -73,9 +79,9 @@ def _find_held_since(cycle: BindingCycle) -> float:
 
 
 class NodeProtection(Feature):
-    """Protects held nodes from autoscalers, in the background.
+    """Protects nodes that are reserved or kept for gangs from autoscalers, in the background.
 
-    Only the leader writes, one round of writes at a time.
+    Only the leader writes.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -215,10 +221,7 @@ class NodeProtection(Feature):
                 self._writing = None
 
     async def _write(self, name: str, change: _Change) -> None:
-        """Read a node, and change its protection.
-
-        Errors are noted, not raised; the next comparison tries again after a pause.
-        """
+        """Read a node, and change its protection. Errors are not raised: a later comparison tries again."""
         pause = _RECHECK_SECONDS
         try:
             await self._patch(name, protect if change is _Change.PROTECT else unprotect)

@@ -20,7 +20,7 @@ class UnplacedGang:
     """A gang that the planner rejected for lack of free resources. Deleted when the gang no longer waits for them."""
 
     waiting: Waiting
-    """What decides about the gang's place in the queue: priority and waiting time, for instance."""
+    """The gang's place in the queue: its priority and the time since which it waits, for instance."""
 
     request: PlanRequest
     refusal: Verdict
@@ -46,7 +46,8 @@ class UnplacedGang:
     ruled_out: tuple[NoTarget, int] | None = None
     """The reason why new nodes cannot help the gang; None if they may.
 
-    The number is the ``Asking._offers_version`` for which that was found: the reason is void once it has changed.
+    The number is the value of ``Asking._offers_version`` at that time. The reason is void once that has changed, i.e.
+    once the autoscalers or NodePools have changed.
     """
 
 
@@ -85,13 +86,13 @@ class Ask:
     """The names of all nodes when the request was made. None if an earlier term made it."""
 
     waiting: Waiting | None = None
-    """What decides about the gang's place in the queue.
+    """The gang's place in the queue: its priority and the time since which it waits, for instance.
 
     None if an earlier term made the request and the planner has not rejected the gang in this term yet.
     """
 
     shapes: frozenset[Shape] = frozenset()
-    """What the members demand of a node (resources, selectors and so on), as of the gang's last rejection."""
+    """The demands of the members on a node (resources, selectors and so on), as of the gang's last rejection."""
 
     request_exists: bool = False
     """True once this instance knows that the ProvisioningRequest exists in the cluster."""

@@ -61,7 +61,7 @@ from serried.plan.request import Plan, PlanRequest, QueueKey, Waiting
 log = logging.getLogger(__name__)
 
 _MIN_WAIT_SECONDS = 1.0
-"""How long a gang must have lacked resources before it may request nodes.
+"""The time for which a gang must have lacked resources before it may request nodes.
 
 Until then, victims may be found for it, or running pods may be ending anyway.
 """
@@ -307,11 +307,10 @@ class Asking(Feature):
     def describe(
         self, gang: GroupState, group: PodGroup, members: GroupMembers, verdict: Verdict | None
     ) -> Verdict | None:
-        """Return the verdict.
+        """Return the verdict, with an addition if an autoscaler acts on the members before nodes are requested.
 
-        If autoscalers see the members although no nodes were requested yet, add that to its detail.
-
-        This is so for members without Serried's gate: an autoscaler may add nodes for them before the gang can start.
+        This is so for members without Serried's scheduling gate: an autoscaler may add nodes for them before the gang
+        can start, and the verdict's detail tells users so.
         """
         if not self._seen or verdict is None or verdict.reason.stage not in _HELD:
             return verdict
@@ -325,7 +324,7 @@ class Asking(Feature):
     def left(self, group: GroupKey, *, placed: bool) -> None:
         """Forget a gang that no longer waits for free resources.
 
-        If it is ``placed``, its request for nodes ends, too.
+        If it was ``placed``, end its request for nodes, too.
         """
         unplaced = self._unplaced.get(group)
         # A gang that is not planned was never in the queue: `keep_gated` decides about it.
@@ -452,10 +451,7 @@ class Asking(Feature):
                 yield group, ask
 
     def _list_new_nodes(self, ask: Ask) -> frozenset[str]:
-        """Return the nodes that were added since the request and that a member fits on.
-
-        The result is at most 0.5 s old.
-        """
+        """Return the nodes that were added since the request and that a member fits on; at most 0.5 s old."""
         now = self._context.clock()
         if ask.timed_out:
             return frozenset()
@@ -527,9 +523,10 @@ class Asking(Feature):
             self._context.outbox.put(InBackground(partial(self._read_answer, group, ask)))
 
     def _time_out(self, group: GroupKey, ask: Ask) -> None:
-        """End the time of a request, so that the next gang may request nodes. Its domain is tried last from now on.
+        """End the time of a request, so that the next gang may request nodes.
 
-        Called when ``--ask-for`` has passed, or Cluster Autoscaler has rejected the ProvisioningRequest.
+        Called when ``--ask-for`` has passed, or Cluster Autoscaler has rejected the ProvisioningRequest. If the gang
+        requests nodes once more, the domain of this request is tried last.
         """
         ask.timed_out = True
         ask.next_read = self._context.clock()
@@ -569,9 +566,9 @@ class Asking(Feature):
         return bool(asking) and pools <= frozenset().union(*(target.pools for target in asking))
 
     def _choose_candidates(self, now: float) -> Work[None]:
-        """Make gangs candidates in the queue order.
+        """Make gangs candidates in the queue order, each with the domain and NodePools found for it.
 
-        Each must have a target, and share no NodePool with a gang before it.
+        A gang is passed over if new nodes cannot help it, or if it shares a NodePool with a gang before it.
         """
         first: list[tuple[QueueKey, GroupKey]] = []
         rest = iter([group for group, unplaced in self._unplaced.items() if self._may_ask(group, unplaced, now)])
@@ -609,8 +606,8 @@ class Asking(Feature):
     ) -> Target | None:
         """Return the domain and NodePools for which a gang would request nodes; None if new nodes cannot help it.
 
-        Set ``unplaced.why_not_asked``: why there is no target, or which gang of ``asking`` uses the same NodePools
-        first.
+        Also set ``unplaced.why_not_asked``: why new nodes cannot help, or which gang in ``asking`` uses one of the
+        NodePools already. In the latter case the gang has to wait although a target is returned.
         """
         keys, tried = self._options.autoscaler_keys, self._tried.get(group, ())
         target = choose_target(unplaced.request, unplaced.needed, unplaced.refusal, supply, keys, tried)
@@ -628,10 +625,7 @@ class Asking(Feature):
             self._requeue(group)
 
     async def _read_pools(self, group: GroupKey) -> None:
-        """Read the NodePools again for a candidate, as the last read is up to ten seconds old.
-
-        Then requeue the candidate.
-        """
+        """Read the NodePools again for a candidate and requeue it. What is known of them may be ten seconds old."""
         await self._autoscalers.look()
         candidate = self._candidates.get(group)
         if candidate is not None:

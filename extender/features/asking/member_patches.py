@@ -76,10 +76,7 @@ def make_ungating_patch(pod: Pod, at: float, target: Target) -> dict[str, Any]:
 
 
 def selects_other_domain(pod: Pod, target: Target) -> bool:
-    """Return whether the pod's node selector names another domain of the target's key.
-
-    Such a pod must not be patched.
-    """
+    """Return whether the pod's node selector has another domain for the target's key: it must not be patched then."""
     return bool(target.key) and dict(pod.shape.node_selector).get(target.key, target.domain) != target.domain
 
 

@@ -119,12 +119,12 @@ def choose_target(
     keys: Collection[str],
     tried: Collection[str] = (),
 ) -> Target | NoTarget:
-    """Return the domain and NodePools for which a gang without free resources requests nodes, or why for none.
+    """Return the domain and NodePools for which a gang without free resources requests nodes, or why there are none.
 
-    ``needed`` are the members that need nodes (`list_needed`), ``refusal`` is the planner's verdict. Domains are tried
-    in this order, and the first whose NodePools can add enough nodes is chosen: domains in ``tried`` last (requests for
-    them have timed out), then those first where most members fit already. ``keys`` are the topology keys that new nodes
-    have according to the user's setting.
+    ``needed`` are the members that need nodes (`list_needed`), ``refusal`` is the planner's verdict. The first domain
+    whose NodePools can add enough nodes is chosen. Domains where most members fit already come first, and those in
+    ``tried`` last, as earlier requests for them have timed out. ``keys`` are the topology keys that new nodes have
+    according to the user's setting.
     """
     if _has_inner_key(request):
         return NoTarget("its groups need topology domains of their own, which no autoscaler can be told")
@@ -164,10 +164,10 @@ def _has_inner_key(request: PlanRequest) -> bool:
 
 
 def list_allowed_domains(domains: frozenset[str], key: str, request: PlanRequest) -> frozenset[str]:
-    """Return those of the domains that a gang may use.
+    """Return the subset of ``domains`` (values of the topology key ``key``) that a gang may use.
 
-    If members are running, it is their domain. The node selectors and required affinity of all members must allow it,
-    and no other gang may use it exclusively. ``key`` is the topology key of the domains.
+    If members are running, only their domain remains. The node selectors and required affinity of all members must
+    allow the domain, and no other gang may use it exclusively.
     """
     if request.pinned:
         domains &= request.pinned
@@ -244,7 +244,7 @@ class _Fit:
     def _sum_lacking(self, have: int) -> dict[str, int]:
         """Return the total requests of the needed members but the first ``have``, which fit on existing nodes.
 
-        If there are any such members, the total includes one node, in the key "nodes".
+        If any members remain, the total includes 1 of the resource "nodes", as at least one node has to be added.
         """
         if have not in self._lacking:
             lacking = self._needed[have:]

@@ -54,7 +54,7 @@ class _GroupConditions:
     scheduled: _Condition | None
 
     ready: _Condition | None = None
-    """The condition Ready; None for a group without one."""
+    """The condition Ready; None for a group without one, i.e. at the native level, or that is no gang."""
 
     first_quorum: FirstQuorum | None = None
 
@@ -85,9 +85,8 @@ class Conditions:
     async def write(self, group: PodGroup, verdict: Verdict) -> None:
         """Write the conditions for the verdict to the group, and to all groups of its tree.
 
-        Skip objects that were deleted.
-
-        If writes fail, try all groups, then raise the first ApiError.
+        Objects that were deleted are skipped. If writes fail, the other groups are still written; then the first
+        ApiError is raised.
         """
         if group.key.kind in BARE_KINDS:
             return  # these kinds have no status or no conditions: users read events and /debug
@@ -136,7 +135,7 @@ class Conditions:
     def forget_written(self) -> None:
         """Forget which conditions were written, as another instance may write from now on.
 
-        Afterwards each new write is compared with the conditions that the watch shows.
+        Afterwards the first write of each group is compared with the conditions that the watch shows.
         """
         self._written.clear()
 

@@ -58,11 +58,10 @@ class LevelReport:
                 await self.write_if_changed()
 
     async def write_if_changed(self) -> None:
-        """Write the status if it differs from the topology.
+        """Write the status if it differs from the topology. If the object does not exist, only create it.
 
-        If the object does not exist, create it; the next call writes it.
-
-        Log the first of several errors in a row; raise none.
+        The next call writes the status of a created object. Of several errors in a row the first is logged; none is
+        raised.
         """
         try:
             await self._write()

@@ -1,7 +1,8 @@
 """Reports about gangs: one reason in the PodGroup's condition, in events and on ``/debug/decisions``.
 
-The core calls `Reports.report_verdict` with each verdict. It appears on ``/debug/decisions`` at once. `Reports.run`
-writes it to condition and events as soon as it has not changed for a moment (it has *settled*).
+The core calls `Reports.report_verdict` with each verdict. Each verdict appears in the log and on ``/debug/decisions``
+at once. Only a verdict that has *settled*, i.e. has not been replaced for about a second, is written to condition and
+events: by `Reports.run`.
 """
 
 import asyncio
@@ -41,37 +42,40 @@ from serried.ops.log import name_group
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 0.8
-"""How long a reason must stay the same before it is reported (decision 4)."""
+"""The time for which a reason must stay the same before it is written to condition and events (decision 4)."""
 
 _PASSING_SECONDS = 0.9
-"""How long a reason with `Mark.PASSES` must stay the same before it is reported. Such a reason usually ends at once."""
+"""The time for which a reason with `Mark.PASSES` must stay the same before it is written. It usually ends earlier."""
 
 _MAX_SETTLE_SECONDS = 0.9
-"""The time after which the present reason is reported even if the reason never stays the same for long enough."""
+"""The longest wait for a reason to stay the same.
+
+Afterwards the present reason is written even if reasons keep changing.
+"""
 
 _PROGRESS_SECONDS = 2.0
-"""The same limit for a reason with `Mark.PASSES`, or if only the numbers of a reported reason change."""
+"""The longest wait for a reason with `Mark.PASSES`, or for new numbers of a reason that is written, to settle."""
 
 _BURST_SECONDS = 5.0
-"""How long a verdict with `Mark.GOOD` waits, counted from the first one, while gangs are being bound."""
+"""The longest time for which a verdict with `Mark.GOOD` waits because gangs are being bound.
+
+It is counted from the group's first verdict that is not written yet.
+"""
 
 _BINDING_CHECK_SECONDS = 0.25
 """The pause between checks whether gangs are still being bound."""
 
 _NO_PODS_SECONDS = 30.0
-"""How long a reason must stay the same if no pod of the group waits: they do not exist yet, or all are bound."""
+"""The time for which a reason must stay the same if no pod of the group waits: none exists yet, or all are bound."""
 
 _UNAVAILABLE_BACKOFF = Backoff(first=1.0, cap=30.0)
-"""The pauses before a write is tried again that failed for now: the API server was unavailable, or limited the rate."""
+"""The pauses between tries of a write that failed because the API server was unavailable, or limited the rate."""
 
 _REJECTED_BACKOFF = Backoff(first=1.0, cap=300.0)
-"""The pauses before a write is tried again that the API server rejected (403, 422).
-
-An administrator has to act first.
-"""
+"""The pauses between tries of a write that the API server rejected (403, 422): an administrator has to act first."""
 
 _HOLD_SECONDS = 60.0
-"""How long at least filter's answers give a group's held pods the same reason.
+"""The shortest time for which filter's answers give a group's held pods the same reason.
 
 With a new text, kube-scheduler writes each pod's condition and retries the pod.
 """
@@ -106,10 +110,7 @@ PREEMPTION = "PreemptionBegun"
 """The reason of the event that victims are evicted for the gang."""
 
 PREEMPTED_EVENT = "Preempted"
-"""The reason of the event of a victim, and of a group that is evicted as a whole.
-
-kube-scheduler uses the same reason.
-"""
+"""The reason of the event of a victim, and of a group that is evicted as a whole; the one that kube-scheduler uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,10 @@ class _Pending:
     verdict: Verdict
 
     due: float
-    """The time at which it is written. A newer verdict of the group replaces it, maybe with a later time."""
+    """The time at which it is written, in loop seconds.
+
+    A newer verdict of the group replaces it, maybe with a later time.
+    """
 
     begun: float
     """The time since which the group has had a verdict to be written, for the upper limits of the wait.
@@ -266,14 +270,14 @@ class Reports:
         return held
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """Emit the event that a gang has stayed below its quorum since members were lost."""
+        """Emit the event that a gang has stayed below its quorum since members were lost.
+
+        The verdict is its message.
+        """
         self._emit_about_group(group, GANG_BROKEN, render(verdict))
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
-        """Emit the event that Serried deletes a gang's members because one of them was disrupted.
-
-        ``text`` is the message.
-        """
+        """Emit the event that Serried deletes a gang's members because one was disrupted. ``text`` is the message."""
         self._emit_about_group(group, GANG_DISRUPTED, text)
 
     def report_preemption(self, group: GroupKey, text: str) -> None:
@@ -315,9 +319,9 @@ class Reports:
         return _reference(holder.api_version, holder.kind, Key(found.key.namespace, holder.name), found.uid)
 
     def _emit_about_group(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:
-        """Emit an event about the PodGroup, and one with the same text about each of its owners.
+        """Emit an event about the PodGroup, and one with the same reason and text about each of its owners.
 
-        ``kind`` is the event's type.
+        ``kind`` is the type of the events: Warning or Normal. They also appear in the log and on ``/debug/decisions``.
         """
         self._record(group, reason, text)
         found = self._store.groups.get(group)
@@ -326,7 +330,7 @@ class Reports:
             self._events.emit(about, kind, reason, text)
 
     def _record(self, group: GroupKey, reason: str, text: str) -> None:
-        """Add a decision to ``decisions``, and log it.
+        """Add a decision (``reason`` and its sentence) to ``decisions``, and log it.
 
         The level is debug if the group has a pending verdict with the same reason, so that only numbers have changed;
         else info.
@@ -489,7 +493,7 @@ class Reports:
     def _emit_warnings(self, key: GroupKey, group: PodGroup) -> None:
         """Emit warnings about mistakes in a PodGroup that do not prevent its plan.
 
-        Each is emitted once per PodGroup.
+        Each is emitted only once for a PodGroup.
         """
         about = self._find_subject(key, group)
         mismatch = self._store.priorities.find_mismatch(key)
@@ -505,7 +509,11 @@ class Reports:
                 self._events.emit(about, "Warning", reason, text)
 
     def _is_repeated(self, key: GroupKey, uid: str, group: PodGroup | None, verdict: Verdict) -> bool:
-        """Return whether an event would repeat the last one about this object (``uid``)."""
+        """Return whether an event would repeat the last one about this object (``uid``).
+
+        An event with other numbers does not, except if the gang was and is Scheduled. Without an earlier event by this
+        process, Scheduled repeats the PodGroup's condition if that is True already.
+        """
         last_uid, last = self._last_events.get(key, ("", None))
         if last is None or last_uid != uid:
             # A gang that was scheduled by an earlier process needs no event.
