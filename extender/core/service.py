@@ -299,7 +299,7 @@ class ExtenderService:
     async def _bind_member(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
         cycle = self._groups.find_cycle(request.uid)
         if cycle is None or cycle.reservation.slots[request.uid].node != request.node:
-            self._reassignments.admit_late(request.uid, request.node)
+            self._reassignments.accept_bind_node(request.uid, request.node)
             cycle = self._groups.find_cycle(request.uid)
         if cycle is None:
             return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"

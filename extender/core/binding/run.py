@@ -271,13 +271,15 @@ class CycleRunner:
 
     def _find_failure(self, cycle: BindingCycle) -> Verdict | None:
         reservation = cycle.reservation
-        if cycle.out_of_reach() and not self._cycle_updates.reassignments.drop_parts(cycle, reservation.slots):
+        if cycle.out_of_reach() and not self._cycle_updates.reassignments.drop_incomplete_groups(
+            cycle, reservation.slots
+        ):
             return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
         if cycle.quorum_at_bind() or self._context.clock() <= self._deadline(cycle):
             return None
         self._context.groups.activity.count_idle(cycle)  # may postpone the deadline; checks every member
         late = self._context.clock() > self._deadline(cycle)
-        if late and not self._cycle_updates.reassignments.drop_parts(cycle, cycle.at_bind):
+        if late and not self._cycle_updates.reassignments.drop_incomplete_groups(cycle, cycle.at_bind):
             return Verdict(Reason.DEADLINE_EXCEEDED, have=len(cycle.at_bind), need=reservation.need)
         return None
 
@@ -435,7 +437,7 @@ class CycleRunner:
         refusal = self._permit.refuse(cycle, uid, slot.node)
         if refusal is not None and refusal.obstacle is Obstacle.SLOT:
             if not self._cycle_updates.reassignments.reassign(cycle, pod):
-                self._cycle_updates.reassignments.displace(cycle, pod)
+                self._cycle_updates.reassignments.displace_mate(cycle, pod)
             self.carry_out()
 
     async def send(

@@ -16,7 +16,7 @@ from extender.core.scheduling.permit import Permit, adjust_quorum
 from extender.core.scheduling.planning import Planning
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.reassignments import Reassignments
-from extender.core.scheduling.request import describe_wait
+from extender.core.scheduling.request import describe_preemption
 from extender.core.scheduling.scheduling_cycle import CycleEndings
 from extender.core.scheduling.slot_assigner import SlotAssigner
 from serried.api.group import PodGroup
@@ -149,7 +149,7 @@ class CycleUpdates:
             need = len(reservation.committed)
             return Verdict(Reason.BINDING, have=len(cycle.bound), need=need, detail=cycle.find_failure())
         if cycle.waits_for_victims:
-            return describe_wait(reservation, self._store.pending_victims)
+            return describe_preemption(reservation, self._store.pending_victims)
         if cycle.preempted and cycle.stage is CycleStage.GATHERING:
             return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
         return None  # PLANNED was reported when the plan was made
@@ -164,9 +164,9 @@ class CycleUpdates:
         if self._term.obstacle:
             return
         if cycle.accepts_members:
-            self.reassignments.refill(state, cycle, group)
+            self.reassignments.plan_late_members(state, cycle, group)
         elif cycle.freed_slots and cycle.stage is CycleStage.PREEMPTING:
-            self.reassignments.fill_freed(cycle, group)
+            self.reassignments.fill_freed_slots(cycle, group)
 
     def _update_member(self, cycle: BindingCycle, uid: str) -> None:
         pod = self._store.pods.get(uid)
@@ -258,7 +258,7 @@ class CycleUpdates:
         self.reassignments.drop(cycle, pod.uid, detail)
         if cycle.reservation.committed or not cycle.reservation.need:
             return  # the quorum does not need this member, and committed members are bound in any case
-        if cycle.out_of_reach() and not self.reassignments.drop_parts(cycle, cycle.reservation.slots):
+        if cycle.out_of_reach() and not self.reassignments.drop_incomplete_groups(cycle, cycle.reservation.slots):
             self.endings.abort(cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def note_victims_ended(self, cycle: BindingCycle) -> None:

@@ -208,7 +208,7 @@ class Offers:
             self._drop_rejected(cycle, pod, taken)
         if cycle.reservation.committed or not cycle.out_of_reach():
             return None
-        if self._reassignments.drop_parts(cycle, cycle.reservation.slots):
+        if self._reassignments.drop_incomplete_groups(cycle, cycle.reservation.slots):
             return None
         for pod in refused:
             if taken and is_by_node(pod.objection):

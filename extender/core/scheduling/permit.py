@@ -20,9 +20,9 @@ from extender.core.scheduling.binding_cycle import BindingCycle
 from extender.core.scheduling.effects import Context
 from extender.core.scheduling.request import (
     AssignedNodes,
-    assigned_nodes_of,
     find_split,
     list_assigned_nodes,
+    list_nodes_of_slots,
 )
 from serried.api.group import Leaf, PodGroup, Tree, list_groups, list_leaves
 from serried.api.node import Node
@@ -97,7 +97,7 @@ def find_scattered(
     inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
     if not inner:
         return None
-    assigned_nodes = assigned_nodes_of(reservation, uids)
+    assigned_nodes = list_nodes_of_slots(reservation, uids)
     for name, found in beside().items():
         assigned_nodes.setdefault(name, []).extend(found)
     split = find_split(inner, assigned_nodes, store.nodes)

@@ -16,7 +16,7 @@ from extender.core.scheduling.planning_tasks import (
     PlanningTasks,
     Unfinished,
 )
-from extender.core.scheduling.request import exclude_placed
+from extender.core.scheduling.request import subtract_placed
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
@@ -220,7 +220,7 @@ class KeptSlotPlanner:
         ``kept_slots`` are the nodes of these replacements by UID.
         """
         domain = self._domain_of(request, kept_slots)
-        rest = exclude_placed(request, kept_slots, self._store.nodes)
+        rest = subtract_placed(request, kept_slots, self._store.nodes)
         if not rest.members:
             return Plan(domain, kept_slots)
         found = self._plan(rest.closing(self._find_outgrown(kept_slots, request.members)))

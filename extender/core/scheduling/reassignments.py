@@ -1,6 +1,7 @@
-"""Changes the slots of an open cycle when members leave, join, come late or lose their node. Nothing here awaits.
+"""Changes the slots of an open binding cycle when members leave, join late or lose their node. Nothing here awaits.
 
-`CycleUpdates`, the cycle's task and the bind call of a late member call `Reassignments`.
+`CycleUpdates`, the task of the cycle and the bind call of a late member call `Reassignments`. Late members are those
+that wait without a slot since the gang was planned.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from serried.plan.request import Plan
 
 
 class Reassignments:
-    """Changes the slots of open cycles, in cycle and ledger together."""
+    """Adds, moves and drops slots of open binding cycles, in cycle and ledger together."""
 
     def __init__(self, context: Context, planning: Planning, slot_assigner: SlotAssigner) -> None:
         self._store = context.store
@@ -35,20 +36,24 @@ class Reassignments:
         self._features = context.features
         self._planning = planning
         self._planner = KeptSlotPlanner(context.store, planning.plan_at_once)
-        """The planner for late members, of which some may be replacements."""
+        """The planner for late members. It gives replacements of deleted members the slots kept for them."""
 
         self._outbox = context.outbox
         self._clock = context.clock
 
     def drop(self, cycle: BindingCycle, uid: str, error: str) -> None:
-        """Take a member out of a cycle: fail its bind call, release its slot."""
+        """Remove a member from a cycle: fail its bind call with ``error``, and release its slot."""
         cycle.close_call(uid, f"serried: {error}")
         self._ledger.drop(uid)
         cycle.mark_changed(uid)
         self._outbox.put(Release(frozenset({uid})))
 
     def drop_surplus(self, cycle: BindingCycle, error: str) -> None:
-        """Drop the members that are neither committed, bound nor being sent, and have no slot kept for them."""
+        """Drop all members of a cycle that are not needed any more: neither committed nor bound.
+
+        Members whose Binding is being sent stay, and so do replacements of deleted members in the slots kept
+        for them.
+        """
         for uid in list(self._iterate_surplus(cycle)):
             self.drop(cycle, uid, error)
 
@@ -58,8 +63,11 @@ class Reassignments:
             if not sending and not self._permit.has_own_slot(cycle, uid):
                 yield uid
 
-    def refill(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
-        """Plan slots for late members and replacements in the cycle's domain, unless nothing has changed since then."""
+    def plan_late_members(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> None:
+        """Plan slots for late members and for replacements of deleted members in the cycle's domain.
+
+        Nothing is done if neither they nor the free resources have changed since the last call.
+        """
         repair = self._find_repair(gang, cycle, group)
         room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
         tried = (room, cycle.checked_state, cycle.late_version)
@@ -84,10 +92,11 @@ class Reassignments:
                         cycle.mark_rejected_before(pod.uid, pod.said)
             self._outbox.put(Nominate(cycle, tuple(answer.nodes)))
 
-    def fill_freed(self, cycle: BindingCycle, group: PodGroup) -> None:
-        """Give the slots of members that were deleted during the preemption to their replacements.
+    def fill_freed_slots(self, cycle: BindingCycle, group: PodGroup) -> None:
+        """Give the slots of members that were deleted while victims end to their replacements.
 
-        No plan is made: the victims still use the room. A replacement that does not fit the slot gets none.
+        The planner cannot be used, because the victims still use the resources. So a replacement that does not
+        fit in such a slot gets none.
         """
         filled: list[str] = []
         for slot, pod in _match(cycle.freed_slots, self._list_late(cycle, group), self._store.members.leaf_of):
@@ -110,9 +119,9 @@ class Reassignments:
         return self._store.members.in_order(group.key, late)
 
     def _find_repair(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
-        """Return the repair of the gang.
+        """Return the gang's replacements of deleted members, as features find them.
 
-        Features are asked only if its members have changed or slots are kept for it.
+        `NO_REPAIR` if the gang's members have not changed since the last call and no slot is kept for it.
         """
         state = describe_gang_state(cycle.reservation, group, self._store.members)
         if state == cycle.checked_state and not self._store.vacancies.has(group.key):
@@ -126,18 +135,22 @@ class Reassignments:
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
     ) -> tuple[Pod, ...]:
-        """Return the late members that may be bound one by one; the others wait for their PodGroup."""
+        """Return the late members that may be bound one by one.
+
+        The others must wait until the quorum of their PodGroup is complete, except replacements of deleted
+        members.
+        """
         one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
         closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
         return tuple(
             pod for pod in late if self._store.members.leaf_of(pod.uid) not in closed or pod in repair.replacements
         )
 
-    def admit_late(self, uid: str, node: str) -> None:
-        """Move a member's slot to the node of its bind call, which follows an earlier plan, if that node is free.
+    def accept_bind_node(self, uid: str, node: str) -> None:
+        """Move a member's slot to the node of its bind call, if the member fits there.
 
-        A late member without a slot gets a slot there. Ignored if the cycle could not continue with it: in another
-        domain, on a closed node, in a tree, or in a gang with waves.
+        The node then comes from an earlier plan. A late member without a slot gets one there. Ignored if the
+        node is closed to the cycle or outside of its domain, and for gangs with a tree or waves.
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
@@ -160,7 +173,7 @@ class Reassignments:
                 cycle.drop_late(uid)
 
     def reassign(self, cycle: BindingCycle, pod: Pod) -> bool:
-        """Move a member to another node of the cycle's domain. Return whether there is one."""
+        """Move a member's slot to another node of the cycle's domain. Return False if the member fits on none."""
         gang, now = self._groups.states[cycle.reservation.group], self._clock()
         out = gang.find_exclusions([pod], now, self._store)
         request = build_joining_request(cycle, [pod], 1, out.pairs, self._store).closing(out.nodes)
@@ -174,10 +187,11 @@ class Reassignments:
         self._outbox.put(Nominate(cycle, (pod.uid,)))
         return True
 
-    def displace(self, cycle: BindingCycle, pod: Pod) -> None:
-        """Move a committed member to another node by dropping a mate with enough room that is not committed.
+    def displace_mate(self, cycle: BindingCycle, pod: Pod) -> None:
+        """Drop a member that is not committed, so that the committed member ``pod`` fits on its node.
 
-        Without this the commit would wait for the mate's room, and the mate for the commit.
+        Nothing is done if no such member is large enough. Without this, the commit would wait for the resources
+        of the uncommitted member, and that member for the commit.
         """
         mate = next((uid for uid in self._iterate_surplus(cycle) if self._frees_enough_for(cycle, uid, pod)), None)
         if mate is not None:
@@ -192,10 +206,10 @@ class Reassignments:
         left = dict(mate.shape.requests)
         return admits(to.shape, node) and all(left.get(name, 0) >= amount for name, amount in to.shape.requests)
 
-    def drop_parts(self, cycle: BindingCycle, present: Collection[str]) -> bool:
-        """Drop the PodGroups of which too few members are ``present`` (UIDs).
+    def drop_incomplete_groups(self, cycle: BindingCycle, present: Collection[str]) -> bool:
+        """Drop all members of those PodGroups of a tree of which too few members are ``present`` (UIDs).
 
-        Return whether the tree is complete without them.
+        Return False, and drop nothing, if the tree needs these PodGroups.
         """
         left = find_parts_to_drop(cycle, cycle.reservation.find_short(present), self._store)
         if left is None:
@@ -209,7 +223,10 @@ class Reassignments:
 
 
 def _match(slots: Iterable[Slot], pods: Iterable[Pod], leaf_of: Callable[[str], str]) -> list[tuple[Slot, Pod]]:
-    """Return pairs of slot and pod of the same PodGroup, each at most once: first pods of the slot's name."""
+    """Return pairs of a slot and a pod of the same PodGroup that replaces the slot's member; each in one pair at most.
+
+    A pod with the name of the slot's member is preferred.
+    """
     left = {pod.uid: pod for pod in pods}
     named = {(leaf_of(pod.uid), pod.name): pod for pod in left.values()}
     pairs: list[tuple[Slot, Pod]] = []

@@ -1,13 +1,13 @@
-"""Builds the planner's request for a group: its members, how many must be placed, and where; or why there is none.
+"""Builds the planner's request for a gang: its members, how many must be placed, and where; or says why there is none.
 
-`GroupScheduler` calls `find_shortage` first, then `SchedulingCycle` calls `build_request`; `Reassignments` calls
-`build_joining_request` for members of an open cycle.
+`GroupScheduler` calls `find_shortage`, then `SchedulingCycle` calls `build_request`. `Reassignments` calls
+`build_joining_request` for members that join an open binding cycle.
 
-Only kube-scheduler can count devices that pods claim, and resources that no node shows: a plan treats them as
-unlimited, and kube-scheduler's refusal decides. A member that it has refused on every node is not planned and leaves
-its cycle until its condition changes. kube-scheduler tries such a pod again when something changes that could help it,
-at the latest after five minutes. A member that requests what no node has and no DeviceClass provides is refused from
-the start, unless kube-scheduler offers it a node.
+Some devices that pods claim, and resources that no node shows, can only be counted by kube-scheduler. A plan treats
+them as unlimited, and kube-scheduler decides. A member that kube-scheduler has rejected on every node is not planned,
+and loses its slot, until its condition changes. kube-scheduler tries such a pod again after changes that could help it,
+at the latest after five minutes. A member that requests what no node has and no DeviceClass provides is not planned at
+all, unless kube-scheduler offers it a node.
 """
 
 import math
@@ -31,13 +31,13 @@ from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, open_levels
 
 AssignedNodes = Mapping[str, Sequence[str]]
-"""The nodes of members by the name of their PodGroup in the tree."""
+"""The names of the nodes on which members are, by the name of the members' PodGroup in its tree."""
 
 
 def find_assigned_domain(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
-    """Return the domain of the first running member whose node exists; "" without a topology key.
+    """Return the domain in which a gang's members run; "" if none runs, or without a topology key.
 
-    If all of their nodes are deleted, return the domain that was written on the pods at their Bindings, "" for none.
+    It is read from the first node that still exists, or else from what Serried wrote on the pods at their Bindings.
     """
     key = group.topology_key
     if key is None:
@@ -52,8 +52,8 @@ def list_assigned_nodes(group_members: GroupMembers, nodes: Mapping[str, Node]) 
     return {name: [pod.node for pod in each.find_residents(nodes)] for name, each in group_members.leaves.items()}
 
 
-def assigned_nodes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[str]]:
-    """Return the nodes of these slots by PodGroup."""
+def list_nodes_of_slots(reservation: Reservation, uids: Iterable[str]) -> dict[str, list[str]]:
+    """Return the nodes of those slots of a reservation whose members are ``uids``, by PodGroup."""
     assigned_nodes: dict[str, list[str]] = {}
     for uid in uids:
         slot = reservation.slots[uid]
@@ -62,14 +62,17 @@ def assigned_nodes_of(reservation: Reservation, uids: Iterable[str]) -> dict[str
 
 
 _MAX_LETTERS = 200
-"""The number of characters of kube-scheduler's message that are shown."""
+"""The number of characters after which kube-scheduler's message is cut in a verdict."""
 
 
 _MAX_GATES_NAMED = 3
 
 
 def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
-    """Return the verdict of a group that waits for the scheduling gates of some members; the gates are named."""
+    """Return the verdict MEMBER_GATED of a gang that waits for other components to remove scheduling gates.
+
+    ``need`` is the number of members that it needs. The verdict names the gates.
+    """
     gates = sorted({gate for pod in group_members.gated for gate in pod.foreign_gates})
     more = len(gates) - _MAX_GATES_NAMED
     named = ", ".join(gates[:_MAX_GATES_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -79,9 +82,10 @@ def describe_gated(group_members: GroupMembers, need: int) -> Verdict:
 def describe_refused(
     group_members: GroupMembers, need: int, dropped: Collection[Pod] = (), beside: str = ""
 ) -> Verdict:
-    """Return the verdict of a gang that would have ``need`` members if kube-scheduler did not refuse some of them.
+    """Return the verdict of a gang that lacks members because kube-scheduler rejects them on every node.
 
-    ``dropped`` are refused members that may be tried again; ``beside`` is a phrase that says when they were refused.
+    ``need`` is the number of members that it needs. ``dropped`` are rejected members that were planned. ``beside``
+    is a phrase that is added to "on every node", such as what other members used at that time.
     """
     unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:
@@ -113,7 +117,10 @@ def describe_refused(
 
 
 def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
-    """Return what a plan for these members treats as unlimited, a phrase for each kind."""
+    """Return phrases for what these members request and only kube-scheduler can count.
+
+    A plan treats these devices and resources as unlimited.
+    """
     missing, provided = _split_uncounted(members)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
@@ -128,7 +135,7 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
 
 
 def _explain(pods: Iterable[Pod]) -> str:
-    """Return why only kube-scheduler can count what these pods request, in brackets; "" if unknown."""
+    """Return why only kube-scheduler can count what these pods request, in parentheses; "" if unknown."""
     why = next((pod.uncountable for pod in pods if pod.uncountable), "")
     return f" ({why})" if why else ""
 
@@ -139,7 +146,10 @@ def _pod_group_of(pod: Pod, members: Members) -> GroupKey | None:
 
 
 def _split_uncounted(pods: Iterable[Pod]) -> tuple[list[str], list[str]]:
-    """Return the requested resources that no node has: those without a DeviceClass, and those that one provides."""
+    """Return the resources that pods request and no node has, in two lists.
+
+    The first list has the resources that no DeviceClass provides, the second one those that a DeviceClass provides.
+    """
     uncounted = [pod for pod in pods if pod.counted_elsewhere]
     names = {name for pod in uncounted for name in pod.uncounted}
     provided = {name for pod in uncounted for name in pod.provided}
@@ -150,8 +160,8 @@ def _count(pods: Iterable[Pod], name: str) -> int:
     return sum(name in pod.uncounted for pod in pods if pod.counted_elsewhere)
 
 
-def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:
-    """Return the verdict of a gang whose victims are to end."""
+def describe_preemption(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:
+    """Return the verdict PREEMPTING of a gang with the numbers of its victims, and of those that have ended."""
     victims = reservation.victims
     ended = len(victims) - pending_victims.count_left(reservation.group)
     return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
@@ -160,23 +170,27 @@ def describe_wait(reservation: Reservation, pending_victims: PendingVictims) -> 
 def find_shortage(
     group: PodGroup, group_members: GroupMembers, store: Store, repair: Repair = NO_REPAIR
 ) -> Verdict | None:
-    """Return why no member can be planned yet; None if the quorum exists, or a replacement needs none."""
+    """Return the verdict why a gang's quorum cannot be planned yet; None if it can, or if it runs already.
+
+    For instance its PriorityClass does not exist, or members are missing, gated or rejected by kube-scheduler. Also
+    None if there are replacements in ``repair``: they are planned without a quorum.
+    """
     if store.priorities.lacks_class(group):
         return _describe_class(group, store)
     if repair.replacements or not _needs_members(group, group_members):
         return None
     leaves = group_members.leaves
-    able = {leaf.name for leaf in list_leaves(group.tree) if is_able(leaf, leaves[leaf.name])}
+    able = {leaf.name for leaf in list_leaves(group.tree) if can_reach_quorum(leaf, leaves[leaf.name])}
     waiting = {name: len(each.waiting) for name, each in leaves.items()}
-    if any(waiting[name] for name in able) and _would_stand(group, leaves, _select(able, waiting)):
+    if any(waiting[name] for name in able) and _has_quorum_with(group, leaves, _select(able, waiting)):
         return None
     min_count = group.policy.min_count or 1
     # It is unknown how many more members will come once a gate is removed, so the gate is reported first.
     gated = {leaf.name: leaf.need for leaf in list_leaves(group.tree) if leaves[leaf.name].gated}
-    if gated and _would_stand(group, leaves, {**waiting, **gated}):
+    if gated and _has_quorum_with(group, leaves, {**waiting, **gated}):
         return describe_gated(group_members, min_count)
     coming = {name: waiting[name] + len(each.refused) for name, each in leaves.items()}
-    if group_members.refused and _would_stand(group, leaves, coming):
+    if group_members.refused and _has_quorum_with(group, leaves, coming):
         return describe_refused(group_members, min_count)
     return _describe_missing(group.tree, leaves, coming)
 
@@ -188,7 +202,10 @@ def _describe_class(group: PodGroup, store: Store) -> Verdict:
 
 
 def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Return whether the quorum is not bound, or a further PodGroup has members that wait for their first start."""
+    """Return whether a gang has to gather a quorum first.
+
+    So it is if its quorum does not run yet, or if a further PodGroup of its tree has members but has not started.
+    """
     if count_missing(group.tree, group_members.placed_by_leaf):
         return True
     below = ((leaf, group_members.leaves[leaf.name]) for leaf in list_leaves(group.tree))
@@ -196,9 +213,9 @@ def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
 
 
 def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Mapping[str, int]) -> Verdict:
-    """Return the verdict that says how many members a group lacks.
+    """Return the verdict QUORUM_MISSING, with how many members each PodGroup of a tree has and needs.
 
-    ``coming`` are the members of each PodGroup that will be placed as well.
+    ``coming`` are the numbers of members by PodGroup that are not placed yet, but count as existing.
     """
     groups, branches = list(list_leaves(tree)), list(list_branches(tree))
     have = {leaf.name: min(leaf.need, leaves[leaf.name].placed + coming[leaf.name]) for leaf in groups}
@@ -218,15 +235,15 @@ def _describe_missing(tree: Tree, leaves: Mapping[str, GroupMembers], coming: Ma
 
 
 def is_suspended(group: PodGroup, store: Store) -> bool:
-    """Return whether the owner of a group, a Job or a parent, is suspended."""
+    """Return whether the Job that owns the group, or its parent (such as a JobSet), is suspended."""
     owner = store.membership.job_of(group) or store.membership.parent_of(group)
     return owner is not None and owner.suspended
 
 
 def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> bool:
-    """Return whether a group belongs to another scheduler, which reports on it itself.
+    """Return whether other schedulers schedule all pods of a group, so that Serried does not report on it.
 
-    A group of scheduler-plugins without pods counts as foreign.
+    A PodGroup of scheduler-plugins without pods counts as foreign, too. ``members`` are all pods of the group.
     """
     if not members:
         return group is not None and group.key.kind is GroupKind.COMPATIBLE
@@ -234,9 +251,10 @@ def is_foreign(group: PodGroup | None, members: Sequence[Pod], store: Store) -> 
 
 
 def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> Verdict | None:
-    """Return how the bound members contradict the constraints of the group's tree; None if they do not.
+    """Return the verdict DOMAIN_CONFLICT if bound members contradict the gang's topology keys; else None.
 
-    Serried itself never binds so: another scheduler has bound a member, or a node label was changed.
+    So it is if they run in several domains, or on a node without the label. Serried never binds so: another
+    scheduler has, or a node label was changed later.
     """
     split = find_split(list_groups(group.tree), list_assigned_nodes(group_members, nodes), nodes)
     if split is None:
@@ -246,8 +264,11 @@ def find_conflict(group: PodGroup, group_members: GroupMembers, nodes: Mapping[s
     return Verdict(Reason.DOMAIN_CONFLICT, key=split.key, detail=f"{split.name}: {said}" if split.name else said)
 
 
-def describe_claims(members: Collection[Pod], store: Store) -> str:
-    """Return what a plan cannot guarantee: unbound volumes, and what only kube-scheduler counts; "" for nothing."""
+def describe_caveats(members: Collection[Pod], store: Store) -> str:
+    """Return what a plan cannot guarantee, as a phrase: unbound volumes, and what only kube-scheduler counts.
+
+    "" if there is nothing.
+    """
     waits = store.list_caveats(members) if any(pod.claims for pod in members) else []
     return ", ".join([*waits, *describe_uncounted(members, store)])
 
@@ -255,8 +276,11 @@ def describe_claims(members: Collection[Pod], store: Store) -> str:
 _SHOWN = 5
 
 
-def is_able(leaf: Leaf, group_members: GroupMembers) -> bool:
-    """Return whether a PodGroup has its quorum, or reaches it with its waiting members while none is gated."""
+def can_reach_quorum(leaf: Leaf, group_members: GroupMembers) -> bool:
+    """Return whether a PodGroup's quorum runs, or is complete with its waiting members.
+
+    A PodGroup with gated members cannot be completed: more members may be planned once the gates are removed.
+    """
     need = group_members.need(leaf.need)
     return need == 0 or (need <= len(group_members.waiting) and not group_members.gated)
 
@@ -265,26 +289,26 @@ def _select(names: Collection[str], counts: Mapping[str, int]) -> dict[str, int]
     return {name: count for name, count in counts.items() if name in names}
 
 
-def _would_stand(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, int]) -> bool:
-    """Return whether the quorum is complete once ``more`` members of each PodGroup are placed."""
+def _has_quorum_with(group: PodGroup, leaves: Mapping[str, GroupMembers], more: Mapping[str, int]) -> bool:
+    """Return whether the gang's quorum is complete once ``more`` members of each PodGroup are placed."""
     return count_missing(group.tree, {name: each.placed + more.get(name, 0) for name, each in leaves.items()}) == 0
 
 
 class Split(NamedTuple):
-    """A group of a tree whose members do not run in one domain."""
+    """A contradiction: the members of one group of a tree run in several domains, or on a node without the label."""
 
     name: str
     key: str
 
     domains: tuple[str, ...]
-    """The values of the topology key on the members' nodes, sorted."""
+    """The domains in which the members run, sorted."""
 
     stray: str
-    """A node of a member without that label; "" if there is none."""
+    """The name of a member's node that lacks the label of the topology key; "" if there is none."""
 
 
 def find_split(trees: Iterable[Tree], assigned_nodes: AssignedNodes, nodes: Mapping[str, Node]) -> Split | None:
-    """Return the first of these groups whose members are in several domains or in none; None if there is none."""
+    """Return the first group of ``trees`` whose members are not in one domain; None if there is none."""
     for tree in trees:
         key = tree.topology_key
         if key is None:
@@ -307,24 +331,24 @@ _Need: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _TreeInput:
-    """The input for the requests of all groups of a tree. A PodGroup without entry takes no part."""
+    """What the requests of all groups of a tree are built from. A PodGroup without members here is left out."""
 
     members: _Members
     need: _Need
 
     residents: AssignedNodes
-    """The nodes of members that decide in which domain each group is."""
+    """The nodes of running members: these determine the domain in which the other members must be placed."""
 
     assigned_nodes: AssignedNodes
-    """The nodes of members near which the other members are wanted."""
+    """The nodes of members near which the others should be placed."""
 
     nodes: Mapping[str, Node]
 
     waited: float
-    """The seconds for which the members have waited for a domain of a preferred level."""
+    """The seconds for which the gang has had its quorum. They decide which preferred levels it may use."""
 
     common: PlanRequest
-    """The part that is equal in the requests of all groups."""
+    """A request with the fields that are equal in the requests of all groups."""
 
 
 def build_request(
@@ -336,18 +360,19 @@ def build_request(
     repair: Repair = NO_REPAIR,
     assigned_domain: str = "",
 ) -> PlanRequest | Verdict:
-    """Return the planner's request for all PodGroups with their quorum, or only for the replacements of ``repair``.
+    """Return the planner's request for all PodGroups of a gang that have their quorum.
 
-    Return a Verdict if bound members contradict the constraints. ``waited`` is for how many seconds the quorum exists.
-    ``assigned_domain`` is the domain of bound members whose nodes may be deleted: while they count, members must join
-    them.
+    With replacements in ``repair`` the request is for these alone. Return the verdict DOMAIN_CONFLICT if bound
+    members contradict the gang's topology keys. ``excluded`` are pairs of a member's UID and a node that it must
+    not get. ``waited`` is for how many seconds the gang has had its quorum. ``assigned_domain`` is the domain of
+    its bound members, in which the others must be placed: it counts if all of their nodes are deleted.
     """
     conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:
         return conflict
     leaves = group_members.leaves
     members, need = (
-        _list_replacements(leaves, repair.replacements) if repair.replacements else _list_able(group.tree, leaves)
+        _list_replacements(leaves, repair.replacements) if repair.replacements else _list_startable(group.tree, leaves)
     )
     common = PlanRequest((), 0, excluded=excluded, style=group.preference.style, own_slots=bool(repair.replacements))
     assigned_nodes = {name: [pod.node for pod in each.bound] for name, each in leaves.items()}
@@ -360,22 +385,25 @@ def build_request(
     return request
 
 
-def _list_able(tree: Tree, leaves: Mapping[str, GroupMembers]) -> tuple[_Members, _Need]:
-    """Return the waiting members and the need of the PodGroups that have their quorum, or have it with these."""
-    able = [leaf for leaf in list_leaves(tree) if is_able(leaf, leaves[leaf.name])]
+def _list_startable(tree: Tree, leaves: Mapping[str, GroupMembers]) -> tuple[_Members, _Need]:
+    """Return the waiting members, and the number needed, of each PodGroup that can reach its quorum."""
+    able = [leaf for leaf in list_leaves(tree) if can_reach_quorum(leaf, leaves[leaf.name])]
     need = {leaf.name: leaves[leaf.name].need(leaf.need) for leaf in able}
     return {name: leaves[name].waiting for name in need}, need
 
 
 def _list_replacements(leaves: Mapping[str, GroupMembers], replacements: Iterable[Pod]) -> tuple[_Members, _Need]:
-    """Return the replacements by PodGroup; no quorum needs them."""
+    """Return the replacements by PodGroup, and 0 as the number needed, because the quorum counts without them."""
     uids = {pod.uid for pod in replacements}
     members = {name: [pod for pod in each.waiting if pod.uid in uids] for name, each in leaves.items()}
     return members, dict.fromkeys(leaves, 0)
 
 
-def find_next_opening(group: PodGroup, waited: float) -> float:
-    """Return in how many seconds a PodGroup of a tree may use more levels; infinite if all are open."""
+def find_next_level_wait(group: PodGroup, waited: float) -> float:
+    """Return the seconds until a PodGroup of the tree may use a wider preferred level; infinite if there is none.
+
+    ``waited`` is for how many seconds the gang has had its quorum.
+    """
     openings = (open_levels(leaf.preference.levels, waited) for leaf in list_leaves(group.tree))
     return min((each.next_in for each in openings), default=math.inf)
 
@@ -385,11 +413,11 @@ def build_joining_request(
 ) -> PlanRequest:
     """Return the planner's request for members that join a binding cycle late, or need another node in it.
 
-    They are placed in the domains that their PodGroups use already. ``excluded`` has pairs of a member (UID) and a node
-    that it must not get.
+    They are placed in the domain of the cycle, and in a tree in the domain that their own PodGroup uses. ``need``
+    is how many of them must be placed. ``excluded`` are pairs of a member's UID and a node that it must not get.
     """
     group, leaf_of = cycle.group, store.members.leaf_of
-    assigned_nodes = assigned_nodes_of(cycle.reservation, cycle.reservation.slots)
+    assigned_nodes = list_nodes_of_slots(cycle.reservation, cycle.reservation.slots)
     for uid in cycle.bound:
         if uid in store.pods and store.pods[uid].node:
             assigned_nodes.setdefault(leaf_of(uid), []).append(store.pods[uid].node)
@@ -412,7 +440,7 @@ def _build_root(group: PodGroup, tree_input: _TreeInput) -> PlanRequest:
 
 
 def _build_below(tree: Tree, tree_input: _TreeInput) -> PlanRequest | None:
-    """Return the request for one group of the tree; None if it cannot have its quorum."""
+    """Return the request for one group of the tree; None if too few of the groups below it take part."""
     names = [leaf.name for leaf in list_leaves(tree)]
     assigned_nodes = frozenset(node for name in names for node in tree_input.assigned_nodes.get(name, ()))
     residents = {node for name in names for node in tree_input.residents.get(name, ())}
@@ -446,13 +474,16 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, tree_input: _TreeInput) -> PlanRe
     )
 
 
-def exclude_placed(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
-    """Return the request for the remaining members once these members have their nodes (UID to node)."""
+def subtract_placed(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
+    """Return the request for the other members once some have their nodes.
+
+    ``kept_slots`` are these nodes by UID. They count for the number needed, and determine the domain.
+    """
     assigned_nodes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
     key, pinned = request.topology_key, request.pinned
     if key is not None and assigned_nodes:
         pinned = frozenset(nodes[node].labels[key] for node in assigned_nodes)
-    parts = tuple(exclude_placed(part, kept_slots, nodes) for part in request.parts)
+    parts = tuple(subtract_placed(part, kept_slots, nodes) for part in request.parts)
     whole = sum(now.need == 0 < before.need for now, before in zip(parts, request.parts, strict=True))
     return replace(
         request,

@@ -1,8 +1,9 @@
-"""One try to place a group: request, plan, and the reservation with which its binding cycle begins; and its end.
+"""One try to place a gang, from the request to the reservation; and the end of its binding cycle.
 
-`GroupScheduler.consider` calls `SchedulingCycle.schedule`. Nothing awaits between request and reservation, so the state
-that the plan was made from still holds when its slots are reserved. `CycleEndings` ends a cycle in one of three ways:
-it is aborted before any Binding was sent, finished when all its members are bound, or left to the next leader.
+`GroupScheduler.consider` calls `SchedulingCycle.schedule`, which makes a request, plans it, reserves the slots and
+starts a binding cycle. It does not await, so the state that the plan was made from still holds when its slots are
+reserved. `CycleEndings` ends a binding cycle in one of three ways: it is aborted before any Binding was sent, finished
+when all its members are bound, or left to the next leader.
 """
 
 import math
@@ -19,9 +20,9 @@ from extender.core.scheduling.planning_tasks import Unfinished
 from extender.core.scheduling.queue import Queue
 from extender.core.scheduling.request import (
     build_request,
-    describe_claims,
-    describe_wait,
-    find_next_opening,
+    describe_caveats,
+    describe_preemption,
+    find_next_level_wait,
 )
 from extender.options import NominationPolicy
 from serried.api.group import Leaf, PodGroup
@@ -39,21 +40,30 @@ from serried.plan.request import Plan, PlanRequest
 _RETRY_SECONDS = 60.0
 _FREE_ATTEMPTS = 3
 
-_REFUSED_SECONDS = 30.0
-"""The longest pause after refused evictions: short enough that the next search still avoids the same victims."""
+_MAX_EVICTION_REFUSED_SECONDS = 30.0
+"""The longest backoff in seconds after the API server has refused evictions.
 
-_REJECTED = Backoff(first=10.0, cap=60.0)
-"""The pauses after kube-scheduler had no node for a member beside its mates: each try takes room for a moment."""
+It is short enough that the next search for victims still avoids the pods that could not be evicted.
+"""
+
+_REJECTION_BACKOFF = Backoff(first=10.0, cap=60.0)
+"""The backoff after kube-scheduler had no node for one member while the others had theirs.
+
+Each try reserves resources for a moment that other pods could use.
+"""
 
 _VICTIMS_REMAIN_SECONDS = 5.0
-"""The pause after victims have not ended in time: until they end the gang fits no better than before."""
+"""The backoff in seconds after victims have not ended in time: until they end, the gang does not fit."""
 
 
 def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
-    """Return for how many seconds a gang of ``size`` members backs off after a cycle that has ended for this reason."""
+    """Return the seconds for which a gang backs off after its cycle was aborted for a reason; 0 for no backoff.
+
+    ``size`` is the number of members with a slot.
+    """
     attempts = gang.entry.attempts
     if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
-        return _REJECTED.delay(attempts)
+        return _REJECTION_BACKOFF.delay(attempts)
     if Mark.BACKS_OFF in reason.marks:
         return backoff(attempts, size)
     if reason is Reason.VICTIMS_REMAIN:
@@ -61,12 +71,12 @@ def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
     if attempts <= _FREE_ATTEMPTS:
         return 0.0  # the first attempts may fail by bad luck; more of them have a cause that the Store does not show
     if reason is Reason.EVICTION_REFUSED:
-        return min(backoff(attempts - _FREE_ATTEMPTS, size), _REFUSED_SECONDS)
+        return min(backoff(attempts - _FREE_ATTEMPTS, size), _MAX_EVICTION_REFUSED_SECONDS)
     return backoff(attempts - _FREE_ATTEMPTS, size) if reason is Reason.PLAN_OUTDATED else 0.0
 
 
 class CycleEndings:
-    """Ends binding cycles and returns their room to the ledger. Every method is synchronous."""
+    """Ends binding cycles and releases their slots. Every method is synchronous."""
 
     def __init__(self, context: Context, queue: Queue) -> None:
         self._store = context.store
@@ -79,7 +89,10 @@ class CycleEndings:
         self._clock = context.clock
 
     def abort(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle that has not committed: fail its bind calls, release its slots, back off and report why."""
+        """End a cycle that has not committed, and report why. Fail its bind calls and release its slots.
+
+        The gang backs off, and is requeued.
+        """
         size = len(cycle.reservation.slots)
         refused = self._activity.find_rejected(cycle)
         unattended = not refused and not any(member.reached for _, member in cycle.list_members())
@@ -99,12 +112,15 @@ class CycleEndings:
         self._groups.mark_dirty(cycle.reservation.group)
 
     def withdraw(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle that may have committed, but of which no Binding was sent, like one that has not committed."""
+        """End a cycle as `abort` does, though its record may say Committed: no Binding of it was sent yet."""
         self._ledger.withdraw(cycle.reservation)
         self.abort(cycle, verdict)
 
     def finish(self, cycle: BindingCycle) -> None:
-        """End a cycle whose remaining members are bound. Members beyond the quorum may still wait."""
+        """End a cycle whose members with a slot are all bound, and requeue the gang.
+
+        Members without a slot, beyond the quorum, may still wait.
+        """
         gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_rejected(cycle)
         self._close(cycle, "serried: the binding cycle is over")
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
@@ -123,14 +139,14 @@ class CycleEndings:
                 feature.ended(gang, cycle, refused, verdict)
 
     def hand_over(self, cycle: BindingCycle) -> None:
-        """End a cycle without report or write: the next leader continues with it."""
+        """End a cycle when the term ends, without a report or a write: the next leader continues with its record."""
         uids = cycle.reservation.slots.keys() | _list_nominated(cycle)
         cycle.end("serried: this instance does not lead any more")
         self._detach(cycle)
         self._outbox.put(Release(frozenset(uids)))
 
     def hand_over_all(self) -> None:
-        """End all cycles without report or write."""
+        """End all cycles when the term ends, without reports or writes."""
         for gang in self._groups.states.values():
             if gang.cycle is not None:
                 self.hand_over(gang.cycle)
@@ -150,7 +166,7 @@ class CycleEndings:
         self._outbox.put(Release(uids, tuple(pod for pod in pods if pod is not None and pod.pending)))
 
     def _list_nominated_to_slots(self, cycle: BindingCycle) -> set[str]:
-        """Return the UIDs of members that are nominated to their slots, maybe by an earlier term."""
+        """Return the UIDs of members that are nominated to the nodes of their slots, maybe by an earlier term."""
         pods, slots = self._store.pods, cycle.reservation.slots
         return {uid for uid, slot in slots.items() if uid in pods and pods[uid].nominated == slot.node}
 
@@ -169,15 +185,18 @@ def _list_nominated(cycle: BindingCycle) -> set[str]:
     return {uid for uid, member in cycle.list_members() if member.nominated}
 
 
-_ROUND = Backoff(first=30.0, cap=120.0)
-"""The pauses before a group that was refused on all nodes with room, or kept from them, may use all nodes again."""
+_ROUND_BACKOFF = Backoff(first=30.0, cap=120.0)
+"""The time after which a gang may be planned on nodes again that were excluded after refusals.
+
+It counts from the try at which no other node was left for the gang.
+"""
 
 _CONFLICT_SECONDS = 30.0
-"""The pause before a group is tried again whose running members contradict its constraint."""
+"""The seconds after which a gang is tried again whose bound members contradict its topology key."""
 
 
 class SchedulingCycle:
-    """Plans groups and begins their binding cycles. Every method is synchronous. ``clock`` gives loop seconds."""
+    """Plans gangs and starts their binding cycles. Every method is synchronous."""
 
     def __init__(
         self,
@@ -202,11 +221,12 @@ class SchedulingCycle:
     def schedule(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
     ) -> Verdict | None:
-        """Try to place a group that has its quorum, unless nothing has changed since the last try.
+        """Try to place a gang that has its quorum, unless nothing has changed since the last try or it backs off.
 
-        Return the verdict to report; None if the last one still holds.
+        ``repair`` are the members that replace deleted ones. Return the verdict to report; None if the last one
+        still holds.
         """
-        if state.entry.backs_off(self._clock()) or not self._asks_anew(state, group, group_members, repair):
+        if state.entry.backs_off(self._clock()) or not self._has_new_input(state, group, group_members, repair):
             return self._revisit(state, group)
         request = self._build_request(state, group, group_members, repair)
         if isinstance(request, Verdict):
@@ -217,28 +237,28 @@ class SchedulingCycle:
         for feature in self._features[Feature.pre_filter]:
             if feature.concerns(group):
                 request = feature.pre_filter(state, group, place, request)
-        request = self._keep_to_offers(state, request)
+        request = self._limit_to_offers(state, request)
         try:
             answer = self._queue.plan(place, request)
         except Unfinished:
             return self._planning.describe_wait(state, request)  # the finished task requeues the group
         if isinstance(answer, Verdict):
-            opens_in = find_next_opening(group, self._find_wait(state))
-            return self._refuse(Refused(state, group, place, request, opens_in), answer)
+            opens_in = find_next_level_wait(group, self._find_wait(state))
+            return self._handle_no_plan(Refused(state, group, place, request, opens_in), answer)
         self._planning.drop_plans(group.key)
         self._begin(state, group, request, answer, self._queue.list_kept(place, request))
-        claims = describe_claims(request.members, self._store)
+        claims = describe_caveats(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
 
-    def _asks_anew(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> bool:
-        """Return whether the group's request has changed since the last try, or is due for a retry."""
-        question = (
+    def _has_new_input(self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair) -> bool:
+        """Return whether the planner's input differs from that of the last try, or a retry is due."""
+        planner_input = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
             (group.policy, group.tree, self._store.priorities.find_own(group.key)),
             repair,
         )
-        return state.entry.begin_try(question, self._clock(), waits=group.key in self._queue)
+        return state.entry.begin_try(planner_input, self._clock(), waits=group.key in self._queue)
 
     def _build_request(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, repair: Repair
@@ -253,13 +273,18 @@ class SchedulingCycle:
         return replace(request, group_priority=self._store.priorities.find_own(group.key)).closing(out.nodes)
 
     def _find_wait(self, state: GroupState) -> float:
-        """Return for how many seconds the quorum of a group has existed."""
+        """Return for how many seconds the gang has had its quorum; 0 if it has none."""
         return 0.0 if state.quorum_since is None else self._clock() - state.quorum_since
 
-    def _refuse(self, refused: Refused, refusal: Verdict) -> Verdict | None:
-        """Handle a group without room: set its next retry, and let features look for victims."""
+    def _handle_no_plan(self, refused: Refused, refusal: Verdict) -> Verdict | None:
+        """Handle a gang that the planner has rejected: set its next retry, and let features search for victims.
+
+        Return the verdict to report.
+        """
         state, request, now = refused.gang, refused.request, self._clock()
-        forgotten = _ROUND.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
+        forgotten = (
+            _ROUND_BACKOFF.delay(max(1, state.entry.attempts)) if request.excluded or request.closed else math.inf
+        )
         state.entry.retry_by(now + min(refused.opens_in, forgotten))
         state.entry.note_refusal()
         refusals = state.refusals
@@ -279,11 +304,11 @@ class SchedulingCycle:
                 refusal = found
         return refusal
 
-    def _keep_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
-        """Return the request limited to the nodes that kube-scheduler has offered, if it can be planned there.
+    def _limit_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
+        """Return the request without the nodes that kube-scheduler has not offered to any member.
 
-        Members whose devices only kube-scheduler can count are always limited. Other members get the full request if
-        the limited one finds no plan.
+        If the gang does not fit on the offered nodes, return the full request. But if only kube-scheduler can
+        count what the members request, they are always limited to the offered nodes.
         """
         unoffered = state.list_unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)
@@ -292,13 +317,13 @@ class SchedulingCycle:
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
     def dequeue(self, group: GroupKey) -> None:
-        """Remove a group that does not wait for room any more from the queue."""
+        """Remove a gang from the queue that no longer waits, and the features' state for the time of waiting."""
         self._queue.leave(group)
         if group in self._groups.states:
             self._groups.states[group].memory.end_wait()
 
     def _revisit(self, state: GroupState, group: PodGroup) -> Verdict | None:
-        """Ask features what they have found meanwhile for a waiting group. Return the verdict to report."""
+        """Let features look again at a gang that waits without change. Return the verdict to report; None for none."""
         place, said = self._queue.describe(group.key, state), None
         for feature in self._features[Feature.revisit]:
             found = feature.revisit(state, group, place, said)
@@ -308,7 +333,10 @@ class SchedulingCycle:
         return said
 
     def _preempt(self, state: GroupState, group: PodGroup, found: Decision, waited: Verdict | None) -> Verdict | None:
-        """Begin a cycle that preempts. Return the verdict to report; ``waited`` if the decision is outdated."""
+        """Begin a cycle with victims, as a feature has decided. Return the verdict to report.
+
+        If the decision is outdated, plan the gang again and return ``waited``.
+        """
         request, plan = found.request, found.plan
         # While victims were searched for, another gang may have become the head, so that other nodes are kept, or
         # another gang may have been planned in the domain.
@@ -324,7 +352,7 @@ class SchedulingCycle:
         closed |= request.closed - frozenset(plan.nodes.values())
         reservation = self._begin(state, group, request, plan, closed, ending)
         if ending:
-            return describe_wait(reservation, self._store.pending_victims)
+            return describe_preemption(reservation, self._store.pending_victims)
         return Verdict(Reason.PLANNED, need=reservation.need or len(reservation.slots))
 
     def _is_valid(self, group: PodGroup, found: Decision) -> bool:
@@ -333,7 +361,7 @@ class SchedulingCycle:
         return all(feature.allow(group, found.plan, gone) for feature in concerned)
 
     def _abort_victim(self, unit: EvictionUnit, to: PodGroup) -> None:
-        """Abort the cycle of a planned gang that is a victim of the group ``to``."""
+        """Abort the cycle of a gang that is planned but not bound, and a victim of the gang ``to``."""
         gang = self._groups.states[unit.gang] if unit.gang is not None else None
         if gang is not None and gang.cycle is not None:
             detail = f"it gives way to {to.key.kind} {to.key} of higher priority"
@@ -369,7 +397,7 @@ class SchedulingCycle:
         return reservation
 
     def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
-        """Initialize the members of a cycle, and note the members that wait without a slot."""
+        """Set the first state of a new cycle's members, and note the waiting members without a slot as late."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.mark_rejected_before(uid, pod.said)
@@ -379,9 +407,10 @@ class SchedulingCycle:
         cycle.note_planned(late, describe_gang_state(reservation, cycle.group, members))
 
     def _needs_no_nomination(self, group: PodGroup, plan: Plan) -> bool:
-        """Return whether the members of a plan need no nomination, because of the policy or of the room left over.
+        """Return whether members may take any offered node of the domain, so that they need no nomination.
 
-        With the policy AUTO the domain must have as much free room again as the plan uses.
+        With the policy AUTO that needs a domain in which as many more members fit as are planned. Never so with
+        preferred levels or in trees.
         """
         if group.preference != NO_PREFERENCE or not isinstance(group.tree, Leaf):
             return False  # each PodGroup of a tree has its own domain, and an offered node may be outside of it
@@ -390,7 +419,7 @@ class SchedulingCycle:
         return self._nomination is NominationPolicy.NEVER
 
     def start(self, state: GroupState, cycle: BindingCycle) -> None:
-        """Start a cycle whose reservation is in the ledger."""
+        """Start a binding cycle whose reservation is in the ledger already."""
         state.cycle = cycle
         if state.memory:
             state.memory.end_wait()
@@ -404,7 +433,7 @@ class SchedulingCycle:
 def make_reservation(
     group: PodGroup, request: PlanRequest, plan: Plan, store: Store, victims: Iterable[EvictionUnit] = ()
 ) -> Reservation:
-    """Return the reservation for a plan: the slot and PodGroup of each member, and the pods that have to end first."""
+    """Return the reservation for a plan: a slot for each placed member, and the victims that have to end first."""
     names = {pod.uid: pod.name for pod in request.members}
     planned = {uid: Slot(uid, names[uid], node, store.members.leaf_of(uid)) for uid, node in plan.nodes.items()}
     parts = _find_parts(request, plan.nodes)
@@ -420,7 +449,7 @@ def _list_victims(units: Iterable[EvictionUnit]) -> Iterator[Victim]:
 
 
 def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
-    """Return the PodGroups of the placed members, and how many members of each must be bound together."""
+    """Return how many members of each PodGroup must be bound together. PodGroups without a slot are left out."""
     if not request.parts:
         found = any(member.uid in placed for member in request.members)
         return {request.name: request.need} if found else {}

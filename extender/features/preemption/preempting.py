@@ -298,7 +298,7 @@ class Preempting:
         In a tree of PodGroups, a PodGroup that is short of members is dropped from the plan if the tree has its quorum
         without it. Then the answer is False.
         """
-        return cycle.out_of_reach() and not self._reassignments.drop_parts(cycle, cycle.reservation.slots)
+        return cycle.out_of_reach() and not self._reassignments.drop_incomplete_groups(cycle, cycle.reservation.slots)
 
     def _awaits_replacements(self, cycle: BindingCycle) -> bool:
         """Return whether to wait for replacements of members.
