@@ -165,7 +165,7 @@ REMARKS: Mapping[str, Remark] = {
     "process_virtual_memory_bytes": Remark("bytes"),
     "process_start_time_seconds": Remark("seconds since 1970", "more than 3 changes in an hour"),
     "process_open_fds": Remark(
-        "files", "above 90 % of `process_max_fds`", more="Each bind call at the barrier holds one."
+        "files", "above 90 % of `process_max_fds`", more="Each bind call that waits for the quorum holds one."
     ),
     "process_max_fds": Remark("files"),
     "python_gc_objects_collected_total": Remark("objects"),

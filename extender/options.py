@@ -15,7 +15,10 @@ class NominationPolicy(StrEnum):
     """Every member of a planned gang."""
 
     AUTO = "auto"
-    """Members that kube-scheduler has put aside, and members of gangs for which no second plan would have room."""
+    """Members that kube-scheduler has rejected before, and all members of a gang that would not fit a second time.
+
+    If it would fit, members may take any node of the domain, so no nomination is needed.
+    """
 
     NEVER = "never"
 

@@ -263,9 +263,9 @@ def check_nodes(seen: Observed) -> Iterator[Finding]:
     yield from _check_levels(seen.nodes, seen.levels)
     labels = {key for labels in seen.nodes.values() for key in labels}
     keys = [*seen.keys, *(key for key in _WIDER_KEYS if key in labels and key not in seen.keys)]
-    standing = {each.label for pool in (seen.levels.pools if seen.levels else ()) for each in pool.labels.values()}
+    labelled = {each.label for pool in (seen.levels.pools if seen.levels else ()) for each in pool.labels.values()}
     for one, other in combinations(keys, 2):
-        if not {one, other} <= standing and (one in seen.keys or other in seen.keys):
+        if not {one, other} <= labelled and (one in seen.keys or other in seen.keys):
             yield from _check_nesting(seen.nodes, one, other)
 
 
@@ -276,8 +276,8 @@ def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
     what = "; ".join(_describe_pool(pool, table.pools[0]) for pool in table.pools if _differs(pool, table.pools[0]))
     fix = "if one of them is wrong, set its labels in TopologyLevels default (docs/placement.md)"
     yield Finding(Severity.NOTE, Area.NODES, "levels", what, fix)
-    standing = [(level, {pool.labels[level].label for pool in table.pools if level in pool.labels}) for level in LEVELS]
-    for (narrow, labels), (wide, around) in combinations(standing, 2):
+    labelled = [(level, {pool.labels[level].label for pool in table.pools if level in pool.labels}) for level in LEVELS]
+    for (narrow, labels), (wide, around) in combinations(labelled, 2):
         for label, wide_label in product(sorted(labels), sorted(around)):
             if label != wide_label and (value := _find_split(nodes, label, wide_label)):
                 what = f"{value} of {label} lies in several domains of {wide_label}: {narrow} is not within {wide} here"
@@ -435,7 +435,7 @@ def _check_bind(seen: Observed, config: SchedulerConfig) -> Iterator[Finding]:
         yield from _check_address(seen, config, entry, "bind-listen")
         if deadline is not None and entry.timeout_seconds <= deadline:
             what = (
-                f"the scheduler gives up on a bind call after {entry.timeout_seconds:g} s, before the barrier does "
+                f"the scheduler gives up on a bind call after {entry.timeout_seconds:g} s, before the extender does "
                 f"(--barrier-deadline {deadline:g}): members that wait for their gang fail"
             )
             fix = "set httpTimeout: 15m, or a --barrier-deadline below it"

@@ -137,8 +137,8 @@ class LevelTable:
 
     def name_labels(self) -> dict[str, str]:
         """Return the level of each label that is in use; the narrowest one if a label stands for several."""
-        standing = ((level, each.label) for pool in self.pools for level, each in pool.labels.items())
-        return {label: level for level, label in sorted(standing, key=lambda pair: -LEVELS.index(pair[0]))}
+        labels = ((level, each.label) for pool in self.pools for level, each in pool.labels.items())
+        return {label: level for level, label in sorted(labels, key=lambda pair: -LEVELS.index(pair[0]))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,7 @@ class ExtenderMetrics(Metrics):
     _verb_seconds = _histogram(
         "serried_verb_seconds",
         "`filter`, `prioritize`: time to answer, which is a part of the scheduler's serial loop."
-        " `bind`: time from the call to the answer, including the wait at the barrier.",
+        " `bind`: time from the call to the answer, including the wait for the quorum.",
         _VERB_SECONDS,
         "verb",
     )

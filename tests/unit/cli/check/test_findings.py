@@ -163,7 +163,7 @@ MISTAKES = [
     pytest.param(
         change_entry(1, httpTimeout=None),
         ERROR,
-        "gives up on a bind call after 5 s, before the barrier does (--barrier-deadline 300)",
+        "gives up on a bind call after 5 s, before the extender does (--barrier-deadline 300)",
         "httpTimeout: 15m",
         id="the usual timeout for bind",
     ),
