@@ -1,11 +1,15 @@
-"""Determines which pods count for other pods' rules (`MatchingPods`): a pod gets an amount for each such rule.
+"""Finds which pods the rules of other pods select (`MatchingPods`): affinity, anti-affinity and topology spread.
+
+A `Matching` is the pods that one such rule selects, by namespaces and labels. Each pod in a matching gets a pseudo
+resource named after it, called amount, in its requests. So the used resources of a node show how many pods there are in
+a matching, also after a plan has removed victims.
 
 Rules only matter while they may restrict a gang, so the cost follows the waiting members:
 
 - For the rules of a waiting member all selected pods are counted. When a rule is new, the existing pods are searched
   once, by one of its labels. After that, each added or changed pod is checked against the rules with its namespace and
   labels only.
-- The anti-affinity of a running pod excludes members. Only waiting members are counted for it.
+- The anti-affinity of a running pod excludes members. Only waiting members get an amount for it.
 - The rules of waiting pods without a gang restrict no gang.
 
 Sources: interpodaffinity/filtering.go and podtopologyspread/filtering.go of kube-scheduler 1.37.
@@ -37,21 +41,22 @@ from serried.cluster.index import discard
 from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
 
 _MAX_IDLE = 256
-"""The maximum number of unused matchings that are kept, because another gang with the same rules may follow."""
+"""The maximum number of matchings that are kept after no pod has the rule, because a gang with the same may follow."""
 
 _HAS_RULES: Callable[[Pod], object] = attrgetter("shape.neighbours")
 
 _ANYWHERE = ""
-"""The namespace of a matching that is not restricted to certain namespaces."""
+"""The namespace in the index for a matching that selects namespaces by their labels."""
 
 Place = tuple[str, str, str]
 """A namespace, a label key and its value."""
 
 
 class MatchingPods(Rule):
-    """Adds amounts to the shapes of pods for the rules that they count for.
+    """The rule about other pods: adds an amount to the requests of a pod for each matching that it is in.
 
-    A change of a pod's rules or of a namespace changes for what other pods count. These are returned by `take_changes`.
+    If the rules of a pod or the labels of a namespace change, other pods are in other matchings. `take_changes` returns
+    these pods.
     """
 
     def __init__(self, ground: Ground) -> None:
@@ -65,27 +70,34 @@ class MatchingPods(Rule):
         self.kinds = (namespaces,)
 
         self.are_counted = False
-        """True if pods have their amounts already: those of a recorded snapshot, which has no labels."""
+        """True if pods have their amounts already and keep them, as in a recorded snapshot, which has no labels."""
 
         self.wanted = self.watches_all = False
         self._reached: dict[str, int] = {}
-        """The amounts affected by changes of nodes, each with the mark up to which pods have to be recounted before."""
+        """The amounts by which waiting pods may fit on other nodes now, because domains or namespaces have changed.
+
+        Each with a mark: it is reported when all pods queued for a recount before the mark are recounted.
+        """
 
         self._sees_namespaces = False
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
-        """The number of pods with rules for each matching."""
+        """The number of pods whose rules have each matching."""
 
-        self._needs: dict[str, _Need] = {}
+        self._needs: dict[str, _NeededMatchings] = {}
+        """The matchings of the rules of each pod, by UID."""
+
         self._idle: OrderedDict[Matching, None] = OrderedDict()
+        """The matchings of which no pod has the rule any more, the oldest first."""
+
         self._shown: dict[Matching, None] = {}
-        """The matchings that only exist for hypothetical pods."""
+        """The matchings of which only hypothetical pods have the rule."""
 
         self._counting = _MatchingIndex()
-        """The matchings of waiting members: all pods are counted for them."""
+        """The matchings of waiting members: all pods in them have the amount."""
 
         self._repelling = _MatchingIndex()
-        """The matchings of running pods only: waiting members are counted for them."""
+        """The matchings of the anti-affinity of running pods only: waiting members in them have the amount."""
 
         self._waiting: dict[str, None] = {}
         """The UIDs of the waiting members, while there are matchings in ``_repelling``."""
@@ -93,19 +105,22 @@ class MatchingPods(Rule):
         self.concerns = _HAS_RULES
         self.remembered = ChainMap[str, object](self._needs, self._waiting)  # type: ignore[arg-type]
         self._labelled: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
-        """By label key of ``_counting``: the UIDs of the pods by namespace and value."""
+        """The UIDs of pods by label key, then by namespace and value. For the keys that ``_counting`` uses."""
 
         self._recounts = Due[str]()
-        """The UIDs of the pods that have to be recounted."""
+        """The UIDs of the pods whose amounts have to be determined again."""
 
         self._counted_at: dict[Matching, int] = {}
-        """By matching: the mark up to which pods have to be recounted before the matching is counted."""
+        """By matching, a mark: when all pods queued before it are recounted, its pods have the amount."""
 
         self._uncounted: dict[str, int] = {}
-        """The UIDs of the pods that wait for that, in order, with their marks."""
+        """The UIDs of the pods with a rule whose matching is not counted yet, in order, each with that mark."""
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
-        """Return the pod with the amounts of what it counts for, and remember what its own rules need."""
+        """Return the pod with an amount for each matching that it is in, and remember the matchings of its own rules.
+
+        For a waiting pod with a new rule, existing pods get the amount later; until then ``awaits`` is set.
+        """
         self._update_need(pod)
         if self._repelling and pod.pending and pod.linked:
             self._waiting[pod.uid] = None
@@ -121,7 +136,7 @@ class MatchingPods(Rule):
         return self._await_counts(self.recount(pod))
 
     def _await_counts(self, pod: Pod) -> Pod:
-        """Return the pod; with ``awaits`` set while pods are not counted for one of its rules."""
+        """Return the pod, with ``awaits`` set if not all pods have the amount of one of its rules yet."""
         need = self._needs.get(pod.uid, _NO_NEED)
         mark = max((self._counted_at.get(each, 0) for each in need.matchings), default=0) if need.waits else 0
         self._uncounted.pop(pod.uid, None)
@@ -131,28 +146,28 @@ class MatchingPods(Rule):
         return replace(pod, awaits=pod.awaits or f"the pods that the rules of {pod.name} mean are being counted")
 
     def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a hypothetical pod with the amounts of what it counts for.
+        """Return a hypothetical pod with an amount for each matching that it is in.
 
-        Pods are counted for its rules until `forget_hypothetical`.
+        Existing pods get the amounts of its rules, and keep them until `forget_hypothetical`.
         """
         for matching in _list_counted(pod):
             if matching not in self._counting:
                 if matching not in self._users:
                     self._idle[matching] = None
                 self._shown[matching] = None
-                self._begin(matching, waits=True)
+                self._begin_counting(matching, waits=True)
         return self._recount(pod, [*self._find(self._counting, pod), *self._find(self._repelling, pod)])
 
     def forget_hypothetical(self) -> None:
-        """Remove the matchings that only hypothetical pods needed."""
+        """Remove the matchings of which only hypothetical pods had the rule."""
         for matching in list(self._shown):
             if matching in self._idle:
                 del self._idle[matching]
-                self._end(matching)
+                self._end_counting(matching)
         self._shown.clear()
 
     def recount(self, pod: Pod) -> Pod:
-        """Return the pod with its current amounts. Nothing is remembered."""
+        """Return the pod with an amount for each matching that it is in now. Nothing is remembered."""
         found = list(self._find(self._counting, pod))
         if pod.uid in self._waiting:
             found += self._find(self._repelling, pod)
@@ -181,16 +196,15 @@ class MatchingPods(Rule):
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
     def list_reached(self, shape: Shape) -> Collection[str]:
-        """Return the keys of the affinity terms that match a pod of this shape.
+        """Return the names of the amounts by which a pod of this shape affects waiting pods on other nodes.
 
-        Waiting pods with one of these terms (`list_concerns`) are planned again when such a pod is bound or ends.
-
-        A waiting pod with the same rule is affected, too: it may be in another gang of the same kind.
+        When such a pod is bound or ends, the gangs are planned again that have a rule about one of these amounts
+        (`serried.api.interpod.list_concerns`). A pod with the same rule is affected, too, even if it is not selected.
         """
         return find_reached(shape.requests)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Note that domains may have changed: then waiting members with rules may fit on any node.
+        """Handle a changed node: if its labels or taints have changed, waiting members with rules may fit on any node.
 
         kube-scheduler retries pods on the same changes (EventsToRegister of both plugins).
         """
@@ -199,14 +213,17 @@ class MatchingPods(Rule):
             self._note_reached(self._users)
 
     def _note_reached(self, matchings: Iterable[Matching]) -> None:
-        """Note that these matchings affect other nodes now, for affinity as well as for anti-affinity."""
+        """Record that pods with rules about these matchings may fit on other nodes. `take_changes` reports it."""
         for matching in matchings:
             for amount in (matching.amount, APART + matching.amount.removeprefix(COUNTS)):
                 self._reached.pop(amount, None)
                 self._reached[amount] = self._recounts.mark()
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some recounted pods, the affected amounts, and the pods whose rules are counted now."""
+        """Return some pods with other amounts, the amounts by which pods may fit now, and pods that need not wait now.
+
+        These wait no longer because all pods have the amounts of their rules.
+        """
         if not self._recounts and not self._reached and not self._uncounted:
             return None
         uids = self._recounts.take(AT_ONCE)
@@ -216,33 +233,31 @@ class MatchingPods(Rule):
         return RuleChanges(counted, recounted=recounted, reached=reached)
 
     def _take_passed(self, waiting: dict[str, int], limit: int | None = None) -> list[str]:
-        """Remove and return the first entries whose mark has passed, at most ``limit``."""
+        """Remove and return the first entries whose mark in ``_recounts`` has passed, at most ``limit`` if given."""
         passed = list(islice(takewhile(lambda each: self._recounts.has_passed(waiting[each]), waiting), limit))
         for each in passed:
             del waiting[each]
         return passed
 
     def _put_namespace(self, found: Namespace) -> None:
-        """Add or replace a namespace."""
         old = self.namespaces.get(found.name)
         self.namespaces[found.name] = found
         if old is None or old.labels != found.labels:
             self._note_namespace(found.name)
 
     def _drop_namespace(self, name: str) -> None:
-        """Remove a namespace."""
         if self.namespaces.pop(name, None) is not None:
             self._note_namespace(name)
 
     def _note_namespace(self, name: str) -> None:
-        """Note that the labels of a namespace have changed, so its pods may count for other rules."""
+        """Queue the pods of a namespace for a recount: its labels have changed, so they may be in other matchings."""
         found = self._list_by_namespace()
         if found:
             self._recounts.update(uid for uid, pod in self._pods.items() if pod.namespace == name)
             self._note_reached(found)
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
-        """Note whether all namespaces are known."""
+        """Handle a new state of the watch for namespaces: matchings by labels of namespaces need all of them."""
         seen = state is KindState.KNOWN
         if state not in {KindState.IDLE, KindState.LISTING} and seen is not self._sees_namespaces:
             self._sees_namespaces = seen
@@ -259,7 +274,7 @@ class MatchingPods(Rule):
         return [matching for matching in (*self._users, *self._idle) if matching.by_namespace_labels]
 
     def _request_recount(self, matching: Matching) -> None:
-        """Recount the pods that may count, or have counted, for a matching."""
+        """Queue the pods for a recount that may be in a matching, or were in it before."""
         found = self._list_candidates(matching) if matching in self._counting else self._waiting
         self._recounts.update(found)
 
@@ -271,7 +286,7 @@ class MatchingPods(Rule):
         elif rules is not None and pod.phase is Phase.ACTIVE:
             # Of the rules of a bound pod only anti-affinity still matters.
             found = (each.matching for each in rules.apart)
-        need = _Need(tuple(filter(_selects_any, found)), waits=pod.pending)
+        need = _NeededMatchings(tuple(filter(_selects_any, found)), waits=pod.pending)
         before = self._needs.get(pod.uid, _NO_NEED)
         if need == before or not (need.matchings or before.matchings):
             return
@@ -282,20 +297,23 @@ class MatchingPods(Rule):
         for matching in need.matchings:
             self._users[matching] += 1
             self._idle.pop(matching, None)
-            self._begin(matching, waits=need.waits)
+            self._begin_counting(matching, waits=need.waits)
         self._release(before)
 
-    def _release(self, need: "_Need") -> None:
+    def _release(self, need: "_NeededMatchings") -> None:
         for matching in need.matchings:
             self._users[matching] -= 1
             if not self._users[matching]:
                 del self._users[matching]
                 self._idle[matching] = None
         while len(self._idle) > _MAX_IDLE:
-            self._end(self._idle.popitem(last=False)[0])
+            self._end_counting(self._idle.popitem(last=False)[0])
 
-    def _begin(self, matching: Matching, *, waits: bool) -> None:
-        """Count pods for a matching: all pods if a waiting pod has it, otherwise waiting members only."""
+    def _begin_counting(self, matching: Matching, *, waits: bool) -> None:
+        """Give pods the amount of a matching from now on: all pods if ``waits``, otherwise waiting members only.
+
+        ``waits`` is True if a waiting pod has a rule with the matching, False if only bound pods have one.
+        """
         if matching in self._counting or (not waits and matching in self._repelling):
             return
         self.wanted = self.wanted or matching.by_namespace_labels
@@ -311,7 +329,7 @@ class MatchingPods(Rule):
             self._counted_at[matching] = self._recounts.mark()
         self.watches_all = bool(self._counting)
 
-    def _end(self, matching: Matching) -> None:
+    def _end_counting(self, matching: Matching) -> None:
         self._request_recount(matching)
         self._counted_at.pop(matching, None)
         if self._counting.drop(matching) and (label := _find_label(matching)) is not None:
@@ -321,7 +339,7 @@ class MatchingPods(Rule):
         self.watches_all = bool(self._counting)
 
     def _update_waiting(self) -> None:
-        """Remember waiting members only while there are matchings in ``_repelling``."""
+        """Begin or end to remember waiting members: they are needed while there are matchings in ``_repelling``."""
         if self._repelling and self.concerns is _HAS_RULES:
             self.concerns = may_be_repelled
             self._waiting.update((uid, None) for uid, pod in self._pods.items() if pod.pending and pod.linked)
@@ -330,7 +348,7 @@ class MatchingPods(Rule):
             self._waiting.clear()
 
     def _index(self, matching: Matching) -> None:
-        """Index the pods by the label of a matching that is the first with this key."""
+        """Index all pods by the label key of a matching, which is the first one with this key."""
         label = _find_label(matching)
         places: dict[tuple[str, str], dict[str, None]] = {}
         if label is not None:
@@ -351,7 +369,7 @@ class MatchingPods(Rule):
         return all(each.selects(pod.namespace, pod.labels, labels) for each in matching.selections)
 
     def _list_candidates(self, matching: Matching) -> Iterator[str]:
-        """Yield the UIDs of the pods that may count for a matching, by namespace and one label."""
+        """Yield the UIDs of the pods that have the namespace and one label of a matching, so they may be in it."""
         scopes, label = _find_scopes(matching), _find_label(matching)
         if label is None and _ANYWHERE in scopes:
             yield from self._pods
@@ -382,25 +400,25 @@ def _list_rules(pod: Pod) -> Iterable[Matching]:
     return pod.shape.neighbours.matchings if pod.shape.neighbours is not None else ()
 
 
-class _Need(NamedTuple):
-    """The matchings that a pod needs to be counted."""
+class _NeededMatchings(NamedTuple):
+    """The matchings of a pod's rules, which have to be counted for the pod."""
 
     matchings: tuple[Matching, ...]
 
     waits: bool
-    """True if the pod is not bound: then all its rules matter, otherwise only anti-affinity."""
+    """True if the pod is pending. Then all its rules matter; of a bound pod only the anti-affinity does."""
 
 
-_NO_NEED = _Need((), waits=False)
+_NO_NEED = _NeededMatchings((), waits=False)
 
 
 class _MatchingIndex:
-    """An index of matchings by namespace and one label of the pods that may count."""
+    """An index of matchings by what pods in them have: a namespace and one label."""
 
     def __init__(self) -> None:
         self._by_place: dict[Place, dict[Matching, None]] = {}
         self._keys: Counter[str] = Counter()
-        """The label keys in the index, with the number of matchings."""
+        """The label keys in the index, each with the number of its matchings."""
 
     def __bool__(self) -> bool:
         return bool(self._by_place)
@@ -409,7 +427,7 @@ class _MatchingIndex:
         return all(matching in self._by_place.get(place, ()) for place in _list_places(matching))
 
     def add(self, matching: Matching) -> bool:
-        """Add a matching. Return whether it is the first one with the key of its label."""
+        """Add a matching. Return whether no other in the index has the same label key; False if it has no label."""
         for place in _list_places(matching):
             self._by_place.setdefault(place, {})[matching] = None
         label = _find_label(matching)
@@ -419,7 +437,7 @@ class _MatchingIndex:
         return self._keys[label[0]] == 1
 
     def drop(self, matching: Matching) -> bool:
-        """Remove a matching if it is there. Return whether it was the last one with the key of its label."""
+        """Remove a matching if it is there. Return whether it was the last one in the index with its label key."""
         if matching not in self:
             return False
         for place in _list_places(matching):
@@ -434,7 +452,7 @@ class _MatchingIndex:
         return True
 
     def find(self, pod: Pod) -> Iterator[Matching]:
-        """Yield the matchings for which a pod may count, by its namespace and one label."""
+        """Yield the matchings that a pod may be in, by its namespace and one label. Selectors are not checked."""
         if not self._by_place:
             return
         places = [(scope, "", "") for scope in (pod.namespace, _ANYWHERE)]
@@ -457,7 +475,7 @@ def _find_scopes(matching: Matching) -> Collection[str]:
 
 
 def _find_label(matching: Matching) -> tuple[str, str] | None:
-    """Return a label that every counted pod has; None if the selector requires none."""
+    """Return a label, as key and value, that every pod in a matching has; None if the selector requires none."""
     for each in matching.selections[0].labels or ():
         if each.operator == "In" and len(each.values) == 1:
             return each.key, each.values[0]
@@ -466,7 +484,7 @@ def _find_label(matching: Matching) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=8192)
 def _set_amounts(shape: Shape, names: tuple[str, ...]) -> Shape:
-    """Return the shape with an amount of 1 for each of these names, instead of its previous ones."""
+    """Return a pod's shape with an amount of 1 for each of these matchings' names, in place of those it had."""
     kept = [each for each in shape.requests if not each[0].startswith(COUNTS) or each[0].startswith(SHARING)]
     requests = tuple(sorted([*kept, *((name, 1) for name in names)]))
     return shape if requests == shape.requests else replace(shape, requests=requests)

@@ -5,8 +5,8 @@ satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity; pod
 The pods on a node are known by their amounts in its usage (`serried.api.interpod`). So a plan that removes pods from
 the usage removes their effect on rules as well.
 
-What does not depend on members becomes a set of closed nodes per class. Only if members affect each other their order
-matters, and they are placed one at a time (`serried.plan.coupled`).
+For each class (members of equal shape) the nodes are computed that the rules exclude wherever other members are placed.
+Only if members affect each other their order matters, and they are placed one at a time (`serried.plan.coupled`).
 """
 
 from collections import Counter
@@ -26,7 +26,10 @@ _NO_RULES = InterPodRules()
 
 
 class Count:
-    """The number of pods with an amount in each domain of a key."""
+    """The number of pods in each domain of a topology key, of those that a rule selects.
+
+    Selected pods are known by a pseudo resource that they request, called ``amount``.
+    """
 
     def __init__(self, amount: str, key: str) -> None:
         self.amount = amount
@@ -35,7 +38,7 @@ class Count:
         self.total = 0
 
     def add(self, node: Node, pods: int) -> None:
-        """Add pods on a node. A negative number removes them."""
+        """Count ``pods`` more selected pods on a node. A negative number removes them."""
         domain = node.labels.get(self.key)
         if pods and domain is not None:
             self.by_domain[domain] = self.by_domain.get(domain, 0) + pods
@@ -43,9 +46,10 @@ class Count:
 
 
 class SpreadCount:
-    """The number of pods in each domain for one constraint of one class.
+    """The number of pods in each domain for one topology spread constraint of one class of members.
 
-    Only nodes that the constraint considers are counted, but also domains without pods.
+    Pods on nodes that the constraint ignores are not counted, for example by nodeTaintsPolicy. A domain without pods
+    counts as well, with 0.
     """
 
     def __init__(self, rule: Spread, kind: MemberClass) -> None:
@@ -62,7 +66,10 @@ class SpreadCount:
         self._least = 0
 
     def add(self, node: Node, pods: int) -> None:
-        """Add pods on a node, if the constraint considers it. A negative number removes them."""
+        """Count ``pods`` more selected pods on a node, unless the constraint ignores it.
+
+        A negative number removes them.
+        """
         if not self._has(node):
             return
         domain = node.labels[self.key]
@@ -74,7 +81,7 @@ class SpreadCount:
         self._least = min(self._least, now)
 
     def find_least(self) -> int:
-        """Return the number of pods in the domain with the fewest; 0 if there are less than ``minDomains``."""
+        """Return the number of pods in the domain with the fewest; 0 if there are fewer domains than minDomains."""
         if len(self.by_domain) < self.rule.min_domains or not self.by_domain:
             return 0
         while not self._domains[self._least]:
@@ -93,63 +100,68 @@ class SpreadCount:
 
 @dataclass(slots=True, eq=False)
 class _Rules:
-    """The rules of one class, with their counts."""
+    """The rules about other pods that apply to one class of members, with the pods counted so far."""
 
-    excluding: list[Count] = field(default_factory=list)
-    """The anti-affinity: no domain of these may have pods."""
+    anti_affinity: list[Count] = field(default_factory=list)
+    """Anti-affinity of the class, or of other pods against it: the node's domain must have none of these pods."""
 
     beside: Beside | None = None
-    near: list[Count] = field(default_factory=list)
-    """The affinity: each domain of these must have pods."""
+    affinity: list[Count] = field(default_factory=list)
+    """The affinity of the class: the node's domain must have at least one of the pods, for each of these keys."""
 
-    itself: bool = False
-    """True if a member meets its own affinity when no other pod does."""
+    matches_itself: bool = False
+    """True if the affinity selects members of the class themselves."""
 
-    leads: bool = False
-    """True if a member may be the first in that case."""
+    may_be_first: bool = False
+    """True if a member may be on any node while the affinity selects no pod in the cluster, as in kube-scheduler."""
 
     spread: list[SpreadCount] = field(default_factory=list)
 
 
 _Place = tuple[SpreadCount, str]
-"""A constraint, and a domain of it with members."""
+"""A topology spread constraint, and one of its domains."""
 
 
 @dataclass(slots=True, eq=False)
 class _Wave:
-    """The members of a class that were placed in this wave."""
+    """The members of a class in the current wave: members that kube-scheduler may try in any order."""
 
     node: Node
-    """The node of one of them."""
+    """The node of one of these members."""
 
     places: set[_Place] = field(default_factory=set)
+    """The domains of these members, for each topology spread constraint of the class."""
 
 
 class InterPodPlanRule(PlanRule):
-    """The rules of a gang's classes in one plan."""
+    """The rules about other pods in one plan of a gang. ``classes`` are its members, by equal shape."""
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
         self._classes = classes
         self._counts: dict[tuple[str, str, bool], Count] = {}
-        """The counts by amount and key, and by whether slots reserved for replacements are included."""
+        """The counts by amount, topology key, and True if slots that are kept for replacements count like pods."""
 
         self._rules: dict[MemberClass, _Rules] = {}
         self.closed: dict[MemberClass, frozenset[str]] = {}
-        """The nodes that a class may not use, independent of other members."""
+        """The nodes that no member of a class may use, wherever other members are placed."""
 
         self.couples = False
-        """True if members affect each other."""
+        """True if the placement of one member affects where other members may be placed."""
 
         self._near_at_begin: dict[Count, tuple[int, dict[str, int]]] = {}
+        """The pods that affinity selects at the begin of the wave: their total, and their number by domain."""
+
         self._least_at_begin: dict[SpreadCount, int] = {}
+        """The number of pods in the domain with the fewest at the begin of the wave."""
+
         self._wave: dict[MemberClass, _Wave] = {}
 
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Count the pods of the snapshot, and find the closed nodes."""
-        apart = self._find_apart()
+        """Count the pods of the snapshot for each rule, and set ``closed`` and ``couples``."""
+        apart = self._find_anti_affinity()
         for kind in self._classes:
             self._rules[kind] = self._read_rules(kind, apart)
         counts: list[tuple[Count | SpreadCount, str]] = [(each, each.amount) for each in self._counts.values()]
@@ -161,11 +173,15 @@ class InterPodPlanRule(PlanRule):
             for count, counted in counts:
                 count.add(node, used.get(counted, 0))
         for kind in self._classes:
-            self._close(kind)
-        self.couples = any(self._is_open(kind, rules) for kind, rules in self._rules.items())
+            self._find_closed(kind)
+        self.couples = any(self._depends_on_members(kind, rules) for kind, rules in self._rules.items())
 
-    def _find_apart(self) -> dict[str, list[tuple[str, str]]]:
-        """Return the anti-affinity amounts of running pods and members, with their keys, by the amount they exclude."""
+    def _find_anti_affinity(self) -> dict[str, list[tuple[str, str]]]:
+        """Return the anti-affinity terms of running pods and members that exclude members of this gang.
+
+        The key is the amount of the members that a term excludes. The values are the amount of the pods that have the
+        term, and its topology key.
+        """
         wanted = {name.removeprefix(COUNTS) for kind in self._classes for name in kind.request if _counts(name)}
         found: dict[str, list[tuple[str, str]]] = {}
         if not wanted:
@@ -187,17 +203,17 @@ class InterPodPlanRule(PlanRule):
         rules, own = _Rules(), kind.shape.neighbours
         for name in kind.request:
             for amount, key in apart.get(name, ()):
-                rules.excluding.append(self._count(amount, key))
+                rules.anti_affinity.append(self._count(amount, key))
         if own is not None:
             unseen = UNSEEN in kind.request
             seen = [each for each in own.apart if not (unseen and each.matching.by_namespace_labels)]
-            rules.excluding += [self._count(each.matching.amount, each.key) for each in seen]
+            rules.anti_affinity += [self._count(each.matching.amount, each.key) for each in seen]
             rules.spread = [SpreadCount(each, kind) for each in own.spread]
             if own.beside is not None and not (unseen and own.beside.matching.by_namespace_labels):
                 amount = own.beside.matching.amount
-                rules.near = [self._count(amount, key, absent=False) for key in own.beside.keys]
-                rules.itself = amount in kind.request
-                rules.leads = rules.itself and not own.beside.follows
+                rules.affinity = [self._count(amount, key, absent=False) for key in own.beside.keys]
+                rules.matches_itself = amount in kind.request
+                rules.may_be_first = rules.matches_itself and not own.beside.follows
         return rules
 
     def _count(self, amount: str, key: str, *, absent: bool = True) -> Count:
@@ -206,14 +222,14 @@ class InterPodPlanRule(PlanRule):
             found = self._counts[amount, key, absent] = Count(amount, key)
         return found
 
-    def _close(self, kind: MemberClass) -> None:
-        """Find the nodes that are closed to a class, wherever other members are placed."""
+    def _find_closed(self, kind: MemberClass) -> None:
+        """Set the nodes that no member of a class may use, wherever other members are placed."""
         rules = self._rules[kind]
-        if not (rules.excluding or rules.near or rules.spread):
+        if not (rules.anti_affinity or rules.affinity or rules.spread):
             self.closed[kind] = frozenset()
             return
-        near = bool(rules.near) and not self._contributes(rules.near[0].amount)
-        spread = [each for each in rules.spread if not each.rule.itself and not self._contributes(each.amount)]
+        near = bool(rules.affinity) and not self._has_member_with(rules.affinity[0].amount)
+        spread = [each for each in rules.spread if not each.rule.itself and not self._has_member_with(each.amount)]
         closed = []
         for name, node in self._snapshot.nodes.items():
             self._snapshot.limit.spend()
@@ -223,7 +239,7 @@ class InterPodPlanRule(PlanRule):
 
     def _may_be_feasible(self, rules: _Rules, node: Node, spread: Iterable[SpreadCount], *, near: bool) -> bool:
         labels = node.labels
-        for count in rules.near:
+        for count in rules.affinity:
             if count.key not in labels:
                 return False
         for each in rules.spread:
@@ -233,19 +249,23 @@ class InterPodPlanRule(PlanRule):
             return False
         return not spread or all(_keeps_skew(each, node) for each in spread)
 
-    def _contributes(self, amount: str) -> bool:
-        """Return whether a member of the gang has this amount."""
+    def _has_member_with(self, amount: str) -> bool:
+        """Return whether at least one member of the gang has this amount, so that a rule with the amount selects it."""
         return any(amount in kind.request for kind in self._classes)
 
-    def _is_open(self, kind: MemberClass, rules: _Rules) -> bool:
-        """Return whether the placement of members affects a class."""
-        moving = {*(each.amount for each in rules.near), *(each.amount for each in rules.spread)}
-        if any(map(self._contributes, moving)) or any(each.rule.itself for each in rules.spread):
+    def _depends_on_members(self, kind: MemberClass, rules: _Rules) -> bool:
+        """Return whether the nodes for members of a class depend on where other members are placed."""
+        moving = {*(each.amount for each in rules.affinity), *(each.amount for each in rules.spread)}
+        if any(map(self._has_member_with, moving)) or any(each.rule.itself for each in rules.spread):
             return True
-        return any(self._decides(kind, each) for each in rules.excluding)
+        return any(self._is_excluded_by_members(kind, each) for each in rules.anti_affinity)
 
-    def _decides(self, kind: MemberClass, count: Count) -> bool:
-        """Return whether members exclude a class beyond the node by an amount that they have in common."""
+    def _is_excluded_by_members(self, kind: MemberClass, count: Count) -> bool:
+        """Return whether an anti-affinity term, given by its count, excludes members from the domains of other members.
+
+        A term by host name that these members and the class have in common does not count: for it they request a
+        pseudo resource of the node.
+        """
         name = count.amount.removeprefix(COUNTS)
         alike = APART + (read_apart(name)[1] if name.startswith(APART) else name)
         shared = alike in kind.request and count.key == read_apart(alike)[0]
@@ -254,34 +274,38 @@ class InterPodPlanRule(PlanRule):
     # --- members that are placed ----------------------------------------------------------------------------------
 
     def list_keys(self) -> list[str]:
-        """Return the label keys by which members affect each other."""
+        """Return the label keys that decide how members affect each other, such as the topology keys of their rules."""
         keys: dict[str, None] = {}
         for kind, rules in self._rules.items():
-            off = [each for each in rules.excluding if self._decides(kind, each)]
-            keys.update(dict.fromkeys(each.key for each in (*off, *rules.near)))
+            off = [each for each in rules.anti_affinity if self._is_excluded_by_members(kind, each)]
+            keys.update(dict.fromkeys(each.key for each in (*off, *rules.affinity)))
             keys.update(dict.fromkeys(each.key for each in rules.spread))
         return list(keys)
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether kube-scheduler would accept this node for the next member. Closed nodes are not checked."""
+        """Return whether one more member of a class may be on a node, given the members placed so far.
+
+        The node must not be in ``closed``, which is not checked again.
+        """
         rules, node = self._rules[kind], self._snapshot.nodes[name]
         if _is_excluded(rules, node):
             return False
-        if rules.near and not _is_near(rules, node):
+        if rules.affinity and not _is_near(rules, node):
             return False
         return all(_keeps_skew(each, node) for each in rules.spread)
 
     def begin_wave(self) -> None:
-        """Begin a wave: members may be tried in any order from now on."""
+        """Begin a wave: the members added from now on may be tried by kube-scheduler in any order."""
         rules = self._rules.values()
-        self._near_at_begin = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.near}
+        self._near_at_begin = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.affinity}
         self._least_at_begin = {count: count.find_least() for each in rules for count in each.spread}
         self._wave = {}
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member may join the wave, in whatever order its members are tried.
+        """Return whether one more member can join the wave on a node, which ``admits`` it. The member is not placed.
 
-        Anti-affinity between members holds in any order.
+        It can if the nodes of all members of the wave are feasible in whatever order kube-scheduler tries them.
+        Anti-affinity between members needs no check, because it holds in any order if it holds in one.
         """
         if not self._wave:
             return True
@@ -295,34 +319,40 @@ class InterPodPlanRule(PlanRule):
         return fits
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Add a member of the wave to a node."""
+        """Place a member of the wave on a node."""
         self.place(kind, name)
         rules, node = self._rules[kind], self._snapshot.nodes[name]
         self._wave.setdefault(kind, _Wave(node)).places.update(_list_places(rules, node))
 
     def _meets_affinity_in_any_order(self, rules: _Rules, node: Node) -> bool:
-        """Return whether a placed member meets its affinity before and after any others of its wave."""
-        domains = [(count, node.labels[count.key]) for count in rules.near]
+        """Return whether a member on this node meets its affinity however many other members of its wave come first.
+
+        The member is placed already. ``rules`` are those of its class.
+        """
+        domains = [(count, node.labels[count.key]) for count in rules.affinity]
         if all(self._near_at_begin[count][1].get(domain, 0) > 0 for count, domain in domains):
             return True
-        if not rules.itself or any(self._near_at_begin[count][0] for count in rules.near):
+        if not rules.matches_itself or any(self._near_at_begin[count][0] for count in rules.affinity):
             return False
         # Any member may be the first if all matching members of the wave are in the same domains.
         here = {count.by_domain.get(domain, 0) for count, domain in domains}
-        return len(here | {count.total for count in rules.near}) == 1
+        return len(here | {count.total for count in rules.affinity}) == 1
 
     def _keeps_skew_in_any_order(self, place: _Place) -> bool:
-        """Return whether the constraint holds for a member that is last in its domain, before members elsewhere."""
+        """Return whether a topology spread constraint holds in a domain in the worst order of the wave.
+
+        In the worst order all members of the wave in this domain come before those in other domains.
+        """
         count, domain = place
         return count.by_domain.get(domain, 0) - self._least_at_begin[count] <= count.rule.max_skew
 
     def _leaves_others_feasible(self, kind: MemberClass, node: Node) -> bool:
-        """Return whether the other members of the wave are still feasible if this one is placed first."""
+        """Return whether the other members of the wave can keep their nodes if the member on ``node`` comes first."""
         for other, wave in self._wave.items():
             rules = self._rules[other]
             if (
-                rules.near
-                and rules.near[0].amount in kind.request
+                rules.affinity
+                and rules.affinity[0].amount in kind.request
                 and not self._meets_affinity_in_any_order(rules, wave.node)
             ):
                 return False
@@ -334,11 +364,14 @@ class InterPodPlanRule(PlanRule):
         return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Add members of a class to a node. A negative number removes them."""
+        """Record that ``pods`` members of a class are placed on a node. A negative number removes them."""
         self.add_pods(kind.request, name, pods)
 
     def add_pods(self, amounts: Resources, name: str, pods: int) -> None:
-        """Add pods with these amounts to a node, members or not. A negative number removes them."""
+        """Record that ``pods`` pods are placed on a node, members or not. A negative number removes them.
+
+        ``amounts`` are the requests of each, which show by which rules the pods are counted.
+        """
         node = self._snapshot.nodes[name]
         for count in self._counts.values():
             if count.amount in amounts:
@@ -349,28 +382,32 @@ class InterPodPlanRule(PlanRule):
                     each.add(node, pods)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return the rule that excludes the next member of a class from a node; None if there is none.
+        """Return the rule that excludes the next member of a class from a node; None if none does.
 
-        A member that follows another one is excluded by what excludes that one, so its own affinity is not a reason.
+        The affinity to another member that requests the devices of a shared claim (`Beside.follows`) is never the
+        reason, because it only says that the other member is not placed there.
         """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
-        beside = own.beside if own is not None and rules.near else None
+        beside = own.beside if own is not None and rules.affinity else None
         if beside is not None and not beside.follows and not _is_near(rules, node):
             return Hurdle(HurdleKind.BESIDE, str(beside.matching))
-        for count in rules.excluding:
+        for count in rules.anti_affinity:
             if count.by_domain.get(node.labels.get(count.key, ""), 0) > 0:
                 return Hurdle(HurdleKind.APART, self._describe_excluded(count))
         crowded = next((each for each in rules.spread if not _keeps_skew(each, node)), None)
         return Hurdle(HurdleKind.SPREAD, str(crowded.rule.matching)) if crowded is not None else None
 
     def _describe_excluded(self, count: Count) -> str:
-        """Return the pods that an anti-affinity rule is about, for messages."""
+        """Return the pods that an anti-affinity term of the gang selects, for messages.
+
+        If the term is that of another pod, return a phrase for the pods that have it.
+        """
         rules = (each for kind in self._classes if kind.shape.neighbours for each in kind.shape.neighbours.apart)
         found = next((str(each.matching) for each in rules if each.matching.amount == count.amount), "")
         return found or "of the pods there"
 
     def describe(self) -> str:
-        """Return the rules of the gang with the number of nodes that each closes now; "" without rules."""
+        """Return the rules of the gang for messages, with the number of nodes that each excludes; "" without rules."""
         said: dict[str, None] = {}
         for kind in self._classes:
             hurdles: Counter[Hurdle] = Counter()
@@ -383,15 +420,22 @@ class InterPodPlanRule(PlanRule):
         return ", ".join(said)
 
     def crowding(self, kind: MemberClass, name: str) -> int:
-        """Return the number of pods in a node's domains of the spread constraints; the lowest is tried first."""
+        """Return the number of pods in the node's domains over which the class is spread.
+
+        The planner tries nodes with the lowest number first.
+        """
         labels = self._snapshot.nodes[name].labels
         return sum(each.by_domain.get(labels.get(each.key, ""), 0) for each in self._rules[kind].spread)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """Return the key of the domain that the first member fixes for its class; None if it is not free to choose."""
+        """Return the topology key of the domain that the first member of a class fixes for all its other members.
+
+        That is so for members with affinity to each other, while the affinity selects no pod in the cluster. None in
+        all other cases.
+        """
         rules = self._rules[kind]
-        free = rules.leads and not any(count.total for count in rules.near)
-        return rules.near[0].key if free and rules.near else None
+        free = rules.may_be_first and not any(count.total for count in rules.affinity)
+        return rules.affinity[0].key if free and rules.affinity else None
 
 
 def _list_places(rules: _Rules, node: Node) -> set[_Place]:
@@ -399,12 +443,15 @@ def _list_places(rules: _Rules, node: Node) -> set[_Place]:
 
 
 def concerns(classes: Iterable[MemberClass]) -> bool:
-    """Return whether rules about other pods may concern any of the classes."""
+    """Return whether rules about other pods, or rules of other pods about members, may concern any of the classes."""
     return any(kind.shape.neighbours is not None or any(map(_counts, kind.request)) for kind in classes)
 
 
 def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether a pod with this amount affects a rule of any of the classes, or excludes one."""
+    """Return whether pods with this amount decide on which nodes members of the classes fit.
+
+    They do if a rule of a class selects them, or if their anti-affinity, for which the amount stands, excludes a class.
+    """
     if amount.startswith(APART):
         counted = COUNTS + read_apart(amount)[1]
         return any(counted in kind.request for kind in classes)
@@ -415,7 +462,7 @@ INTERPOD = PlanRuleType("neighbours", (COUNTS,), concerns, InterPodPlanRule, dec
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:
-    """Yield phrases about rules between members of a class."""
+    """Yield phrases for messages about the rules by which members of a class exclude or spread each other."""
     own = kind.shape.neighbours or _NO_RULES
     for apart in own.apart:
         if apart.matching.amount in kind.request:
@@ -429,7 +476,7 @@ def _counts(name: str) -> bool:
 
 
 def _is_excluded(rules: _Rules, node: Node) -> bool:
-    for count in rules.excluding:
+    for count in rules.anti_affinity:
         domain = node.labels.get(count.key)
         if domain is not None and count.by_domain.get(domain, 0) > 0:
             return True
@@ -438,12 +485,12 @@ def _is_excluded(rules: _Rules, node: Node) -> bool:
 
 def _is_near(rules: _Rules, node: Node) -> bool:
     labels, there = node.labels, True
-    for count in rules.near:
+    for count in rules.affinity:
         domain = labels.get(count.key)
         if domain is None:
             return False
         there = there and count.by_domain.get(domain, 0) > 0
-    return there or (rules.leads and not any(count.total for count in rules.near))
+    return there or (rules.may_be_first and not any(count.total for count in rules.affinity))
 
 
 def _keeps_skew(count: SpreadCount, node: Node) -> bool:

@@ -4,10 +4,11 @@
   may get any fitting volume (FindMatchingVolume), or one that is provisioned where its StorageClass, and the capacity
   reported by the driver, allow it. Any other claim must be bound first.
 - VolumeZone: the zone labels of a volume must be those of the node, if the node has any.
-- NodeVolumeLimits: the limit of a node for a driver's volumes is an amount (`serried.rules.volumes.supply`).
+- NodeVolumeLimits: the limit of a node for a driver's volumes counts like a resource (`serried.rules.volumes.supply`).
 - VolumeRestrictions: only one pod may use a ReadWriteOncePod claim. A pod of lower priority may be preempted for it.
 
-Objects that cannot be read do not restrict anything; then kube-scheduler's rejections are learnt.
+Objects that Serried cannot read do not restrict anything. Then kube-scheduler may reject a planned node, and the member
+is planned again without that node.
 """
 
 from collections import ChainMap, Counter
@@ -46,22 +47,23 @@ from serried.api.volume import (
 from serried.cluster.due import Due
 from serried.cluster.index import discard
 from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
-from serried.rules.volumes.supply import Attachments, Reach, Supply, at_node, unite
+from serried.rules.volumes.supply import AllowedNodes, Attachments, Supply, at_node, unite
 
 Storage: TypeAlias = VolumeClaim | Volume | StorageClass | StorageCapacity | CSIDriver | CSINode
 """The kinds of objects about storage."""
 
 _LAZY = (StorageClass, StorageCapacity, CSIDriver, CSINode)
-"""The kinds that are watched once a pending pod that may be a gang member mounts a claim."""
+"""The kinds that are watched only once a pending pod that may be a gang member mounts a volume claim."""
 
 _Put = Callable[[Any], list[Pod]]
 _Drop = Callable[[Any], list[Pod]]
 
 
 class Volumes(Rule):
-    """Adds the restrictions by volume claims to the shapes of pods.
+    """The rule about volume claims: restricts a pod to nodes on which its claims get their volumes.
 
-    A pod with claims is remembered while it is pending or bound. Pods without claims cost nothing.
+    It also adds what claims request of the volume limits of nodes, and the volumes that a plan has to choose. A pod
+    with claims is remembered while it is pending or bound. Pods without claims cost nothing.
     """
 
     concerns = staticmethod(attrgetter("claims"))
@@ -89,7 +91,7 @@ class Volumes(Rule):
     # --- pods ---------------------------------------------------------------------------------------------------
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - the result of the rules before is remembered
-        """Return the pod with the restrictions by its claims, and remember it."""
+        """Return the pod restricted to nodes on which its volume claims get their volumes, and remember it."""
         if not pod.claims:
             return pod
         self.wanted = self.wanted or (pod.pending and pod.linked)
@@ -98,9 +100,9 @@ class Volumes(Rule):
         return self._restrict_pod(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
     def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
-        """Return a hypothetical pod with its restrictions; ``coming`` are claims to be created with it.
+        """Return a hypothetical pod restricted to nodes on which its volume claims get their volumes.
 
-        It is not remembered.
+        ``coming`` are the claims that would be created with it. The pod is not remembered.
         """
         if not pod.claims:
             return pod
@@ -116,7 +118,7 @@ class Volumes(Rule):
         return replace(self._restrict_pod(pod, counted, shared, ""), uncountable=left)
 
     def _find_unknown(self, claim: VolumeClaim, coming: Coming) -> str:
-        """Return a phrase why the nodes for a claim without a volume are unknown; "" if they are known."""
+        """Return a phrase why it is not known on which nodes a hypothetical pod's claim gets a volume; "" if it is."""
         if claim.volume:
             return ""
         name = claim.key.name
@@ -133,30 +135,37 @@ class Volumes(Rule):
             self._note(pod.uid, None)
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some pods whose shape may have changed, and some that may find a volume now with the same shape."""
+        """Return some pods whose possible nodes may have changed, and some members for which a volume is free now."""
         if not (self._changed_pods or self._may_fit):
             return None
         return RuleChanges(self._changed_pods.take(AT_ONCE), members=self._may_fit.take(AT_ONCE))
 
     def take_changed_nodes(self) -> Collection[str]:
-        """Return and forget nodes whose CSI attach limits have changed since; not all at once if there are many."""
+        """Return and forget some of the nodes whose volume limits, or shared volumes, have changed."""
         return self._changed_nodes.take(AT_ONCE)
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with its free volumes of each driver as amounts."""
+        """Return the node with its volume limit for each CSI driver as an allocatable amount.
+
+        Volumes that several pods on the node share are subtracted.
+        """
         pods = (self._pods[uid] for uid in self._on.get(node.name, ()))
         claims = {claim.key: claim for pod in pods for claim in self._list_known(pod) if self._is_shared(claim.key)}
         return self.attachments.add_limits(node, Counter(self.supply.find_driver(claim) for claim in claims.values()))
 
     def list_caveats(self, pods: Collection[Pod]) -> Iterable[str]:
-        """Yield a phrase if some of these pods mount claims without a volume."""
+        """Yield a phrase for messages if some of these pods mount volume claims that are not bound yet."""
         unbound = sum(any(key in self.claims and not self.claims[key].volume for key in _keys(pod)) for pod in pods)
         if unbound:
             yield f"{unbound} members mount volume claims that are not bound yet"
 
     def _restrict_pod(self, pod: Pod, known: list[VolumeClaim], shared: Collection[Key], missing: str) -> Pod:
-        """Return the pod with the restrictions by its claims; ``missing`` is a reason why it fits nowhere."""
-        reaches = [self.supply.find_reach(claim, shared=claim.key in shared) for claim in known]
+        """Return the pod restricted to nodes on which its claims get their volumes.
+
+        ``known`` are its existing claims, ``shared`` the keys of those that several pods mount. ``missing`` is a phrase
+        why the pod fits on no node, for instance a claim that does not exist; "" without such a reason.
+        """
+        reaches = [self.supply.find_allowed_nodes(claim, shared=claim.key in shared) for claim in known]
         users = [self._restrict_once(pod, claim) for claim in known if claim.once]
         obstacles = (missing, *(each.obstacle for each in (*reaches, *users)))
         shape = pod.shape
@@ -178,7 +187,7 @@ class Volumes(Rule):
         wants_room = pod.wants_room or bool(
             (amounts or choices) and pod.objection and is_for_room(pod.objection, shape)
         )
-        outranked = any(each.by_mate for each in users)
+        outranked = any(each.by_member for each in users)
         return replace(pod, shape=shape, obstacle=obstacle, outranked=outranked, wants_room=wants_room)
 
     def _find_missing(self, pod: Pod, keys: list[Key]) -> str:
@@ -195,7 +204,10 @@ class Volumes(Rule):
         return ""
 
     def _find_zones(self, pod: Pod, claims: list[VolumeClaim]) -> Terms | None:
-        """Return VolumeZone's restriction by the bound claims that the pod lists; None without one."""
+        """Return the nodes that kube-scheduler's VolumeZone leaves a pod, by the zones of its bound volumes.
+
+        None for all nodes. Claims of ephemeral volumes do not count, as upstream.
+        """
         named = (claim for claim in claims if claim.volume and claim.key.name not in pod.own_claims)
         volumes = (self.supply.volumes.get(claim.volume) for claim in named)
         zones = dict.fromkeys(zone for volume in volumes if volume is not None for zone in volume.zones)
@@ -203,24 +215,33 @@ class Volumes(Rule):
 
     # --- claims that one pod may use ----------------------------------------------------------------------------
 
-    def _restrict_once(self, pod: Pod, claim: VolumeClaim) -> Reach:
-        """Return where a pending pod may use a ReadWriteOncePod claim of others: on nodes of users it may preempt."""
+    def _restrict_once(self, pod: Pod, claim: VolumeClaim) -> AllowedNodes:
+        """Return the nodes on which a pod may use its ReadWriteOncePod claim, which only one pod may use at a time.
+
+        If bound pods of lower priority use it, these are their nodes, because the pod may preempt them there. If a pod
+        uses it that cannot be preempted, or if an older member of the same gang mounts it, there are none.
+        """
         others = [self._pods[uid] for uid in self._users.get(claim.key, ()) if uid != pod.uid]
         if not others or not pod.pending:
-            return Reach()
+            return AllowedNodes()
         said = f"volume claim {claim.key.name} is {READ_WRITE_ONCE_POD}, and"
         users = [other for other in others if other.bound]
         stays = pod.preemption is PreemptionPolicy.NEVER
         lasting = next((user for user in users if stays or user.priority >= pod.priority), None)
         if lasting is not None:
-            return Reach(obstacle=f"{said} {lasting.name} uses it")
+            return AllowedNodes(obstacle=f"{said} {lasting.name} uses it")
         if users:
-            return Reach(unite(at_node(user.node) for user in users))
+            return AllowedNodes(unite(at_node(user.node) for user in users))
         later = any(_are_in_one_gang(mate, pod) and _precedence(mate) < _precedence(pod) for mate in others)
-        return Reach(obstacle=f"{said} another member of its gang mounts it, too" if later else "", by_mate=later)
+        return AllowedNodes(
+            obstacle=f"{said} another member of its gang mounts it, too" if later else "", by_member=later
+        )
 
     def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:
-        """Return the amounts for contested claims and for limited drivers."""
+        """Return the pseudo resources that a pod with these claims requests, as (name, amount) pairs.
+
+        They are for ReadWriteOncePod claims that another pod uses, and for drivers with volume limits.
+        """
         once = (claim.key for claim in claims if claim.once)
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]
         limited = self.attachments.limited
@@ -256,7 +277,7 @@ class Volumes(Rule):
         known = pod or old
         if known is None:
             return
-        self._move(old, pod)
+        self._move_pod(old, pod)
         for key in _keys(known):
             before = len(self._users.get(key, ()))
             if pod is None:
@@ -270,8 +291,8 @@ class Volumes(Rule):
             if _node_state(old) != _node_state(pod) and key in self.claims and self.claims[key].once:
                 self._note_other_users(key, known)
 
-    def _move(self, old: Pod | None, new: Pod | None) -> None:
-        """Note that a pod was bound to, or has left, a node."""
+    def _move_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Update which pods with claims are on each node, as a pod was bound or has ended; None: it does not exist."""
         before, now = (pod.node if pod is not None and pod.bound else "" for pod in (old, new))
         known = new or old
         if before == now or known is None:
@@ -335,7 +356,7 @@ class Volumes(Rule):
         )
 
     def _note_pods(self, pods: list[Pod]) -> None:
-        """Note that pods, and the free volumes of their nodes, may have changed."""
+        """Queue pods whose possible nodes may have changed, and their nodes, whose shared volumes may have changed."""
         self._changed_pods.update(pod.uid for pod in pods)
         self._note_nodes(pods)
 
@@ -368,13 +389,13 @@ class Volumes(Rule):
             self.supply.update_class(old.wish.storage_class, ())  # the class has no unbound claims any more
 
     def _find_place(self, claim: VolumeClaim) -> tuple[dict[str, dict[Key, None]], str]:
-        """Return the index that has a claim, and its key there."""
+        """Return the index in which a claim is, by its volume or else by its StorageClass, and its place there."""
         return (self._claims_of, claim.volume) if claim.volume else (self._unbound, claim.wish.storage_class)
 
     # --- what there is for them ---------------------------------------------------------------------------------
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - its obstacles have phrases of their own
-        """Note whether all objects of a kind are known. Unknown kinds do not restrict anything."""
+        """Handle a new state of the watch for a kind: only kinds of which all objects are known restrict pods."""
         (self._listing.add if state is KindState.LISTING and kind in _LAZY else self._listing.discard)(kind)
         if self.reading is not bool(self._listing):
             self.reading = bool(self._listing)
@@ -444,7 +465,10 @@ class Volumes(Rule):
         return self._require(name, required=False) or self._note_driver(name)
 
     def _require(self, driver: str, *, required: bool) -> list[Pod]:
-        """Return all pods with claims if it has changed whether a driver must be installed on a node; else []."""
+        """Set whether pods with volumes of a driver need a node with the driver.
+
+        Return the pods that have to be updated: all with claims if that has changed, else none.
+        """
         if not self.attachments.require(driver, required=required):
             return []
         self._changed_nodes.update(self._nodes)
@@ -463,7 +487,7 @@ class Volumes(Rule):
         return self._note_classes([each.name for each in self.supply.classes.values() if each.provisioner == name])
 
     def _note_classes(self, names: Iterable[str]) -> list[Pod]:
-        """Return the pods with unbound claims of these classes for which the possible nodes have changed."""
+        """Return the pods with an unbound claim of these StorageClasses that can get a volume on other nodes now."""
         changed = {name: self._update_class(name) for name in names}
         keys = (key for name, wishes in changed.items() if wishes for key in self._unbound.get(name, ()))
         return self._users_of(
@@ -484,14 +508,14 @@ def _precedence(pod: Pod) -> tuple[int, str, str]:
 
 
 def _are_in_one_gang(one: Pod, other: Pod) -> bool:
-    """Return whether two pods have the same owner or the same group."""
+    """Return whether two pods have the same owner or name the same group, so that they count as members of one gang."""
     same_owner = one.owner is not None and one.owner == other.owner
     return same_owner or (one.group is not None and one.group == other.group)
 
 
 @lru_cache(maxsize=1024)
 def _restrict(shape: Shape, terms: Terms) -> Shape:
-    """Return the shape restricted to nodes that match both its own node terms and ``terms``."""
+    """Return the shape with its node affinity restricted to nodes that also match ``terms``."""
     found = both(shape.node_terms, terms)
     return shape if found == shape.node_terms else replace(shape, node_terms=found)
 
@@ -503,14 +527,17 @@ def _add_requests(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
 
 @lru_cache(maxsize=1024)
 def _add_choices(shape: Shape, choices: tuple[Choice, ...]) -> Shape:
-    """Return the shape of a pod for which volumes have to be chosen."""
+    """Return the shape with the choices of volumes that a plan has to make, and the pseudo resource of each."""
     amounts = Counter(choice.amount for choice in choices)
     return replace(_add_requests(shape, tuple(amounts.items())), volumes=choices)
 
 
 @lru_cache(maxsize=1024)
 def _in_zones(zones: tuple[Requirement, ...]) -> Terms:
-    """Return the terms for nodes in these zones, and for nodes without zone labels."""
+    """Return node selector terms for nodes in these zones, given by zone labels of volumes.
+
+    Nodes without zone labels match, too, as upstream.
+    """
     ways: list[tuple[Requirement, ...]] = [()]
     for zone in zones:
         if len(ways) > MAX_TERMS:

@@ -1,9 +1,12 @@
 """The planner's part of the volume rules (`VolumeChoices`): which PersistentVolumes are left for the next member.
 
-Each volume goes to one claim; a claim shared by several pods gets one volume. The rules are those of VolumeBinding in
-kube-scheduler 1.37 (binder.go: findMatchingVolumes): for one pod after another the smallest claim first, and for each
-claim the smallest fitting volume that the node reaches. Among equal volumes kube-scheduler takes any. The planner takes
-the one that the fewest nodes reach, so kube-scheduler may take another one. Then the member is planned again.
+Each volume is bound to one claim; a claim that several pods share gets one volume. The rules are those of VolumeBinding
+in kube-scheduler 1.37 (binder.go: findMatchingVolumes): for one pod after another the smallest claim first, and for
+each claim the smallest fitting volume that the node reaches. Among equal volumes kube-scheduler chooses any. The
+planner chooses the one that the fewest nodes reach, so kube-scheduler may choose another one. Then the member is
+planned again.
+
+A pool is the volumes that fit claims with the same requirements (`serried.api.volume.Pool`).
 """
 
 from collections import Counter
@@ -21,16 +24,16 @@ from serried.plan.limit import Limit
 from serried.plan.request import Snapshot
 from serried.plan.rule import PlanRule, PlanRuleType
 
-_Taken = list[tuple[Choice, Volume | None]]
-"""The volume chosen for each claim of a member; None for a volume that is provisioned."""
+_ChosenVolumes = list[tuple[Choice, Volume | None]]
+"""The volume chosen for each claim of a member; None for a volume that will be provisioned."""
 
 
 class _VolumeIndex:
-    """The volumes of a pool, indexed by the node labels in their affinity."""
+    """The volumes of a pool, indexed by the node labels in their node affinity."""
 
     def __init__(self, pool: Pool) -> None:
         self.keys: dict[str, None] = {}
-        """The label keys that determine which nodes reach the volumes."""
+        """The label keys in the node affinity of the volumes, which decide which nodes reach them."""
 
         self._volumes = pool.volumes
         self._by_label: dict[tuple[str, str | None], list[int]] = {}
@@ -42,10 +45,10 @@ class _VolumeIndex:
         """The reachable volumes, by the values of ``keys``. Nodes with the same values reach the same volumes."""
 
         self._passed: dict[tuple[str | None, ...], int] = {}
-        """The number of volumes at the start of each list that are all taken."""
+        """For each list in ``_reached``: the number of volumes at its start that are all chosen already."""
 
     def build(self, limit: Limit) -> None:
-        """Build the index."""
+        """Build the index. Call it before `find`."""
         for place, volume in enumerate(self._volumes):
             limit.spend()
             self._add(place, volume.terms)
@@ -68,24 +71,24 @@ class _VolumeIndex:
             for value in found.values:
                 self._by_label.setdefault((found.key, value), []).append(place)
 
-    def find(self, node: Node, gone: Collection[str], beside: Collection[str]) -> Volume | None:
-        """Return the first volume that may be attached to the node; None if there is none.
+    def find(self, node: Node, taken: Collection[str], own: Collection[str]) -> Volume | None:
+        """Return the first volume of the pool that the node reaches and that is not chosen yet; None if there is none.
 
-        Not those that planned members have (``gone``), nor those of the same member's other claims (``beside``).
+        ``taken`` are the names of volumes chosen for other members, ``own`` those for other claims of the same member.
         """
         values = tuple([node.labels.get(key) for key in self.keys])
         reached = self._reached.get(values)
         if reached is None:
             reached = self._reached[values] = self._list_reached(values, node)
         place = self._passed.get(values, 0)
-        while place < len(reached) and reached[place].name in gone:
+        while place < len(reached) and reached[place].name in taken:
             place += 1
         self._passed[values] = place
         left = (reached[at] for at in range(place, len(reached)))
-        return next((each for each in left if each.name not in gone and each.name not in beside), None)
+        return next((each for each in left if each.name not in taken and each.name not in own), None)
 
     def reset(self) -> None:
-        """Note that taken volumes have become free."""
+        """Let all volumes be found again, because some that were chosen are free now."""
         self._passed.clear()
 
     def _list_reached(self, values: Iterable[str | None], node: Node) -> list[Volume]:
@@ -98,7 +101,8 @@ class _VolumeIndex:
 class _Attachments:
     """Checks the volume limits of nodes for volumes that several pods share (NodeVolumeLimits).
 
-    A volume of one pod is an ordinary amount. A shared volume counts once on a node, with its first pod.
+    The planner counts a volume of one pod like a resource. A shared volume counts once on a node, with the first pod
+    there that uses it, which only this check knows.
     """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
@@ -117,12 +121,12 @@ class _Attachments:
         self.couple = any(drivers.intersection(own) for own in self._own.values()) or any(
             self._shared.get(kind) != self._shared.get(classes[0]) for kind in classes
         )
-        """True if the check depends on the other members on the node."""
+        """True if the result for a member may depend on which other members are on the node."""
 
         self._here: dict[str, list[MemberClass]] = {}
 
     def find_full(self, kind: MemberClass, name: str) -> str | None:
-        """Return the amount of which a node has too little for one more member; None if there is enough."""
+        """Return the name of the volume limit that one more member of a class would exceed on a node; None for none."""
         used, there = self._snapshot.used.get(name, {}), [*self._here.get(name, ()), kind]
         for driver in {driver for each in there for driver in self._shared.get(each, ())}:
             new = {
@@ -135,7 +139,7 @@ class _Attachments:
         return None
 
     def place(self, kind: MemberClass, name: str, pods: int) -> None:
-        """Add members of a class to a node. A negative number removes them."""
+        """Record that ``pods`` members of a class are placed on a node. A negative number removes them."""
         here = self._here.setdefault(name, [])
         here += [kind] * pods
         for _ in range(-pods):
@@ -143,9 +147,10 @@ class _Attachments:
 
 
 class VolumeChoices(PlanRule):
-    """The volumes that a gang's members choose from, less those that placed members have taken.
+    """The rule about volumes in one plan: chooses PersistentVolumes for the claims of members as they are placed.
 
-    It also checks the limits of nodes for shared volumes.
+    It also checks the volume limits of nodes for volumes that several pods share. ``classes`` are the members of the
+    gang, by equal shape.
     """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
@@ -161,23 +166,24 @@ class VolumeChoices(PlanRule):
                     self._pools[choice.pool.amount] = choice.pool
                     self._indexes[choice.pool.amount] = _VolumeIndex(choice.pool)
         self._used_names: set[str] = set()
-        """The names of the taken volumes."""
+        """The names of the volumes that are chosen for placed members, or for members of other gangs."""
 
         self._volume_of: dict[str, Volume | None] = {}
-        """The volumes of shared claims by claim; None for a volume that is provisioned."""
+        """The volumes chosen for claims that several pods share; None for a volume that will be provisioned."""
 
         self._before: frozenset[str] = frozenset()
-        """The shared claims that had a volume when the wave began."""
+        """The shared claims for which a volume was chosen before the current wave began."""
 
         self.closed: dict[MemberClass, frozenset[str]] = {}
-        """The nodes where a class lacks a volume, independent of other members."""
+        """The nodes on which members of a class lack a volume, wherever other members are placed."""
 
-        self._placed: dict[tuple[MemberClass, str], list[_Taken]] = {}
+        self._placed: dict[tuple[MemberClass, str], list[_ChosenVolumes]] = {}
+        """The volumes chosen for the placed members, by class and node."""
         self._attachments = _Attachments(snapshot, classes)
         self.couples = any(choices for choices in self._choices.values()) or self._attachments.couple
 
     def count(self) -> None:
-        """Remove the volumes that other gangs' planned members will take, and find the closed nodes."""
+        """Index the volumes without those that members of other gangs with a slot will use, and set ``closed``."""
         limit = self._snapshot.limit
         for index in self._indexes.values():
             index.build(limit)
@@ -206,13 +212,16 @@ class VolumeChoices(PlanRule):
             if claim:
                 self._volume_of[claim] = volume
 
-    def _find(self, pool: str, name: str, beside: Collection[str]) -> Volume | None:
-        """Return the volume of a pool that kube-scheduler would choose on a node; None without one."""
-        return self._indexes[pool].find(self._snapshot.nodes[name], self._used_names, beside)
+    def _find(self, pool: str, name: str, own: Collection[str]) -> Volume | None:
+        """Return the volume of a pool that kube-scheduler would choose on a node; None if no free one fits there.
 
-    def _choose(self, kind: MemberClass, name: str) -> _Taken | None:
-        """Return the volumes that the next member of a class would take on a node; None if one is missing."""
-        taken: _Taken = []
+        ``own`` are the names of volumes chosen for other claims of the same member.
+        """
+        return self._indexes[pool].find(self._snapshot.nodes[name], self._used_names, own)
+
+    def _choose(self, kind: MemberClass, name: str) -> _ChosenVolumes | None:
+        """Return the volumes that the next member of a class would get on a node; None if there is none for a claim."""
+        taken: _ChosenVolumes = []
         for choice in self._choices[kind]:
             if choice.claim and choice.claim in self._volume_of:
                 there = self._volume_of[choice.claim]
@@ -232,7 +241,10 @@ class VolumeChoices(PlanRule):
         return volume.terms is None or matches_terms(volume.terms, self._snapshot.nodes[name])
 
     def describe(self) -> str:
-        """Return a phrase about the volumes that are too few for all members; "" if there are enough."""
+        """Return a phrase for messages that says of which StorageClass there are too few volumes for all members.
+
+        "" if there are enough.
+        """
         wanted: Counter[str] = Counter()
         claims: set[str] = set()
         for kind in self._classes:
@@ -251,21 +263,27 @@ class VolumeChoices(PlanRule):
     # --- members that are placed ----------------------------------------------------------------------------------
 
     def list_keys(self) -> list[str]:
-        """Return the label keys by which nodes reach different volumes."""
+        """Return the label keys that decide which volumes a node reaches.
+
+        The host name is added if the volume limit of a node depends on which members are on it.
+        """
         keys = dict.fromkeys(key for index in self._indexes.values() for key in index.keys)
         return [*keys, *([HOSTNAME] if self._attachments.couple and HOSTNAME not in keys else [])]
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether the next member of a class finds its volumes on a node, within the limits of the node."""
+        """Return whether one more member of a class gets its volumes on a node, within the node's volume limits."""
         return self._choose(kind, name) is not None and self._attachments.find_full(kind, name) is None
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return the exceeded volume limit for the next member of a class on a node; None if there is none."""
+        """Return the volume limit of a node that one more member of a class would exceed; None if it exceeds none."""
         full = self._attachments.find_full(kind, name)
         return Hurdle(HurdleKind.RESOURCE, full) if full is not None else None
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Add members of a class to a node with their volumes. A negative number removes them."""
+        """Record that ``pods`` members of a class are placed on a node, and choose their volumes.
+
+        A negative number removes the members placed there last, and frees their volumes.
+        """
         self._attachments.place(kind, name, pods)
         for _ in range(pods):
             taken = self._choose(kind, name) or []
@@ -282,14 +300,14 @@ class VolumeChoices(PlanRule):
                 index.reset()
 
     def begin_wave(self) -> None:
-        """Begin a wave: members may be tried in any order from now on."""
+        """Begin a wave: the members placed from now on may be tried by kube-scheduler in any order."""
         self._before = frozenset(self._volume_of)
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether a node is feasible for the next member, in whatever order the wave is tried.
+        """Return whether one more member can join the wave on a node, whichever of its members come first.
 
-        The first member of a shared claim determines where its volume is. Until that is bound, others are excluded from
-        all other nodes; so other members of the claim wait for a later wave.
+        The first member with a shared claim decides where its volume is. Until the volume is bound to the claim,
+        kube-scheduler rejects the other members of the claim on all other nodes. So they have to be in a later wave.
         """
         shared = (choice.claim for choice in self._choices[kind] if choice.claim in self._volume_of)
         return all(claim in self._before for claim in shared) and name in self._snapshot.nodes
@@ -300,7 +318,10 @@ def _find_size(choice: Choice) -> int:
 
 
 def concerns(classes: Iterable[MemberClass]) -> bool:
-    """Return whether any class has volumes to choose, or shares a volume on nodes with limits."""
+    """Return whether the rule about volumes concerns any of the classes in a plan.
+
+    It does if volumes have to be chosen for members, or if they share a volume of a driver with volume limits.
+    """
     return any(kind.shape.volumes or any(map(_is_shared, kind.request)) for kind in classes)
 
 

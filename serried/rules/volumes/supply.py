@@ -1,13 +1,13 @@
-"""The storage for claims: where PersistentVolumes and drivers can provide a volume (`Supply`), and limits of nodes.
+"""The storage of the cluster: on which nodes a volume claim can get a volume (`Supply`), and volume limits of nodes.
 
 The rules are those of VolumeBinding in kube-scheduler 1.37 (binder.go: checkBoundClaims, findMatchingVolumes,
 checkVolumeProvisions).
 
-The limit of a node for volumes of a CSI driver (NodeVolumeLimits) is an amount of the node (`Attachments`). A claim of
-one pod requests one volume on any node. A volume that several pods share counts once per node. On nodes where it is
-attached already it is subtracted from the limit, so further pods request nothing there. Its users also have an amount
-of their own, so plans know where it is attached for the first time. Volumes that are attached without a pod on the node
-are learnt from kube-scheduler's rejections.
+The limit of a node for volumes of a CSI driver (NodeVolumeLimits) is expressed like a resource of the node
+(`Attachments`). A claim of one pod requests 1 of it. A volume that several pods share counts once per node: on nodes
+where it is attached already it is subtracted from the limit, so further pods request nothing there. The pods that share
+it also request a pseudo resource named after the claim, so plans know on which nodes it is not attached yet. Serried
+does not see volumes that are attached without a pod on the node; kube-scheduler's rejections show them.
 """
 
 from collections import Counter
@@ -36,35 +36,42 @@ from serried.cluster.index import discard
 _NOWHERE: Terms = ()
 
 
-class Offer(NamedTuple):
-    """The nodes where a claim can get a volume. None stands for all nodes."""
+class VolumeNodes(NamedTuple):
+    """The nodes on which unbound claims with the same requirements can get a volume, as node selector terms.
 
-    found: Terms | None
-    """The nodes with a fitting volume.
+    None means all nodes, () means no node.
+    """
 
-    If none can be provisioned it is only None or (): `VolumeChoices` knows the nodes.
+    existing: Terms | None
+    """The nodes that reach an existing PersistentVolume that fits and is free.
+
+    If the StorageClass cannot provision volumes, it is only None (some volume fits) or (): the nodes of each volume are
+    known to `VolumeChoices`, which plans choose from.
     """
 
     provisioned: Terms | None
-    """The nodes for which a volume can be provisioned."""
+    """The nodes for which the driver can provision a volume."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """The nodes that a claim leaves a pod."""
+class AllowedNodes:
+    """The nodes on which a pod may be because of one of its volume claims."""
 
     terms: Terms | None = None
-    obstacle: str = ""
-    """A phrase why there are none; "" if there are some."""
+    """The node selector terms of these nodes; None for all nodes. Not valid if there is an ``obstacle``."""
 
-    by_mate: bool = False
-    """True if the reason is another member of the gang, which has precedence."""
+    obstacle: str = ""
+    """A phrase why the pod may be on no node; "" if it may be on some."""
+
+    by_member: bool = False
+    """True if the obstacle is another member of the gang that mounts the claim, too, and is older."""
 
 
 class Supply:
-    """The known storage: PersistentVolumes, StorageClasses, drivers and their capacity.
+    """The storage of the cluster: PersistentVolumes, StorageClasses, CSI drivers and their storage capacity.
 
-    ``seen`` are the kinds of which all objects are known.
+    ``seen`` are the kinds of which all objects are known; only those may exclude nodes. What a claim requires of its
+    volume (class, size, access modes and the like) is its `Wish`.
     """
 
     def __init__(self) -> None:
@@ -76,70 +83,79 @@ class Supply:
         self._volumes_of: dict[str, dict[str, None]] = {}
         self._capacities_of: dict[str, dict[Key, None]] = {}
         self._reserved_for: dict[Key, dict[str, None]] = {}
-        self._offers: dict[str, dict[Wish, Offer]] = {}
+        self._volume_nodes: dict[str, dict[Wish, VolumeNodes]] = {}
         self._pools: dict[str, dict[Wish, Pool]] = {}
 
-    def find_reach(self, claim: VolumeClaim, *, shared: bool) -> Reach:
-        """Return the nodes that a claim leaves its pod.
+    def find_allowed_nodes(self, claim: VolumeClaim, *, shared: bool) -> AllowedNodes:
+        """Return the nodes on which a pod may be because it mounts this claim.
 
-        The selected node of a ``shared`` claim is ignored: it is one pod's.
+        ``shared`` is True if several pods mount it. Then the claim's annotation with the selected node is ignored,
+        because kube-scheduler wrote it for one of these pods.
         """
         name = claim.key.name
         if claim.lost:
-            return Reach(obstacle=f"volume claim {name} has lost its PersistentVolume {claim.volume}")
+            return AllowedNodes(obstacle=f"volume claim {name} has lost its PersistentVolume {claim.volume}")
         if claim.deleting:
-            return Reach(obstacle=f"volume claim {name} is being deleted")
+            return AllowedNodes(obstacle=f"volume claim {name} is being deleted")
         if claim.bound:
             return self._find_bound(claim)
         if claim.volume:
-            return Reach(obstacle=f"volume claim {name} is not bound to PersistentVolume {claim.volume} yet")
+            return AllowedNodes(obstacle=f"volume claim {name} is not bound to PersistentVolume {claim.volume} yet")
         one = replace(claim, selected_node=None) if shared else claim
-        return self._find_unbound(one) if StorageClass in self.seen else Reach()
+        return self._find_unbound(one) if StorageClass in self.seen else AllowedNodes()
 
-    def _find_bound(self, claim: VolumeClaim) -> Reach:
+    def _find_bound(self, claim: VolumeClaim) -> AllowedNodes:
         volume = self.volumes.get(claim.volume)
         if volume is not None:
-            return Reach(volume.bound_terms)
+            return AllowedNodes(volume.bound_terms)
         missing = Volume in self.seen
         text = f"volume claim {claim.key.name} is bound to PersistentVolume {claim.volume}, which does not exist"
-        return Reach(obstacle=text if missing else "")
+        return AllowedNodes(obstacle=text if missing else "")
 
-    def _find_unbound(self, claim: VolumeClaim) -> Reach:
+    def _find_unbound(self, claim: VolumeClaim) -> AllowedNodes:
         name, wanted = claim.key.name, claim.wish.storage_class
         found = self.classes.get(wanted)
         if found is None:
             why = f"its StorageClass {wanted} does not exist" if wanted else "it names no StorageClass"
-            return Reach(obstacle=f"volume claim {name} is not bound, and {why}")
+            return AllowedNodes(obstacle=f"volume claim {name} is not bound, and {why}")
         if not found.waits:
-            return Reach(obstacle=f"volume claim {name} is not bound yet, and StorageClass {wanted} waits for no pod")
+            return AllowedNodes(
+                obstacle=f"volume claim {name} is not bound yet, and StorageClass {wanted} waits for no pod"
+            )
         if Volume not in self.seen:
-            return Reach()
+            return AllowedNodes()
         terms = self._find_delayed(claim)
         if terms == _NOWHERE:
             means = "no driver has storage for it" if found.provisions else f"StorageClass {wanted} makes none"
-            return Reach(obstacle=f"no PersistentVolume fits volume claim {name}, and {means}")
-        return Reach(terms)
+            return AllowedNodes(obstacle=f"no PersistentVolume fits volume claim {name}, and {means}")
+        return AllowedNodes(terms)
 
     def _find_delayed(self, claim: VolumeClaim) -> Terms | None:
-        """Return the nodes where kube-scheduler would bind the claim, or have a volume provisioned for it."""
-        offer = self.find_offer(claim.wish)
+        """Return the nodes on which kube-scheduler would bind a volume to the claim, or have one provisioned.
+
+        The claim waits for its first consumer (WaitForFirstConsumer). None for all nodes, () for no node.
+        """
+        offer = self.find_volume_nodes(claim.wish)
         if claim.selected_node is not None:
             return both(offer.provisioned, at_node(claim.selected_node))
         kept = self.find_reserved(claim)
-        return unite([kept.terms if kept is not None else offer.found, offer.provisioned])
+        return unite([kept.terms if kept is not None else offer.existing, offer.provisioned])
 
     def find_reserved(self, claim: VolumeClaim) -> Volume | None:
-        """Return the volume that is reserved for an unbound claim and fits it; None without one.
+        """Return the PersistentVolume that is reserved for an unbound claim (claimRef) and fits it; None without one.
 
-        Others do not count then.
+        If there is one, kube-scheduler considers no other existing volume for the claim.
         """
         kept = (self.volumes[name] for name in self._reserved_for.get(claim.key, ()))
         own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
         return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
 
-    def find_offer(self, wish: Wish) -> Offer:
-        """Return the nodes with volumes for claims like this. The result is cached until `update_class`."""
-        offers = self._offers.setdefault(wish.storage_class, {})
+    def find_volume_nodes(self, wish: Wish) -> VolumeNodes:
+        """Return the nodes on which claims with these requirements can get a volume.
+
+        The result is cached until `update_class` is called for the StorageClass.
+        """
+        offers = self._volume_nodes.setdefault(wish.storage_class, {})
         if wish not in offers:
             provisioned = self._find_provisioned(wish)
             if self._is_provisioned(wish):
@@ -147,7 +163,7 @@ class Supply:
             else:
                 fits = any(True for _ in self._list_fitting(wish))
                 found = None if fits else _NOWHERE
-            offers[wish] = Offer(found, provisioned)
+            offers[wish] = VolumeNodes(found, provisioned)
         return offers[wish]
 
     def _is_provisioned(self, wish: Wish) -> bool:
@@ -155,9 +171,10 @@ class Supply:
         return found is not None and found.provisions
 
     def find_choice(self, claim: VolumeClaim, sharing: str) -> Choice | None:
-        """Return the choice that a plan has to make for a claim; None if there is none, or if it restricts no member.
+        """Return the volumes from which a plan has to choose one for a claim.
 
-        ``sharing`` is the name of the claim if several pods use it, else "".
+        None if the claim has a volume, if kube-scheduler does not choose one for it, or if the choice limits no member.
+        ``sharing`` is the claim as ``namespace/name`` if several pods mount it, else "".
         """
         found = self.classes.get(claim.wish.storage_class)
         if claim.volume or found is None or not found.waits or Volume not in self.seen or StorageClass not in self.seen:
@@ -174,9 +191,9 @@ class Supply:
         return Choice(pool, sharing)
 
     def copy_pools(self) -> tuple[Pool, ...]:
-        """Return copies of the pools for a recorded snapshot: volumes have numbers as names, and only what plans use.
+        """Return copies of the pools, i.e. the volumes to choose from for each wish, for a recorded snapshot.
 
-        A volume in several pools has the same number in each.
+        Volumes have numbers as names, and only the fields that plans use. A volume in several pools has one number.
         """
         pools = [pool for found in self._pools.values() for pool in found.values()]
         known = {each.name: each for pool in pools for each in pool.volumes}
@@ -187,7 +204,7 @@ class Supply:
         return tuple(replace(pool, volumes=tuple(bare[each.name] for each in pool.volumes)) for pool in pools)
 
     def _list_fitting(self, wish: Wish) -> Iterator[Volume]:
-        """Return the volumes that any claim like this could get."""
+        """Return the PersistentVolumes that a claim with these requirements could get, if none is reserved for it."""
         volumes = (self.volumes[name] for name in self._volumes_of.get(wish.storage_class, ()))
         return (volume for volume in volumes if volume.may_serve(wish))
 
@@ -200,9 +217,9 @@ class Supply:
         return both(found.topologies, self._find_storage(wish) if tells else None)
 
     def _find_storage(self, wish: Wish) -> Terms | None:
-        """Return the nodes with enough capacity.
+        """Return the nodes for which the driver reports enough storage capacity; None for all nodes.
 
-        Each volume is checked alone, as by kube-scheduler (hasEnoughCapacity).
+        As in kube-scheduler each volume is checked alone (hasEnoughCapacity), even if a pod needs several.
         """
         keys = self._capacities_of.get(wish.storage_class, ())
         enough = [each for key in keys if (each := self.capacities[key]).limit >= wish.request]
@@ -211,7 +228,10 @@ class Supply:
         return unite((NodeSelectorTerm(each.nodes),) for each in enough if each.nodes is not None)
 
     def find_driver(self, claim: VolumeClaim) -> str:
-        """Return the CSI driver of a claim's volume, present or future; "" if there is none or it is unknown."""
+        """Return the name of the CSI driver of a claim's volume, or of the volume that its StorageClass will provision.
+
+        "" if there is none, or if it is unknown. An in-tree plugin counts as the CSI driver that replaces it.
+        """
         volume = self.volumes.get(claim.volume)
         if volume is not None:
             return volume.driver
@@ -224,17 +244,18 @@ class Supply:
         return min((each.name for each in self.classes.values() if each.is_default), default="")
 
     def update_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
-        """Discard the cached results of a class. Return the wishes among ``wanted`` for which the nodes have changed.
+        """Discard the cached results for a StorageClass, because volumes or capacity have changed.
 
-        ``wanted`` are the wishes of all unbound claims; what is cached for others is dropped.
+        ``wanted`` are the requirements of all its unbound claims. Return those among them for which other nodes have
+        volumes now. What is cached for other requirements is removed.
         """
-        before = self._offers.pop(name, {})
+        before = self._volume_nodes.pop(name, {})
         pools = self._pools.get(name, {})
         for wish in [wish for wish in pools if wish not in wanted]:
             del pools[wish]
         if not pools:
             self._pools.pop(name, None)
-        return {wish for wish, offer in before.items() if wish in wanted and self.find_offer(wish) != offer}
+        return {wish for wish, offer in before.items() if wish in wanted and self.find_volume_nodes(wish) != offer}
 
     def put_volume(self, volume: Volume) -> Volume | None:
         """Add or replace a PersistentVolume. Return the previous one; None if it is new."""
@@ -274,9 +295,10 @@ class Supply:
 
 
 class Attachments:
-    """The volume limits of nodes by driver. ``limited`` counts the nodes with a limit per driver; others are unlimited.
+    """The volume limits of nodes, by CSI driver (CSINode).
 
-    On a node that lacks a required driver the limit is 0.
+    ``limited`` is the number of nodes with a limit, by driver; drivers that are not in it have no limit anywhere. On a
+    node that lacks a driver of ``required`` the driver's limit is 0.
     """
 
     def __init__(self) -> None:
@@ -287,7 +309,11 @@ class Attachments:
         """True if all CSINodes are known. Until then no driver counts as missing."""
 
     def add_limits(self, node: Node, shared: Mapping[str, int]) -> Node:
-        """Return the node with its free volumes per driver; ``shared`` counts the attached volumes of several pods."""
+        """Return the node with its volume limit for each driver as an allocatable amount.
+
+        ``shared`` is the number of attached volumes, by driver, that several pods share. They are subtracted here,
+        because no pod requests them.
+        """
         found = self.nodes.get(node.name)
         limits = found.limits if found is not None else {}
         if self.required and self.are_known:
@@ -308,7 +334,7 @@ class Attachments:
         return self._count(old.limits if old is not None else (), ())
 
     def require(self, driver: str, *, required: bool) -> bool:
-        """Note whether a driver must be installed where its volumes are used. Return whether that has changed."""
+        """Set whether pods with volumes of a driver need a node with the driver. Return whether that has changed."""
         if required is (driver in self.required):
             return False
         if required:
@@ -328,12 +354,15 @@ class Attachments:
 
 
 def at_node(name: str) -> Terms:
-    """Return the terms that match one node."""
+    """Return node selector terms that match one node, by its name."""
     return (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (name,)),)),)
 
 
 def unite(ways: Iterable[Terms | None]) -> Terms | None:
-    """Return terms for the nodes that any of these match. None for all nodes, or if there are too many terms."""
+    """Return node selector terms for the nodes that match at least one of ``ways``.
+
+    None, which means all nodes, if one of them is None, or if the result would have more than MAX_TERMS terms.
+    """
     values: dict[str, dict[str, None]] = {}
     others: dict[NodeSelectorTerm, None] = {}
     for terms in ways:

@@ -423,4 +423,4 @@ def test_nothing_is_kept_of_wishes_that_nobody_has() -> None:
     store.drop_object(VolumeClaim, Key("default", "c"))
     show(store, HERE_AND_THERE[0].deleting())
     left = read_memory(store.rule(Volumes).supply)
-    assert (left["pools"], left["offers"]) == ({}, {})
+    assert (left["pools"], left["volume_nodes"]) == ({}, {})
