@@ -8,9 +8,9 @@ point the core calls the features in the order of that list.
       │
     quorum ───────── pre_enqueue ── members that need no quorum, constrain ── its topology key does not count
       │
-    request ──────── pre_filter ── domains of other gangs            queue ── is_urgent, hints, left, list_kept
-      │
-    plan ─┬─ found ─ filter ── nodes kept for other gangs            pod of no gang ── filter_pod, keep_from_pod,
+    request ──────── pre_filter ── domains of other gangs            queue ── is_urgent, hints, left_queue,
+      │                                                                       list_protected_nodes
+    plan ─┬─ found ─ filter ── nodes kept for other gangs            pod of no gang ── filter_pod, list_kept_from_pod,
       │   │                                                                            preempt_pod, unreserve_pod
       │   └─ none ── unschedulable, post_filter, revisit ─
       │              victims are chosen: allow                       term ── recover, recovered, begin_term, end_term
@@ -181,12 +181,18 @@ class Feature:
         """Check a plan that was found. Return it, another plan without the nodes kept for other gangs, or a refusal."""
         return plan
 
-    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that the plan of a gang must not use: kept nodes without room for both. While ``busy``."""
+    def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+        """Return the nodes that the plan of a gang must not use, as they are kept for other gangs. While ``busy``.
+
+        Kept nodes on which the gang fits besides the other gang are not among them.
+        """
         return frozenset()
 
-    def kept_from(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes kept for other gangs: members that join after the plan may use none. While ``busy``."""
+    def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+        """Return all nodes kept for gangs ahead of a gang in the queue. While ``busy``.
+
+        Members that join the gang after its plan may use none of them: the plan did not count these members.
+        """
         return frozenset()
 
     def allow(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
@@ -222,8 +228,11 @@ class Feature:
         """Return whether a gang goes before other gangs of its priority. Called only for gangs with any `Memory`."""
         return False
 
-    def left(self, group: GroupKey, *, placed: bool) -> None:
-        """Handle a gang that no longer waits for room; ``placed`` says whether it has got room. While ``busy``."""
+    def left_queue(self, group: GroupKey, *, placed: bool) -> None:
+        """Handle a gang that no longer waits for free resources. While ``busy``.
+
+        ``placed`` is True if it has got them, False if it was deleted, for instance.
+        """
 
     def hints(self) -> Work[Iterable[GroupKey]]:
         """Return gangs to try again although no room was freed, and do periodic work. Called twice a second.
@@ -233,15 +242,18 @@ class Feature:
         yield
         return ()
 
-    def expect_room(self, group: GroupKey) -> float | None:
-        """Return the loop time at which a gang will have room; None if no reliable forecast is known."""
+    def find_forecast_time(self, group: GroupKey) -> float | None:
+        """Return the loop time from which a gang is expected to fit; None if no reliable forecast is known."""
         return None
 
-    def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """Return the domains of a topology key that another gang of the namespace gets first. While ``busy``."""
+    def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
+        """Return the domains of topology key ``key`` that are kept for exclusive use by a gang ahead. While ``busy``.
+
+        Only those count that are kept for gangs of the same namespace ahead of ``waiting`` in the queue.
+        """
         return frozenset()
 
-    def list_kept(self) -> Iterable[frozenset[str]]:
+    def list_protected_nodes(self) -> Iterable[frozenset[str]]:
         """Return sets of nodes kept for gangs without a plan, which no autoscaler may remove. While ``busy``.
 
         Called twice a second (`extender.features.node_protection`).
@@ -277,7 +289,7 @@ class Feature:
         """Return the offered nodes that a pod may use; None for all of them."""
         return None
 
-    def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
+    def list_kept_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
         """Return sets of nodes that a pod must not use; for None all sets that are kept from any pod.
 
         The same set is the same object in each call.

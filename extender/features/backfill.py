@@ -6,9 +6,10 @@ behind the head may still use them if it is known to end before the forecast, or
 of no gang are affected only if a setting says so (`extender.features.plain_pods`).
 
 A gang that the planner rejects becomes a *contender*, a gang that may become the head (`unschedulable`, `revisit`),
-until it is placed or no longer waits (`left`). `hints` searches for the contender that comes first in the queue order.
-Plans of other gangs avoid the head's nodes (`filter`, `closed_to`, `kept_from`). Other features query the head's nodes
-and forecast (`expect_room`, `list_promised`, `list_kept`, `keep_from_pod`).
+until it is placed or no longer waits (`left_queue`). `hints` searches for the contender that comes first in the queue
+order. Plans of other gangs avoid the head's nodes (`filter`, `list_closed_nodes`, `list_kept_nodes`). Other features
+query the head's nodes and forecast (`find_forecast_time`, `list_kept_domains`, `list_protected_nodes`,
+`list_kept_from_pod`).
 """
 
 import math
@@ -221,7 +222,7 @@ class Backfill(Feature):
         """The gangs about which any other field may hold something, including the head. As a dict: an ordered set."""
 
         self._last_head: Head | None = None
-        """The head at the last call of `keep_from_pod`."""
+        """The head at the last call of `list_kept_from_pod`."""
 
         self._former_heads: dict[GroupKey, _FormerHead] = {}
         """The former heads that have slots and whose members are not all bound yet."""
@@ -247,7 +248,7 @@ class Backfill(Feature):
         """
         group = waiting.group
         self._forget_last_plan(group)
-        closed = self.closed_to(waiting, request)
+        closed = self.list_closed_nodes(waiting, request)
         if closed.isdisjoint(plan.nodes.values()) or self._let_pass(group, request):
             return plan
         before = self._forecast()
@@ -325,7 +326,7 @@ class Backfill(Feature):
         self._requeue_if_changed(before)
         return answer
 
-    def left(self, group: GroupKey, *, placed: bool) -> None:
+    def left_queue(self, group: GroupKey, *, placed: bool) -> None:
         """Forget a gang that no longer waits for free resources; ``placed`` says whether it got them.
 
         If it was the head, release its nodes.
@@ -382,7 +383,7 @@ class Backfill(Feature):
                     self._queue.requeue(group)
             self._blocked.clear()
 
-    def expect_room(self, group: GroupKey) -> float | None:
+    def find_forecast_time(self, group: GroupKey) -> float | None:
         """Return the loop time from which the gang should fit: the forecast's time.
 
         Return None if the gang is not the head, the time is unknown, or an earlier forecast was clearly missed.
@@ -390,14 +391,14 @@ class Backfill(Feature):
         head = self.head
         return None if head is None or head.group != group or self._has_missed() else head.forecast.at
 
-    def list_kept(self) -> Iterable[frozenset[str]]:
+    def list_protected_nodes(self) -> Iterable[frozenset[str]]:
         """Yield the set of nodes kept for the head, if there is a head."""
         if self.head is not None:
             yield self.head.forecast.nodes
 
     # --- pods of no gang ---------------------------------------------------------------------------------------
 
-    def keep_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
+    def list_kept_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
         """Yield the sets of nodes that a pod of no gang must not use.
 
         These are the head's nodes, and the nodes of former heads whose slots are still reserved, i.e. whose members are
@@ -611,13 +612,13 @@ class Backfill(Feature):
 
     # --- who may pass ------------------------------------------------------------------------------------------
 
-    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan of a gang must not use because they are kept for the head.
 
-        These are the nodes of `kept_from`, without those where the whole gang would fit besides the head and the
+        These are the nodes of `list_kept_nodes`, without those where the whole gang would fit besides the head and the
         running pods that the forecast does not expect to end.
         """
-        kept = self.kept_from(waiting, request)
+        kept = self.list_kept_nodes(waiting, request)
         if self.head is None or not kept:
             return kept
         wanted = _sum_requests(request)
@@ -625,7 +626,7 @@ class Backfill(Feature):
             each for each in self._list_shareable(wanted) if self._has_room_for_both(each, wanted, with_pods=True)
         )
 
-    def kept_from(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return all nodes that are kept from a gang for the head; none if the gang is ahead of the head in the queue.
 
         For a gang that wants a domain exclusively, these are all nodes of the domain that the head will get
@@ -690,7 +691,7 @@ class Backfill(Feature):
             return frozenset()
         return frozenset(name for name, node in self._context.store.nodes.items() if node.labels.get(key) == domain)
 
-    def list_promised(self, waiting: Waiting, key: str | None) -> frozenset[str]:
+    def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
         """Return the domain of ``key`` that the head will get exclusively, as a set; empty if it gets none.
 
         Empty also unless the gang is behind the head in the same namespace: the domain counts in the namespace's share

@@ -192,9 +192,9 @@ class Exclusive(Feature):
         If the gang's namespace has reached its limit of exclusive domains, all domains are excluded.
         """
         ahead = frozenset[str]()
-        for feature in self._features[Feature.list_promised]:
+        for feature in self._features[Feature.list_kept_domains]:
             if feature.busy:
-                ahead |= feature.list_promised(waiting, group.topology_key)
+                ahead |= feature.list_kept_domains(waiting, group.topology_key)
         exhausted = self._shares.find_exhausted(group, ahead=ahead)
         if exhausted is not None:
             gang.memory.get_or_create(LastShare).exhausted = exhausted

@@ -6,8 +6,8 @@ that are not bound yet, or kept for the head of the queue. So such a node gets t
 set.
 
 Nothing else is stored. Twice a second `NodeProtection.hints` compares the nodes that are held now (`Ledger`,
-`Feature.list_kept`) with the nodes that have the marker (`Store.protections`), and writes the differences in the
-background. So the next leader removes the markers that an instance has left when it died.
+`Feature.list_protected_nodes`) with the nodes that have the marker (`Store.protections`), and writes the differences in
+the background. So the next leader removes the markers that an instance has left when it died.
 
     node is held ──── for 2 s ────▶ read the node ─▶ add missing annotations and the marker
     node is not held, has our marker ─▶ read the node ─▶ remove the marker and the annotations that it names
@@ -188,9 +188,9 @@ class NodeProtection(Feature):
         """
         kept = {
             name
-            for feature in self._features[Feature.list_kept]
+            for feature in self._features[Feature.list_protected_nodes]
             if feature.busy
-            for names in feature.list_kept()
+            for names in feature.list_protected_nodes()
             for name in names
         }
         self._kept_since = {name: self._kept_since.get(name, now) for name in kept}

@@ -2,13 +2,13 @@
 
 `PlainPods` has four parts.
 
-`KeptOffPods` removes nodes from filter's answer for a plain pod, and requeues the pod later. With
-``--backfill-plain wait`` these are the nodes kept for the head of the queue (docs/queue.md), and all nodes that other
-features keep (`Feature.keep_from_pod`). With and without it, they are the planned nodes of a gang for which pods were
-evicted, if its members are tried in a fixed order because of a rule about other pods. The members of other gangs are
-nominated to the freed nodes, and kube-scheduler keeps other pods off these. But nominations would keep the members of
-such a gang off each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues
-it if nothing changes.
+`KeptOffPods` removes nodes from filter's answer for a plain pod, and requeues the pod later. With ``--backfill-plain
+wait`` these are the nodes kept for the head of the queue (docs/queue.md), and all nodes that other features keep
+(`Feature.list_kept_from_pod`). With and without it, they are the planned nodes of a gang for which pods were evicted,
+if its members are tried in a fixed order because of a rule about other pods. The members of other gangs are nominated
+to the freed nodes, and kube-scheduler keeps other pods off these. But nominations would keep the members of such a gang
+off each other. kube-scheduler tries a rejected pod again when the cluster changes. `KeptOffPods` requeues it if nothing
+changes.
 
 `Candidates` answers preempt calls, i.e. chooses among the nodes on which kube-scheduler could evict pods.
 kube-scheduler calls before it preempts, but need not act on the answer. So the members that have to end together with a
@@ -172,7 +172,9 @@ class KeptOffPods:
         """
         if not self._waits:
             return ()
-        return tuple(nodes for each in self._features[Feature.keep_from_pod] for nodes in each.keep_from_pod(pod))
+        return tuple(
+            nodes for each in self._features[Feature.list_kept_from_pod] for nodes in each.list_kept_from_pod(pod)
+        )
 
     def _update_cycles(self) -> None:
         """Drop cycles that have ended, and update the nodes of the other cycles, whose slots may have moved."""

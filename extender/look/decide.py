@@ -342,7 +342,7 @@ class Hypothesis:
         if isinstance(request, Verdict):
             return request
         gone = self._gone.keys()
-        promised = self._core.backfill.list_promised(waiting, group.topology_key)
+        promised = self._core.backfill.list_kept_domains(waiting, group.topology_key)
         spent = ExclusiveShares(self._core.context).find_exhausted(group, gone, promised)
         request = exclude_occupied(request, group, self._store, self._core.ledger, spent, gone)
         if request.exclusive:
@@ -365,7 +365,7 @@ class Hypothesis:
         capacity = Capacity(ground.nodes, ground.used, Capacity(ground.nodes, {}))
         answer = plan_group(snapshot, request, capacity)
         queue = self._core.queue
-        closed = queue.closed_to(waiting, request)
+        closed = queue.list_closed_nodes(waiting, request)
         passes = isinstance(answer, Verdict) or closed.isdisjoint(answer.nodes.values())
         if passes or self._core.backfill.may_pass(request):
             return answer
@@ -390,7 +390,7 @@ class Hypothesis:
     def _seek_victims(
         self, newcomer: Newcomer, waiting: Waiting, request: PlanRequest, refusal: Verdict
     ) -> Preemption | NoVictims | None:
-        request = request.closing(self._core.queue.closed_to(waiting, request))
+        request = request.closing(self._core.queue.list_closed_nodes(waiting, request))
         search = Search(request, waiting, refusal, math.inf)
         preemptions = self._core.preemptions
         if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_reason_not_to_search(search):

@@ -126,20 +126,20 @@ class Queue:
         """Return the priority of a group as of now, raised by ageing."""
         return self.order.raised_priority(waiting)
 
-    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes that the plan of a gang must not use now: kept nodes without room for both gangs."""
         closed = frozenset[str]()
-        for feature in self._features[Feature.closed_to]:
+        for feature in self._features[Feature.list_closed_nodes]:
             if feature.busy:
-                closed |= feature.closed_to(waiting, request)
+                closed |= feature.list_closed_nodes(waiting, request)
         return closed
 
-    def list_kept(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the nodes kept for other gangs: late members of a gang must not use them."""
         kept = frozenset[str]()
-        for feature in self._features[Feature.kept_from]:
+        for feature in self._features[Feature.list_kept_nodes]:
             if feature.busy:
-                kept |= feature.kept_from(waiting, request)
+                kept |= feature.list_kept_nodes(waiting, request)
         return kept
 
     # --- plans -------------------------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ class Queue:
         self._notify_left(group, placed=False)
 
     def _notify_left(self, group: GroupKey, *, placed: bool) -> None:
-        for feature in self._features[Feature.left]:
+        for feature in self._features[Feature.left_queue]:
             if feature.busy:
-                feature.left(group, placed=placed)
+                feature.left_queue(group, placed=placed)
 
     def end_term(self) -> None:
         """Drop all planning tasks, because another instance may lead from now on."""

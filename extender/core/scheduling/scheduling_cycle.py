@@ -246,7 +246,7 @@ class SchedulingCycle:
             opens_in = find_next_level_wait(group, self._find_wait(state))
             return self._handle_no_plan(Refused(state, group, place, request, opens_in), answer)
         self._planning.drop_plans(group.key)
-        self._begin(state, group, request, answer, self._queue.list_kept(place, request))
+        self._begin(state, group, request, answer, self._queue.list_kept_nodes(place, request))
         claims = describe_caveats(request.members, self._store)
         return Verdict(Reason.PLANNED, need=request.need or len(answer.nodes), detail=claims)
 
@@ -340,7 +340,7 @@ class SchedulingCycle:
         request, plan = found.request, found.plan
         # While victims were searched for, another gang may have become the head, so that other nodes are kept, or
         # another gang may have been planned in the domain.
-        closed = self._queue.closed_to(self._queue.describe(group.key, state), request)
+        closed = self._queue.list_closed_nodes(self._queue.describe(group.key, state), request)
         if not (self._is_valid(group, found) and closed.isdisjoint(plan.nodes.values())):
             state.entry.retry_by(self._clock())
             return waited

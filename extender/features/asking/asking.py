@@ -321,7 +321,7 @@ class Asking(Feature):
             return verdict
         return _add(verdict, f"no gate holds its members, so {self._seen.names} may add nodes before it can start")
 
-    def left(self, group: GroupKey, *, placed: bool) -> None:
+    def left_queue(self, group: GroupKey, *, placed: bool) -> None:
         """Forget a gang that no longer waits for free resources.
 
         If it was ``placed``, end its request for nodes, too.
@@ -414,7 +414,7 @@ class Asking(Feature):
             return plan
         for ask in self.asks.values():
             ask.new_nodes_at = -math.inf  # the plan may use a node that is newer than the list
-        closed = self.closed_to(waiting, request)
+        closed = self.list_closed_nodes(waiting, request)
         answer = self._queue.plan_again(request.closing(closed))
         if isinstance(answer, Plan):
             return answer
@@ -428,15 +428,15 @@ class Asking(Feature):
         nodes = [self._store.nodes[name] for name in set(names) if name in self._store.nodes] if before else []
         return next((group for group, ask in before if any(_is_new_node(node, ask) for node in nodes)), None)
 
-    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         """Return the new nodes that are kept for gangs ahead of ``waiting`` in the queue."""
         return frozenset[str]().union(*(self._list_new_nodes(ask) for _, ask in self._list_asks_ahead(waiting)))
 
-    def kept_from(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the result of `closed_to`: members that join a gang after its plan must not use these nodes either."""
-        return self.closed_to(waiting, request)
+    def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+        """Return the nodes of `list_closed_nodes`: members that join a gang after its plan must not use them either."""
+        return self.list_closed_nodes(waiting, request)
 
-    def list_kept(self) -> Iterable[frozenset[str]]:
+    def list_protected_nodes(self) -> Iterable[frozenset[str]]:
         """Yield for each request for nodes the names of the new nodes that are kept for its gang.
 
         They are not kept from pods of no gang: an autoscaler adds nodes for these pods as well.

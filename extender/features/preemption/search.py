@@ -181,7 +181,7 @@ class Preemptions(Feature):
         report.
         """
         gang, waiting, request, now = refused.gang, refused.waiting, refused.request, self._clock()
-        rejected, request = request, request.closing(self._queue.closed_to(waiting, request))
+        rejected, request = request, request.closing(self._queue.list_closed_nodes(waiting, request))
         if refusal.reason is Reason.BEHIND_HEAD:
             rejected = request  # the gang was rejected because of these closed nodes only
         refusals, taken = gang.refusals, frozenset[str]()
@@ -449,7 +449,7 @@ class Preemptions(Feature):
         """
         if not isinstance(found, Preemption):
             return None
-        expected = (feature.expect_room(group) for feature in self._features[Feature.expect_room])
+        expected = (feature.find_forecast_time(group) for feature in self._features[Feature.find_forecast_time])
         at = min((each for each in expected if each is not None), default=None)
         if at is None:
             return None

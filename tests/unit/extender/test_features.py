@@ -32,11 +32,11 @@ class Keeper(Feature):
         self._queue = parts.queue
         self.left_by: list[tuple[GroupKey, bool]] = []
 
-    def closed_to(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
+    def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
         return frozenset({"n1"})
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        answer = self._queue.plan_again(request.closing(self.closed_to(waiting, request)))
+        answer = self._queue.plan_again(request.closing(self.list_closed_nodes(waiting, request)))
         if isinstance(answer, Verdict):
             self._queue.put_back(waiting.group, request, answer)
         return answer
@@ -46,7 +46,7 @@ class Keeper(Feature):
         memory.count += 1
         return Verdict(refusal.reason, detail=f"try {memory.count}")
 
-    def left(self, group: GroupKey, *, placed: bool) -> None:
+    def left_queue(self, group: GroupKey, *, placed: bool) -> None:
         self.left_by.append((group, placed))
 
 
@@ -81,8 +81,8 @@ def test_a_feature_is_asked_only_where_it_has_a_method_of_its_own_in_the_order_o
 def test_what_the_base_says_at_each_point_is_nothing() -> None:
     silent = Feature()
     assert list(finish(silent.hints())) == []
-    assert list(silent.keep_from_pod(None)) == []
-    assert list(silent.list_kept()) == []
+    assert list(silent.list_kept_from_pod(None)) == []
+    assert list(silent.list_protected_nodes()) == []
 
 
 @pytest.mark.usefixtures("features")

@@ -56,7 +56,7 @@ async def test_nobody_goes_on_nodes_that_were_kept_for_another_gang_while_victim
     world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([frozenset[str]()])
-    monkeypatch.setattr(Queue, "closed_to", lambda *_: next(answers, frozenset({"n1", "n2"})))
+    monkeypatch.setattr(Queue, "list_closed_nodes", lambda *_: next(answers, frozenset({"n1", "n2"})))
     world.add(*small_nodes(2), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
     await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
     assert not world.api.ended()
