@@ -242,7 +242,7 @@ class Extender:
         finally:
             await self.broadcast.close()
             await self._settle()
-            await self.core.runner.finished.remove_all()
+            await self.core.runner.finished_records.remove_all()
             # Last of all, so that no request of this instance is in flight when the next leader begins.
             if self._election is not None:
                 await self._election.release()

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TypeVar
 
 from extender.autoscalers import Autoscalers
-from extender.core.binding.binder import Binder, Window
+from extender.core.binding.binder import Binder, BindWindow
 from extender.core.binding.committed import EarlierBindings
 from extender.core.binding.effects import Effects, OwnerLookup, Tasks
 from extender.core.binding.nominator import Nominator
@@ -265,7 +265,7 @@ class Core:
     def _wire_effects(self, client: ApiClient, context: Context, records: Records) -> None:
         self.tasks = Tasks()
         self.nominator = Nominator(client, context)
-        binder = Binder(client, Window(context.options.bindings))
+        binder = Binder(client, BindWindow(context.options.bindings))
         owner_lookup = OwnerLookup(client, context.groups, context.clock)
         effects = Effects(self.nominator, owner_lookup, self.planning_tasks, self.tasks)
         earlier = EarlierBindings(client, context)

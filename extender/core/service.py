@@ -133,7 +133,7 @@ class ExtenderService:
         that kube-scheduler places itself); None if it does not. The member is held if it is planned elsewhere, if its
         wave is not open, or if no open slot for it is on an offered node.
         """
-        self._nominator.arrived(pod.uid)
+        self._nominator.note_filter_call(pod.uid)
         if cycle.open_slots.is_closed(pod.uid) and not may_be_simulated(group, pod, self._store):
             cycle.mark_unschedulable(pod.uid)
             return self._hold(cycle.reservation.group)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from extender.core.binding.committed import UnjudgedError
+from extender.core.binding.committed import UndecidedError
 from extender.core.binding.recovery import Recovery
 from extender.core.scheduling.effects import Term
 from extender.core.scheduling.group_scheduler import GroupScheduler
@@ -336,7 +336,7 @@ class Takeover:
             try:
                 if not await self._recovery.recover():
                     continue  # the term ended meanwhile; if this instance leads the next one, recovery starts over
-            except (ApiError, UnjudgedError) as error:
+            except (ApiError, UndecidedError) as error:
                 self._meet_obstacle(error, attempts.failures + 1)
                 await attempts.rest()
                 continue
@@ -344,7 +344,7 @@ class Takeover:
             self._term.active = self._leadership.active  # leadership may have been lost meanwhile
             self._group_scheduler.set_obstacle("")
 
-    def _meet_obstacle(self, error: ApiError | UnjudgedError, failures: int) -> None:
+    def _meet_obstacle(self, error: ApiError | UndecidedError, failures: int) -> None:
         """Log why nothing can be planned in this term yet. If the error lasts, tell the gangs, and serve plain pods."""
         log.error("cannot take over the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES
@@ -353,7 +353,7 @@ class Takeover:
             self._group_scheduler.set_obstacle(_describe(error))
 
 
-def _describe(error: ApiError | UnjudgedError) -> str:
+def _describe(error: ApiError | UndecidedError) -> str:
     """Return a sentence about why the records could not be read or judged, and what an administrator can do."""
     what = f"{RESERVATIONS} ({RESERVATIONS.version})"
     if isinstance(error, NotFound):

@@ -21,7 +21,10 @@ from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Too
 from serried.kube.wire import PODS
 
 RANK = "scheduling.serried.dev/rank"
-"""The annotation with the rank of a gang's bound pod: its number, from 0, in its Job, parent or replica."""
+"""The annotation with the rank of a gang's bound pod: its number, from 0, in its Job, parent or replica.
+
+Serried writes it with the Binding.
+"""
 
 
 class BindOutcome(StrEnum):
@@ -30,32 +33,32 @@ class BindOutcome(StrEnum):
     BOUND = "Bound"
 
     ELSEWHERE = "BoundElsewhere"
-    """The pod is bound to another node."""
+    """The pod was already bound to another node."""
 
     LOST = "PodGone"
-    """The pod is deleted, or was made again under its name."""
+    """The pod is deleted, maybe replaced by a new pod of the same name."""
 
     FAILED = "Failed"
     """The API server has rejected the Binding, or has not answered."""
 
     REFUSED = "Refused"
-    """The permit was refused, so the Binding was not sent, or not again."""
+    """Serried's own check right before the Binding (`Permit`) has forbidden it, so it was not sent, or not again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The result of one Binding, with its reason."""
+class BindResult:
+    """The result of one attempt to bind a pod, with the reason if it failed."""
 
     outcome: BindOutcome
 
     error: str = ""
-    """The text of the failure; "" for success."""
+    """The reason of the failure, for people; "" for success."""
 
     node: str = ""
-    """The node of a pod that is bound to another node; else ""."""
+    """The node of a pod that was already bound to another node; else ""."""
 
     refusal: Refusal | None = None
-    """The refusal by the permit, if there was one."""
+    """The reason why the check right before the Binding has forbidden it; None if it has not."""
 
 
 class _Refused(Exception):
@@ -64,45 +67,53 @@ class _Refused(Exception):
         self.refusal = refusal
 
 
-def _let_pass() -> None:
+def _allow() -> None:
     return None
 
 
-def _check(ask: Callable[[], Refusal | None]) -> None:
-    refusal = ask()
+def _raise_refusal(check_permit: Callable[[], Refusal | None]) -> None:
+    refusal = check_permit()
     if refusal is not None:
         raise _Refused(refusal)
 
 
-def describe_slot(rank: int | None, domain: str, gang: str = "") -> dict[str, str]:
-    """Return the annotations that a member's Binding writes to its pod; None and "" are left out."""
+def make_annotations(rank: int | None, domain: str, gang: str = "") -> dict[str, str]:
+    """Return the annotations that a member's Binding writes to its pod.
+
+    One each for the rank, the domain, and the gang (from `format_gang`). There is none for a None or "".
+    """
     ranked = {} if rank is None else {RANK: str(rank)}
     return ranked | ({DOMAIN: domain} if domain else {}) | ({GANG: gang} if gang else {})
 
 
-def describe_label(pod: Pod | None, group: GroupKey) -> dict[str, str]:
-    """Return the label by which a bound member is found; none if the pod has it, or the name is no label value.
+def make_labels(pod: Pod | None, group: GroupKey) -> dict[str, str]:
+    """Return the label with the name of its PodGroup that a member's Binding adds to the pod; mostly one, maybe none.
 
-    Only members of `PodGroup` get it: pods of other groups have a label already, or can have none.
+    With the label, the pods of a gang can be found by a selector. There is none if the pod has it, if the name is no
+    valid label value, or if ``group`` is not of kind PodGroup: pods of other kinds of groups have a label already, or
+    can have none.
     """
     fits = group.kind is GroupKind.POD_GROUP and bool(group.name) and is_label_value(group.name)
     return {POD_GROUP_LABEL: group.name} if fits and pod is not None and pod.link is not Link.LABEL else {}
 
 
-def describe_gang(group: PodGroup, level: ApiLevel) -> str:
-    """Return the apiVersion and the name of a gang's group, by which its pods are recognized at every API level.
+def format_gang(group: PodGroup, level: ApiLevel) -> str:
+    """Return the value of the annotation by which Serried later recognizes the pods of a gang.
 
-    Return "" for groups without minCount, and for those of scheduler-plugins and Kueue, which have no level.
+    It has the apiVersion and the name of the gang's PodGroup, and so stays valid when the API server serves another
+    version. "" for groups without minCount, and for those of scheduler-plugins and Kueue, whose version does not
+    change. ``level`` gives the apiVersion if the group does not have its own.
     """
     if not group.policy.is_gang or group.key.kind in {GroupKind.COMPATIBLE, GroupKind.COUNTED}:
         return ""
     return f"{group.api or level.api_version} {group.key.encoded}"
 
 
-class Window:
-    """Limits the Bindings in flight, like a congestion window.
+class BindWindow:
+    """Limits the number of Bindings in flight, like TCP's congestion window.
 
-    The limit grows by one after as many successes as it allows at once, and is halved after a 429.
+    ``size`` is the limit at the start, ``least`` the lowest limit; the highest is four times ``size``. The limit grows
+    by one after as many successes as it allows at once, and is halved after a response 429.
     """
 
     def __init__(self, size: int, least: int = 4) -> None:
@@ -114,16 +125,16 @@ class Window:
         """The number of Bindings in flight."""
 
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """The futures of waiting senders, in order; a done one has its place, or was cancelled."""
+        """The futures of waiting senders, in order. A future is done when its sender may go on or was cancelled."""
 
     @property
     def limit(self) -> int:
-        """The present limit."""
+        """The present maximum number of Bindings in flight."""
         return int(self._limit)
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for a free place, and keep it during the block."""
+    async def place(self) -> AsyncIterator[None]:
+        """Wait until one more Binding may be in flight. It counts until the ``async with`` block ends."""
         if self._waiting or self._flying >= self.limit:
             await self._wait()
         else:
@@ -131,7 +142,7 @@ class Window:
         try:
             yield
         finally:
-            self._leave()
+            self._free_place()
 
     async def _wait(self) -> None:
         place = asyncio.get_running_loop().create_future()
@@ -140,10 +151,10 @@ class Window:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                self._leave()  # the place was assigned before the cancellation arrived
+                self._free_place()  # the place was assigned before the cancellation arrived
             raise
 
-    def _leave(self) -> None:
+    def _free_place(self) -> None:
         self._flying -= 1
         # More than one waiter may get a place: the limit may have grown.
         while self._waiting and self._flying < self.limit:
@@ -153,23 +164,29 @@ class Window:
                 place.set_result(None)
 
     def widen(self) -> None:
-        """Grow the limit after a success."""
+        """Raise the limit a little, after a successful Binding."""
         self._limit = min(self._most, self._limit + 1 / self._limit)
 
     def narrow(self) -> None:
-        """Halve the limit after a 429."""
+        """Halve the limit, after the API server has answered 429."""
         self._limit = max(self._least, self._limit / 2)
 
 
 class Binder:
-    """Sends Bindings, with the pod's UID as a precondition so that a pod made again under the name is never bound."""
+    """Sends Bindings, with the pod's UID as a precondition: a new pod of the same name is never bound.
 
-    def __init__(self, client: ApiClient, window: Window) -> None:
+    ``window`` limits how many are in flight.
+    """
+
+    def __init__(self, client: ApiClient, window: BindWindow) -> None:
         self._client = client
         self._window = window
 
     async def fetch(self, key: Key, uid: str) -> Pod | None:
-        """Read a pod that the watch has not shown yet. Return None if no pod has this name and UID. Raise ApiError."""
+        """Read a pod from the API server, because the watch has not shown it yet.
+
+        Return None if no pod has this name and UID. Raise ApiError.
+        """
         try:
             found = await self._client.get(PODS, key.namespace, key.name)
         except NotFound:
@@ -183,45 +200,51 @@ class Binder:
         uid: str,
         node: str,
         annotations: Mapping[str, str] | None = None,
-        ask: Callable[[], Refusal | None] = _let_pass,
+        check_permit: Callable[[], Refusal | None] = _allow,
         labels: Mapping[str, str] | None = None,
-    ) -> Sent:
-        """Bind one pod. Return the outcome; never raises ApiError.
+    ) -> BindResult:
+        """Bind one pod to ``node``. Return the outcome; never raise ApiError.
 
-        The API server merges ``annotations`` and ``labels`` into the pod's own in the same write. ``ask`` is called
-        right before each attempt, after every wait; if it returns a refusal, the Binding is not sent.
+        The API server merges ``annotations`` and ``labels`` into the pod's own in the same write. ``check_permit`` is
+        called right before each attempt, after all waiting. If it returns a refusal, the Binding is not sent.
         """
-        async with self._window.slot():
+        async with self._window.place():
             try:
-                await self._client.bind(pod.namespace, pod.name, uid, node, annotations, partial(_check, ask), labels)
+                await self._client.bind(
+                    pod.namespace, pod.name, uid, node, annotations, partial(_raise_refusal, check_permit), labels
+                )
             except _Refused as refused:
-                return Sent(BindOutcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
+                return BindResult(BindOutcome.REFUSED, refused.refusal.text, refusal=refused.refusal)
             except ApiError as error:
-                return await self._settle(pod, uid, node, error)
+                return await self._interpret_error(pod, uid, node, error)
             self._window.widen()
-            return Sent(BindOutcome.BOUND)
+            return BindResult(BindOutcome.BOUND)
 
-    async def _settle(self, pod: Key, uid: str, node: str, error: ApiError) -> Sent:
+    async def _interpret_error(self, pod: Key, uid: str, node: str, error: ApiError) -> BindResult:
         if isinstance(error, NotFound):
-            return Sent(BindOutcome.LOST, f"pod {pod} does not exist any more")
+            return BindResult(BindOutcome.LOST, f"pod {pod} does not exist any more")
         if isinstance(error, Conflict | AlreadyExists):
-            return await self._settle_conflict(pod, uid, node, error)
+            return await self._read_after_conflict(pod, uid, node, error)
         if isinstance(error, TooMany):
             self._window.narrow()
-        return Sent(BindOutcome.FAILED, str(error))
+        return BindResult(BindOutcome.FAILED, str(error))
 
-    async def _settle_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> Sent:
+    async def _read_after_conflict(self, pod: Key, uid: str, node: str, conflict: ApiError) -> BindResult:
         # 409 has three meanings: the pod is bound already (maybe by an earlier attempt whose answer was lost), another
         # pod has the name, or another write came in between. Only the pod itself tells them apart.
         try:
             found = await self._client.get(PODS, pod.namespace, pod.name)
         except NotFound:
-            return Sent(BindOutcome.LOST, f"pod {pod} does not exist any more")
+            return BindResult(BindOutcome.LOST, f"pod {pod} does not exist any more")
         except ApiError as error:
-            return Sent(BindOutcome.FAILED, str(error))
+            return BindResult(BindOutcome.FAILED, str(error))
         at = str(found.get("spec", {}).get("nodeName") or "")
         if found["metadata"].get("uid") != uid:
-            return Sent(BindOutcome.LOST, f"pod {pod} was made anew")
+            return BindResult(BindOutcome.LOST, f"pod {pod} was made anew")
         if not at:
-            return Sent(BindOutcome.FAILED, str(conflict))
-        return Sent(BindOutcome.BOUND) if at == node else Sent(BindOutcome.ELSEWHERE, f"pod {pod} is bound to {at}", at)
+            return BindResult(BindOutcome.FAILED, str(conflict))
+        return (
+            BindResult(BindOutcome.BOUND)
+            if at == node
+            else BindResult(BindOutcome.ELSEWHERE, f"pod {pod} is bound to {at}", at)
+        )

@@ -1,10 +1,12 @@
 """Asks the API server which members of committed records exist and are bound, where the watch may be late.
 
-`Recovery` calls `EarlierBindings.wait_until_shown` after it has read the records. A member that the cache does not show
-is deleted or not shown yet. If Serried took one for the other, half a gang would be bound and its record deleted.
+`Recovery` calls `EarlierBindings.wait_until_shown` after it has read the records. A member that is not in the cache is
+deleted, or the watch has not shown it yet. If Serried took one for the other, half a gang would be bound and its record
+deleted.
 
-`CycleRunner` calls `EarlierBindings.ask` before it withdraws a commit of an earlier term. The cache may show members
-pending that this term has bound in its last moments, so the API server has to say that none of them is bound.
+`CycleRunner` calls `EarlierBindings.read_bound` before it withdraws a commit of an earlier term. The cache may still
+show members as pending that the earlier term has bound in its last moments. So only the API server can say that none of
+them is bound.
 """
 
 import logging
@@ -24,21 +26,27 @@ from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
 
-_LOOK_PAUSE = Backoff(first=0.05, cap=1.0)
+_CHECK_PAUSE = Backoff(first=0.05, cap=1.0)
 
-_MAX_LOOKS = 12
-"""The number of checks of the cache for an existing member. They take nine seconds; a watch is less late than that."""
-
-
-class UnjudgedError(Exception):
-    """Raised while it cannot be decided what to do with a committed record; the message says why."""
+_MAX_CHECKS = 12
+"""How many times the cache is checked for a member that exists. That takes nine seconds; no sound watch is so late."""
 
 
-_ASK_PAUSE = Backoff(first=0.2, cap=5.0)
+class UndecidedError(Exception):
+    """Raised while it is unknown whether members of a committed record exist or are bound; the message says why.
+
+    Until that is known, Serried can neither continue the record nor drop it.
+    """
+
+
+_READ_PAUSE = Backoff(first=0.2, cap=5.0)
 
 
 class EarlierBindings:
-    """Waits until the watch shows members of committed records, and notes in cycles what earlier terms have bound."""
+    """Finds out which members of committed gangs exist, and which of them earlier terms have bound.
+
+    One instance per core.
+    """
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
@@ -48,11 +56,11 @@ class EarlierBindings:
         self._term = context.term
 
     async def wait_until_shown(self, records: Iterable[Reservation]) -> None:
-        """Return once the cache shows all existing members of committed records, or the term is over.
+        """Wait until the cache has all members of committed records that exist, or the term is over.
 
-        The pods are not put into the cache from here, because an older state could then replace a newer one. Raise
-        UnjudgedError if the API server does not say whether a member exists, or the watch does not show an existing
-        one.
+        The members come from the watch. They are read from the API server, too, but never put into the cache from here,
+        because an older state could then replace a newer one. Raise UndecidedError if the API server does not say
+        whether a member exists, or if the watch does not show an existing one within nine seconds.
         """
         unseen = {
             slot.uid: Key(record.group.namespace, slot.name)
@@ -61,37 +69,37 @@ class EarlierBindings:
             for slot in record.slots.values()
             if slot.uid not in self._pods
         }
-        async for looks in Attempts(_LOOK_PAUSE):
+        async for checks in Attempts(_CHECK_PAUSE):
             unseen = {uid: pod for uid, pod in unseen.items() if uid not in self._pods}
-            unseen = await self._list_existing(unseen)
+            unseen = await self._list_unshown(unseen)
             if not unseen or not self._term.leads():
                 return
-            if looks == 0:
+            if checks == 0:
                 text = "the watch does not show all members of a committed gang yet, so planning waits for it"
                 log.info(text, extra={"pods": len(unseen)})
-            if looks >= _MAX_LOOKS:
+            if checks >= _MAX_CHECKS:
                 first = next(iter(unseen.values()))
-                raise UnjudgedError(
+                raise UndecidedError(
                     f"the watch of pods does not show {first}, a member of a committed gang that exists"
                 )
 
-    async def _list_existing(self, unseen: Mapping[str, Key]) -> dict[str, Key]:
-        """Return those of these pods that exist and that the cache still does not show."""
+    async def _list_unshown(self, unseen: Mapping[str, Key]) -> dict[str, Key]:
+        """Return those of the pods ``unseen`` (by UID) that exist, and that are not in the cache even now."""
         existing = await do_each(unseen.items(), lambda member: self._exists(*member))
         found = zip(unseen.items(), existing, strict=True)
         return {uid: pod for (uid, pod), exists in found if exists and uid not in self._pods}
 
     async def _exists(self, uid: str, pod: Key) -> bool:
-        """Return whether a member has a node or may still get one. Else the record continues without it."""
+        """Return whether a member exists and is bound or pending. A record is continued without other members."""
         if uid in self._pods:
             return True  # the watch has shown it meanwhile
         found = await self._get(uid, pod)
         return found is not None and (found.pending or found.bound)
 
-    async def _list_known_bound(self, members: Mapping[str, Key]) -> list[Pod]:
-        """Return those of these members (by UID) that are bound according to the API server, whatever the cache shows.
+    async def _list_bound_of(self, members: Mapping[str, Key]) -> list[Pod]:
+        """Return those of the members (by UID) that are bound according to the API server, whatever the cache shows.
 
-        Raise UnjudgedError if it does not answer for each of them.
+        Raise UndecidedError if the API server does not answer for each of them.
         """
         found = await do_each(members.items(), lambda member: self._get(*member))
         return [pod for pod in found if pod is not None and pod.bound]
@@ -102,13 +110,16 @@ class EarlierBindings:
         except NotFound:
             return None
         except ApiError as error:
-            raise UnjudgedError(f"cannot tell whether {pod}, a member of a committed gang, exists: {error}") from error
+            raise UndecidedError(f"cannot tell whether {pod}, a member of a committed gang, exists: {error}") from error
         if isinstance(found, Malformed):
             return None  # no watch will ever show it
         return found if found.uid == uid else None
 
-    def note_bound(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
-        """Note in a cycle that these members of its commit are bound, and in which domain they run."""
+    def restore_bound(self, cycle: BindingCycle, bound: Collection[Pod]) -> None:
+        """Mark members of a cycle's commit as bound by an earlier term.
+
+        If they all run in one domain, it becomes the domain of the reservation, as node labels may have changed.
+        """
         cycle.restore_bound(pod.uid for pod in bound)
         if any(not pod.deleting for pod in bound):
             cycle.note_binding_sent()
@@ -118,28 +129,32 @@ class EarlierBindings:
         nodes = [self._store.nodes[pod.node] for pod in bound if pod.node in self._store.nodes]
         domains = {node.labels.get(key, "") for node in nodes}
         if len(domains) == 1:
-            # The nodes' label may have changed since the plan: the other members follow those that run.
+            # The nodes' label may have changed since the plan. The other members must go to the domain of those that
+            # run.
             self._ledger.rename_domain(cycle.reservation, domains.pop())
 
-    async def ask(self, cycle: BindingCycle) -> None:
-        """Ask the API server which committed members are bound, with retries until the cycle or the term is over."""
-        async for _ in Attempts(_ASK_PAUSE):
+    async def read_bound(self, cycle: BindingCycle) -> None:
+        """Ask the API server which committed members of a cycle are bound, and mark them as bound in the cycle.
+
+        Retry until the API server answers for all of them, or the cycle or the term is over.
+        """
+        async for _ in Attempts(_READ_PAUSE):
             if cycle.over or not self._term.leads():
                 return
             try:
                 bound = await self._list_bound(cycle)
-            except UnjudgedError as error:
+            except UndecidedError as error:
                 text = "cannot find out yet which members of a committed gang are bound; trying again"
                 log.warning(text, extra=name_group(cycle.group.key) | {"err": str(error)})
                 continue
             if not cycle.over:  # else its slots may belong to the next cycle by now
-                self.note_bound(cycle, bound)
+                self.restore_bound(cycle, bound)
             return
 
     async def _list_bound(self, cycle: BindingCycle) -> list[Pod]:
         reservation = cycle.reservation
         namespace = reservation.group.namespace
         members = {uid: Key(namespace, slot.name) for uid, slot in reservation.slots.items()}
-        found = await self._list_known_bound({uid: members[uid] for uid in reservation.committed & members.keys()})
+        found = await self._list_bound_of({uid: members[uid] for uid in reservation.committed & members.keys()})
         # The watch may have shown meanwhile that one of them is deleted.
         return [pod for pod in found if pod.uid in reservation.slots and pod.uid in self._pods]

@@ -1,10 +1,11 @@
 """Carries out single effects of decisions: nominations, activations, owner lookups and background work.
 
+An effect is an order that a decision puts into the outbox, e.g. "nominate these members" (`scheduling.effects`).
 `CycleRunner.carry_out` calls `Effects.carry_out` for all effects but `StartCycle`.
 
-`OwnerLookup` asks the API server, not a watch, whether the Job or parent of held pods exists. It sends a list request
-for one name: Serried has the right to list, a list shows the newest state, and an empty list comes from the API server
-itself, while a 404 may come from a proxy.
+`OwnerLookup` asks the API server, not a watch, whether the Job or parent exists for which pods wait. It sends a list
+request for one name: Serried has the right to list, a list shows the newest state, and an empty list comes from the API
+server itself, while a 404 may come from a proxy.
 """
 
 import asyncio
@@ -39,21 +40,24 @@ from serried.ops.log import name_group
 
 log = logging.getLogger(__name__)
 
-_QUESTIONS = 8
-"""The number of lookups at the same time."""
+_MAX_LOOKUPS = 8
+"""The maximum number of owner lookups at the same time."""
 
 
 class OwnerLookup:
-    """Looks owners up, and notes the answers in the groups' states. ``clock`` gives loop seconds."""
+    """Asks the API server whether the Jobs and parents exist for which pods wait. ``clock`` gives loop seconds."""
 
     def __init__(self, client: ApiClient, groups: Groups, clock: Callable[[], float]) -> None:
         self._client = client
         self._groups = groups
         self._clock = clock
-        self._few = asyncio.Semaphore(_QUESTIONS)
+        self._few = asyncio.Semaphore(_MAX_LOOKUPS)
 
     async def look_up(self, key: GroupKey, waiters: Set[Waiter]) -> None:
-        """Ask whether the owner for which this group's pods wait exists, note the answer, and requeue the group."""
+        """Ask the API server whether the owner exists for which the pods of a group wait, and requeue the group.
+
+        The answer, or that there was none, is written into the group's state. ``waiters`` are these pods.
+        """
         owner_key = owner_of_provisional(key)
         if owner_key is None:
             return
@@ -89,7 +93,10 @@ class OwnerLookup:
 
 
 class Tasks:
-    """The background tasks of one term; the references keep them from Python's garbage collector."""
+    """The background tasks of one term, so that they can be cancelled together.
+
+    asyncio itself keeps only weak references to tasks.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +121,7 @@ class Tasks:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel every task and wait for its end. The records say how to continue, as after a crash."""
+        """Cancel every task and wait for its end. The next leader continues by the records, as after a crash."""
         tasks = list(self._tasks)
         self.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,7 +150,10 @@ class Effects:
         self._tasks = tasks
 
     def carry_out(self, effect: Effect) -> None:
-        """Begin one effect. Raise TypeError for `StartCycle`, which `CycleRunner` handles."""
+        """Start to carry out one effect, without waiting for its end.
+
+        Raise TypeError for `StartCycle`, which `CycleRunner` handles.
+        """
         match effect:
             case Nominate(cycle, uids):
                 self._nominator.nominate(cycle, uids)
@@ -172,7 +182,7 @@ class Effects:
                 assert_never(effect)
 
     def nominate(self, cycle: BindingCycle) -> None:
-        """Nominate all members of a cycle to the nodes of their slots."""
+        """Queue all members of a cycle for nomination to the nodes of their slots."""
         self._nominator.nominate_all(cycle)
 
     def spawn(self, work: Work) -> None:
@@ -182,8 +192,8 @@ class Effects:
     def end_term(self) -> frozenset[str]:
         """Cancel all writes and tasks, because another instance may lead from now on.
 
-        Return the UIDs of pods whose activation was dropped.
+        Return the UIDs of the pods that were to be activated, i.e. tried by kube-scheduler, and were not yet.
         """
-        asleep = self._nominator.end_term()
+        dropped = self._nominator.end_term()
         self._tasks.cancel()
-        return asleep
+        return dropped

@@ -1,4 +1,7 @@
-"""Makes kube-scheduler try members on their planned nodes: nominates pods, lifts gates, activates idle pods.
+"""Makes kube-scheduler try members on their planned nodes: nominates pods, lifts gates, activates pods.
+
+Activating a pod means that kube-scheduler moves it from its unschedulable pods to its active queue. Serried lifts its
+own scheduling gate for that, or writes an annotation, as any update of a rejected pod requeues it.
 
 A nomination (`status.nominatedNodeName`) is a hint, not a record. It makes kube-scheduler try one node instead of all,
 and keep other pods off that node. kube-scheduler may clear it at any time; filter then still answers the planned node
@@ -27,13 +30,16 @@ log = logging.getLogger(__name__)
 
 ACTIVATION_ANNOTATION = "scheduling.serried.dev/kick"
 _ACTIVATE_SECONDS = 2.0
-"""The time after which a member that was not tried is activated, if kube-scheduler is silent."""
+"""After how many seconds a nominated member is activated if kube-scheduler has not tried it and is silent.
+
+kube-scheduler is silent while it sends no filter calls.
+"""
 
 _ACTIVATE_BUSY_SECONDS = 20.0
-"""The time after which a member that was not tried is activated while kube-scheduler is busy."""
+"""After how many seconds a nominated member is activated if kube-scheduler has not tried it, but tries other pods."""
 
 _WRITERS = 16
-"""The number of concurrent writes, of nominations and of other work each."""
+"""The number of nominations written at the same time, and also the number of other writes at the same time."""
 
 _RETRY = Backoff(first=1.0, cap=30.0)
 
@@ -41,16 +47,16 @@ Write = Callable[[Pod], Coroutine[Any, Any, None]]
 
 
 class Nominator:
-    """Writes nominations in the order in which their cycles began. One instance per core.
+    """Writes nominations in the order in which their cycles began, and activates pods. One instance per core.
 
-    The window limits how many nominated members may wait for their filter call: as many as kube-scheduler handles in
-    about two seconds, so that no nomination is older than that when its pod is tried.
+    A configured window limits how many nominated members may wait for their filter call: as many as kube-scheduler
+    handles in about two seconds. So no nomination is older than that when kube-scheduler tries the pod.
     """
 
     _terms = 0
 
-    _resting = 0
-    """The number of background writes that wait for a retry."""
+    _waiting_for_retry = 0
+    """The number of background writes (activations and cleared nominations) that wait for a retry."""
 
     def __init__(self, client: ApiClient, context: Context) -> None:
         self._client = client
@@ -63,19 +69,19 @@ class Nominator:
         self._open: dict[str, float] = {}
         self._sent: dict[str, tuple[float, int]] = {}
         self._early: set[str] = set()
-        """The UIDs of members that are nominated to nodes that are not free yet."""
+        """The UIDs of members that are nominated to nodes on which victims have not ended yet."""
 
         self._few = asyncio.Semaphore(_WRITERS)
         self._wake = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
-        self._waking: dict[asyncio.Task[None], str] = {}
+        self._activating: dict[asyncio.Task[None], str] = {}
         """The background tasks that activate a pod, with its UID."""
 
         self._writing: list[asyncio.Task[None]] = []
         """The tasks that write nominations."""
 
     async def run(self) -> None:
-        """Write nominations until cancelled."""
+        """Write the queued nominations until cancelled. Then cancel all other writes, too."""
         try:
             while True:  # `close` cancels the writers, then new ones begin
                 self._writing = [asyncio.create_task(self._write_nominations()) for _ in range(_WRITERS)]
@@ -87,11 +93,11 @@ class Nominator:
             await self.close()
 
     async def close(self) -> None:
-        """Cancel the writes in flight and wait until they have stopped. `run` goes on with what is queued."""
+        """Cancel the writes in flight and wait until they have stopped. `run` continues with the queue."""
         tasks = [*self._writing, *self._background]
         for task in tasks:
             task.cancel()
-        self._resting = 0
+        self._waiting_for_retry = 0
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def nominate(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
@@ -103,15 +109,18 @@ class Nominator:
         """Queue all members of a cycle for nomination."""
         self.nominate(cycle, list(cycle.reservation.slots))
 
-    def arrived(self, uid: str) -> None:
-        """Free the place of a member in the window, because it has come to filter."""
+    def note_filter_call(self, uid: str) -> None:
+        """Note that kube-scheduler has sent a filter call for a member (UID), so that another one may be nominated.
+
+        Ignored for pods that were not nominated.
+        """
         if self._open.pop(uid, None) is not None:
             self._wake.set()
 
     def release(self, uids: Iterable[str], pods: Iterable[Pod]) -> None:
-        """Drop these members, whose cycle has ended, and clear the nominations of ``pods`` that still have one."""
+        """Drop the members ``uids``, whose cycle has ended, and clear the nominations of ``pods``, which have one."""
         for uid in uids:
-            self.arrived(uid)
+            self.note_filter_call(uid)
             self._sent.pop(uid, None)
             self._early.discard(uid)
         for pod in pods:
@@ -120,27 +129,31 @@ class Nominator:
     def end_term(self) -> frozenset[str]:
         """Cancel all writes, because another instance may lead from now on.
 
-        Return the UIDs of pods whose activation was dropped.
+        Return the UIDs of the pods that were to be activated and were not yet.
         """
         self._terms += 1
-        asleep = frozenset(self._waking.values())
+        dropped = frozenset(self._activating.values())
         self._queue.clear()
         self._open.clear()
         self._sent.clear()
         self._early.clear()
         for task in self._background:
             task.cancel()
-        self._resting = 0
-        return asleep
+        self._waiting_for_retry = 0
+        return dropped
 
     def activate(self, pod: Pod) -> None:
-        """Make kube-scheduler try a pod: lift Serried's gate, or write an annotation if filter has held it."""
+        """Make kube-scheduler try a pod, with retries in the background.
+
+        Lift Serried's scheduling gate if the pod has it. Else write an annotation, as any update of a pod that filter
+        has rejected requeues it.
+        """
         task = self._spawn(pod, self._activate)
-        self._waking[task] = pod.uid
-        task.add_done_callback(self._waking.pop)
+        self._activating[task] = pod.uid
+        task.add_done_callback(self._activating.pop)
 
     def requeue(self, pod: Pod, node: str) -> None:
-        """Make kube-scheduler try a pod that its own plugins have rejected, by a nomination that is cleared at once.
+        """Make kube-scheduler try a pod that its own plugins have rejected: nominate it to ``node`` for a moment.
 
         An annotation is not enough: of the pod's own updates NodeResourcesFit reacts only to smaller requests. A
         cleared nomination counts as the end of a pod on the node (upstream's pkg/scheduler/eventhandlers.go:
@@ -149,10 +162,11 @@ class Nominator:
         self._spawn(pod, partial(self._nominate_shortly, node=node))
 
     def activate_idle(self, cycle: BindingCycle) -> None:
-        """Activate the members of a cycle for which an earlier activation seems lost.
+        """Activate the members of a cycle that kube-scheduler should have tried by now.
 
-        While kube-scheduler calls filter it is working through its queue, and an activation would only cost a write. If
-        it is silent for a second while a member waits for two, it does not know that the member is to be tried.
+        Their earlier nomination or activation seems lost. While kube-scheduler sends filter calls, it is working
+        through its queue, so members only count after a long time. If it sends none for a second while a member has
+        waited for two, it does not know that it should try the member. The time doubles with each activation.
         """
         now = self._clock()
         patience = _ACTIVATE_SECONDS if self._activity.is_silent() else _ACTIVATE_BUSY_SECONDS
@@ -163,10 +177,10 @@ class Nominator:
                 continue
             if pod is None or now - max(since, member.filtered_at or 0.0) < patience * 2**activations:
                 continue
-            if len(self._background) - self._resting >= _WRITERS:
+            if len(self._background) - self._waiting_for_retry >= _WRITERS:
                 return
             self._sent[uid] = (now, activations + 1)
-            self.arrived(uid)  # a member that does not come must not fill the window
+            self.note_filter_call(uid)  # a member that does not come must not fill the window
             if pod.held_by_gate and not cycle.open_slots.any_node and not member.nominated:
                 self.nominate(cycle, [uid])  # the nomination has failed; the gate is lifted only after it
             else:
@@ -182,13 +196,13 @@ class Nominator:
                 await self._send(cycle, uid)
             except ApiError as error:
                 # filter still answers the planned node from the ledger; activate_idle tries again.
-                self.arrived(uid)
+                self.note_filter_call(uid)
                 log.warning(
                     "could not nominate a member to its node; trying again", extra={"uid": uid, "err": str(error)}
                 )
             except Exception:
                 # One faulty member must not stop the nominations of all others.
-                self.arrived(uid)
+                self.note_filter_call(uid)
                 log.exception("could not nominate a member because of an internal error", extra={"uid": uid})
 
     async def _send(self, cycle: BindingCycle, uid: str) -> None:
@@ -201,7 +215,7 @@ class Nominator:
         if cycle.waits_for_victims:
             if not any_order and cycle.open_slots.is_first_on_node(uid, cycle.reservation.slots):
                 await self._nominate_early(cycle, pod, slot.node)
-                self._renominate_if_moved(cycle, uid, slot.node)
+                self._nominate_again_if_moved(cycle, uid, slot.node)
             return
         if cycle.open_slots.waits_for_mates(uid):
             return  # it is nominated when its wave opens
@@ -226,7 +240,10 @@ class Nominator:
             await self._lift_gate(pod)
 
     async def _nominate_early(self, cycle: BindingCycle, pod: Pod, node: str) -> None:
-        """Nominate a member to a node that is not free yet, so that kube-scheduler keeps other pods off it."""
+        """Nominate a member to its node while victims still run there, so that kube-scheduler keeps other pods off it.
+
+        Does nothing with the policy that forbids nominations.
+        """
         if self._policy is NominationPolicy.NEVER:
             return
         self._early.add(pod.uid)
@@ -240,8 +257,8 @@ class Nominator:
         if cycle.over:
             await self._clear(pod)
 
-    def _renominate_if_moved(self, cycle: BindingCycle, uid: str, node: str) -> None:
-        """Nominate a member again whose slot was moved while this nomination was written."""
+    def _nominate_again_if_moved(self, cycle: BindingCycle, uid: str, node: str) -> None:
+        """Nominate a member again if its slot was moved away from ``node`` while it was nominated to that node."""
         slot = cycle.reservation.slots.get(uid)
         if slot is not None and slot.node != node and not cycle.over and not cycle.member(uid).reached:
             self.nominate(cycle, [uid])
@@ -321,13 +338,16 @@ class Nominator:
         # other pods off the node.
         async for failures in Attempts(_RETRY):
             if failures:
-                self._resting -= 1
+                self._waiting_for_retry -= 1
             if await self._try(pod, write):
                 return
-            self._resting += 1
+            self._waiting_for_retry += 1
 
     async def _try(self, pod: Pod, write: Write) -> bool:
-        """Try a write once. Return True if it is done or can never succeed."""
+        """Call ``write`` for a pod once. Return True if it is done or can never succeed, False to try again later.
+
+        A failure is logged.
+        """
         # Bindings use the same connections, so hundreds of these writes must not queue before them.
         async with self._few:
             try:

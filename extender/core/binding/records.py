@@ -1,4 +1,4 @@
-"""Reads, writes and deletes Reservation objects: the durable side of the ledger, one object per gang.
+"""Reads, writes and deletes the records, i.e. the ledger's reservations as Reservation objects, one per gang.
 
 `CycleRunner` writes through `Records`, `Recovery` takes all records over at the start of a term, and `FinishedRecords`
 deletes records that are not needed any more.
@@ -34,31 +34,37 @@ from serried.ops.log import name_group
 log = logging.getLogger(__name__)
 
 _MAX_WRITES = 16
-"""The number of records that are taken over at the same time."""
+"""The maximum number of records that are taken over at the same time, i.e. written with the name of the new term."""
 
 _MAX_FAILURES = 3
-"""The number of failures after which a record is accepted without being taken over. The new leader waits for this."""
+"""After how many failed writes a record is accepted as it is, without the name of the new term.
+
+A new leader plans no gang before that, so the number is small.
+"""
 
 _RETRY = Backoff(first=0.5, cap=2.0)
 
 _REMOVAL = Backoff(first=0.2, cap=5.0)
 
-_MAX_LEFT = 100
-"""The number of finished records that may wait for an idle moment: each takeover has to write them."""
+_MAX_WAITING = 100
+"""The maximum number of finished records that wait to be deleted. A new leader has to write each of them."""
 
-_LEFT_SECONDS = 10.0
-"""The longest time for which a finished record waits."""
+_MAX_WAIT_SECONDS = 10.0
+"""The longest time for which a finished record waits to be deleted, in seconds."""
 
 _CHECK_SECONDS = 0.25
-"""The period in which the end of that wait is checked."""
+"""The period in which it is checked whether finished records may be deleted, in seconds."""
 
 _STOP_SECONDS = 1.0
-"""The longest time for which the end of the process waits for the deletions."""
+"""For how many seconds the end of the process waits until finished records are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """The identity of the object when it was last read or written; every write and delete has it as a precondition."""
+class _ObjectVersion:
+    """The UID and resourceVersion of a Reservation object when this process last read or wrote it.
+
+    They are the precondition of the next write or delete.
+    """
 
     uid: str
 
@@ -68,52 +74,57 @@ class _Seen:
 
 @dataclass(slots=True, eq=False)
 class Records:
-    """Writes and reads Reservation objects, with compare-and-swap on the last known version. One instance per process.
+    """Writes and reads Reservation objects, and only changes an object in its last known resourceVersion.
 
-    Writes of one group are serialized, so that the delete at the end of a cycle cannot overtake an earlier write. Every
-    record names the term that has written it. An instance that has lost its Lease writes and deletes nothing. A write
-    that is already on its way fails: the next leader has changed the version by writing its own term, and each gang has
-    one record only.
+    One instance per process. Writes for one gang are serialized, so that the delete at the end of a cycle cannot
+    overtake an earlier write. Every record names the term that has written it. An instance that has lost its Lease
+    writes and deletes nothing. A write that is already on its way then fails: the next leader has changed the version
+    by writing its own term into the record, and each gang has one record only.
     """
 
     _client: ApiClient
     _group_version: str
 
     _instance: str
-    """The first part of the term's name; the number of the term in this process follows."""
+    """The name of this instance. A term's name is this and the number of the term in this process, e.g. "a/3"."""
 
     _leads: Callable[[], bool] = lambda: True
-    """Returns whether this instance leads; called before each write."""
+    """Returns whether this instance leads. Called before each write and delete."""
 
     _composite_version: str = ""
 
     contested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when another term has committed a record that this term has not taken over: two instances are active."""
+    """Set when the API server has a record that another term has committed during this one.
+
+    Two instances are active then. The reader of the event begins a new term, and clears it.
+    """
 
     _terms: int = field(default=0, init=False)
     """The number of terms that this process has begun."""
 
-    _seen: dict[GroupKey, _Seen] = field(default_factory=dict, init=False)
-    """The existing objects, as far as is known."""
+    _seen: dict[GroupKey, _ObjectVersion] = field(default_factory=dict, init=False)
+    """The last known version of the record of each gang; no entry if it has none, as far as is known."""
 
     _unsure: set[GroupKey] = field(default_factory=set, init=False)
-    """The groups of which a write had no answer, so that it may have happened or not."""
+    """The gangs with a write that the API server has not answered, so that it may have happened or not."""
 
     _latest: dict[GroupKey, Reservation] = field(default_factory=dict, init=False)
-    """The reservation that was last written, or was to be written, of each group."""
+    """The reservation that was last written for each gang, or that this process last tried to write."""
 
     _locks: WeakValueDictionary[GroupKey, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
 
     @property
     def term(self) -> str:
-        """The name of the present term, unique among all processes."""
+        """The name of the present term, unique among all processes and terms."""
         return f"{self._instance}/{self._terms}"
 
     async def write(self, group: PodGroup, reservation: Reservation) -> None:
-        """Create or replace the record. Raise ApiError if the API server has rejected the write or not answered.
+        """Create or replace the record of a gang, with ``reservation`` as its content.
 
-        Raise Conflict if another term has the record by now, or if this instance does not lead. Raise Invalid if the
-        record is too large for the API server, or was stored without its members.
+        ``group`` is the gang's PodGroup, which becomes the owner of the record. Raise ApiError if the API server has
+        rejected the write or not answered; among them Conflict if another term has written the record since, or if this
+        instance does not lead, and Invalid if the record is too large for the API server, or if the cluster's CRD of
+        Reservations is too old to store the members.
         """
         key = reservation.group
         async with self._lock(key):
@@ -127,10 +138,13 @@ class Records:
             self._unsure.add(key)
             written = await (self._create(key, body) if key not in self._seen else self._replace(key, body))
             self._note(key, written)
-            _check_kept(key, body, written)
+            _check_stored(key, body, written)
 
     async def may_read(self) -> bool:
-        """Return whether this process may read Reservations; True if the API server does not answer."""
+        """Return whether this process may read Reservations.
+
+        False if its role or the CRD is missing; True also if the API server does not answer.
+        """
         try:
             await self._client.page(RESERVATIONS.path(), {"limit": "1"})
         except (NotFound, Forbidden):
@@ -140,7 +154,7 @@ class Records:
         return True
 
     def check_size(self, group: PodGroup, reservation: Reservation) -> None:
-        """Raise Invalid if the record would be too large for the API server."""
+        """Raise Invalid if the record of this reservation would be too large for the API server. Write nothing."""
         _check_size(reservation.group, reservation, self._body(group, reservation))
 
     async def _create(self, key: GroupKey, body: JSON) -> JSON:
@@ -172,9 +186,10 @@ class Records:
             self._note(key, found)
 
     async def is_committed(self, reservation: Reservation) -> bool:
-        """Return whether the API server has exactly this commit: of this term, with the same members on the same nodes.
+        """Return whether the API server has stored the commit of this reservation, after a write with unclear result.
 
-        Raise ApiError.
+        The stored record must be of this term, and have the same committed members on the same nodes. Raise ApiError if
+        the API server does not answer.
         """
         async with self._lock(reservation.group):
             raw = await self._read(reservation.group)
@@ -189,9 +204,9 @@ class Records:
         return all(uid in ours and theirs[uid].node == ours[uid].node for uid in committed)
 
     async def _read(self, key: GroupKey) -> JSON | None:
-        """Return the record as the API server has it; None without one.
+        """Return the record of a gang as the API server has it; None if there is none. Raise ApiError.
 
-        The caller has to check its term before `_note`.
+        The record may be another term's. The caller has to check that before it calls `_note`.
         """
         try:
             return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
@@ -200,7 +215,7 @@ class Records:
             return None
 
     def _note(self, key: GroupKey, written: Mapping[str, Any]) -> None:
-        self._seen[key] = _read_seen(written)
+        self._seen[key] = _read_version(written)
         self._unsure.discard(key)
 
     def _forget(self, key: GroupKey) -> None:
@@ -217,8 +232,8 @@ class Records:
     async def remove(self, reservation: Reservation) -> None:
         """Delete the record of this reservation, if it still exists. Raise ApiError.
 
-        Does nothing if the group has a newer record, of the next cycle or another term, or if this instance does not
-        lead: the next leader decides about the record then.
+        Does nothing if the gang has a newer record, of its next cycle or another term. Also does nothing if this
+        instance does not lead: then the next leader decides about the record.
         """
         key = reservation.group
         async with self._lock(key):
@@ -232,12 +247,15 @@ class Records:
             self._forget(key)
             self._latest.pop(key, None)
 
-    async def _find_own(self, key: GroupKey) -> _Seen | None:
+    async def _find_own(self, key: GroupKey) -> _ObjectVersion | None:
         raw = await self._read(key)
-        return _read_seen(raw) if raw is not None and _term_of(raw) == self.term else None
+        return _read_version(raw) if raw is not None and _term_of(raw) == self.term else None
 
-    async def _delete(self, namespace: str, name: str, seen: _Seen) -> bool:
-        """Delete an object in a known version. Return False if it is deleted or changed already."""
+    async def _delete(self, namespace: str, name: str, seen: _ObjectVersion) -> bool:
+        """Delete a record if its version is still ``seen``. Return False if it was changed or deleted since.
+
+        Raise ApiError for any other failure.
+        """
         try:
             await self._client.delete(RESERVATIONS, namespace, name, seen.uid, seen.version)
         except (NotFound, Conflict):
@@ -247,15 +265,15 @@ class Records:
     async def take_over(
         self, restrict: Callable[[Reservation], Reservation] = lambda record: record
     ) -> list[Reservation]:
-        """Take over all records at the start of a term. Return their reservations. Raise ApiError.
+        """Begin a new term, and take over all records in the cluster. Return their reservations.
 
-        ``restrict`` returns the part of a record that is accepted.
+        ``restrict`` returns the part of a record's reservation that is to be used; all of it by default. Each record is
+        written with the name of the new term, so that a late write of an earlier leader fails. A record that cannot be
+        decoded is deleted. If the API server does not let this process write or delete a record, its reservation is
+        returned all the same, and later writes and deletes try again.
 
-        Each record is written with the name of the new term, so that a late write of an earlier leader fails. A record
-        that cannot be decoded is deleted. A record of a later release may be committed, so Invalid is raised before any
-        write. A record that the API server does not let this process write or delete does not stop the takeover: its
-        reservation is accepted, and later writes and deletes try again. Raise Conflict if this instance does not lead
-        any more.
+        Raise ApiError if the API server does not answer; Conflict if this instance does not lead any more; and Invalid,
+        before any write, if a record has the format of a later release: it may be committed.
         """
         self._terms += 1
         self._seen.clear()
@@ -295,38 +313,39 @@ class Records:
                 self._note(reservation.group, found)
                 self._latest[reservation.group] = reservation
                 return reservation
-            claimed = None
+            renewed = None
             try:
-                claimed = await self._claim(found)
+                renewed = await self._write_term(found)
             except ApiError as error:
                 _log_rejection(key, "a Reservation cannot be written", error)
                 reservation = restrict(reservation)
                 if isinstance(error, TooMany | Unavailable) and attempts.failures < _MAX_FAILURES:
                     await attempts.rest(error.retry_after or 0.0)
-                elif await self._accept_unclaimed(key, found, reservation):
+                elif await self._accept_unwritten(key, found, reservation):
                     return reservation
-            found = claimed or await self._read_again(key)
+            found = renewed or await self._read_again(key)
         return None
 
     async def _drop_unreadable(self, key: Key, found: JSON) -> None:
         try:
-            await self._delete(key.namespace, key.name, _read_seen(found))
+            await self._delete(key.namespace, key.name, _read_version(found))
         except ApiError as error:
             _log_rejection(key, "a Reservation that cannot be read cannot be deleted", error)
 
-    async def _accept_unclaimed(self, key: Key, found: JSON, reservation: Reservation) -> bool:
-        """Accept a record that could not be written with this term.
+    async def _accept_unwritten(self, key: Key, found: JSON, reservation: Reservation) -> bool:
+        """Use a record as it is, because it could not be written with the name of this term.
 
-        Return False if it has changed since it was read.
+        A record that is not committed is deleted, so that no earlier leader can commit it. Return False if the record
+        has changed since it was read as ``found``; then the caller has to read it again.
         """
         again = await self._read_again(key)  # after an error the write may have happened all the same
-        if again is None or _read_seen(again) != _read_seen(found):
+        if again is None or _read_version(again) != _read_version(found):
             return False
         self._note(reservation.group, found)
         if not reservation.committed:
             # Without the record no earlier leader can commit the plan. This term writes a new one when it commits.
             try:
-                if not await self._delete(key.namespace, key.name, _read_seen(found)):
+                if not await self._delete(key.namespace, key.name, _read_version(found)):
                     return False
                 self._forget(reservation.group)
             except ApiError as error:
@@ -334,8 +353,11 @@ class Records:
         self._latest[reservation.group] = reservation
         return True
 
-    async def _claim(self, found: JSON) -> JSON | None:
-        """Write this term into a record. Return the new object; None if it has changed or is deleted."""
+    async def _write_term(self, found: JSON) -> JSON | None:
+        """Write the name of this term into the record ``found``. Return the new object.
+
+        None if the record was changed or deleted since it was read. Raise ApiError for other failures.
+        """
         try:
             return await self._client.replace(RESERVATIONS, {**found, "spec": {**found["spec"], "term": self.term}})
         except (Conflict, NotFound):
@@ -364,9 +386,10 @@ class Records:
 
 
 class FinishedRecords:
-    """Deletes records that are not needed any more: at once, or in idle moments so that no Binding has to wait.
+    """Deletes records that are not needed any more: at once, or later while no gang is being bound.
 
-    ``spawn`` starts a task that ends with the term; ``is_busy`` returns whether the ledger has any reservation.
+    Deleting later keeps these requests from delaying Bindings. ``records`` deletes the objects, ``spawn`` starts a task
+    that ends with the term, ``clock`` gives loop seconds, and ``is_busy`` returns whether any gang has a reservation.
     """
 
     def __init__(
@@ -380,59 +403,71 @@ class FinishedRecords:
         self._spawn = spawn
         self._clock = clock
         self._is_busy = is_busy
-        self._left: dict[GroupKey, tuple[Reservation, float]] = {}
-        """The records that wait, oldest first, with the loop time by which each is deleted."""
+        self._waiting: dict[GroupKey, tuple[Reservation, float]] = {}
+        """The records that wait to be deleted, oldest first, with the loop time at which each is deleted at the latest.
+
+        By the key of the gang.
+        """
 
         self._removing = False
-        """True while a task works on them."""
+        """True while a task deletes the waiting records."""
 
         self._changed = asyncio.Event()
 
     def note_cycle_end(self) -> None:
-        """Note that a cycle has ended, so that the records may be deleted if it was the last one."""
+        """Wake the task that deletes waiting records, because a cycle has ended and it may have been the last one."""
         self._changed.set()
 
     def end_term(self) -> None:
-        """Drop the records that wait: the next leader deletes them."""
-        self._left.clear()
+        """Forget the waiting records at the end of a term. The next leader deletes them."""
+        self._waiting.clear()
         self._removing = False
 
     async def remove(self, reservation: Reservation) -> None:
-        """Delete a record; after an error retry in the background, because the next write replaces it anyway."""
+        """Delete the record of a reservation. After an error, retry in the background; never raise ApiError.
+
+        The caller need not wait for that: the gang's next record replaces this one anyway.
+        """
         try:
             await self._records.remove(reservation)
         except ApiError:
             self._spawn(self._remove_with_retries(reservation))
 
     async def remove_later(self, reservation: Reservation) -> None:
-        """Delete a record in an idle moment, or after some seconds. If too many wait, delete the oldest one now."""
+        """Have a record deleted when no gang is being bound, or after ten seconds.
+
+        If more than a hundred records wait, delete the oldest one now.
+        """
         if not self._removing:
             self._removing = True
-            self._spawn(self._remove_left())
-        self._left[reservation.group] = reservation, self._clock() + _LEFT_SECONDS
-        if len(self._left) > _MAX_LEFT:
-            await self.remove(self._left.pop(next(iter(self._left)))[0])
+            self._spawn(self._remove_waiting())
+        self._waiting[reservation.group] = reservation, self._clock() + _MAX_WAIT_SECONDS
+        if len(self._waiting) > _MAX_WAITING:
+            await self.remove(self._waiting.pop(next(iter(self._waiting)))[0])
 
-    async def remove_of(self, group: GroupKey) -> None:
-        """Delete the waiting record of a group now, because the group begins a new cycle."""
-        left = self._left.pop(group, None)
+    async def remove_waiting_of(self, group: GroupKey) -> None:
+        """Delete the record of a gang now if it waits to be deleted, because the gang begins a new cycle."""
+        left = self._waiting.pop(group, None)
         if left is not None:
             await self.remove(left[0])
 
     async def remove_all(self) -> None:
-        """Delete all waiting records at the end of the process. After a second the rest is left to the next leader."""
+        """Delete all waiting records, because the process ends.
+
+        Stop after a second; the next leader deletes the rest.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
-                await do_each([reservation for reservation, _ in self._left.values()], self._remove_once)
+                await do_each([reservation for reservation, _ in self._waiting.values()], self._remove_once)
 
     async def _remove_once(self, reservation: Reservation) -> None:
         with suppress(ApiError):
             await self._records.remove(reservation)
 
-    async def _remove_left(self) -> None:
+    async def _remove_waiting(self) -> None:
         try:
-            while self._left:
-                group, (reservation, due) = next(iter(self._left.items()))
+            while self._waiting:
+                group, (reservation, due) = next(iter(self._waiting.items()))
                 if self._is_busy() and self._clock() < due:
                     self._changed.clear()
                     with suppress(TimeoutError):
@@ -441,8 +476,8 @@ class FinishedRecords:
                 try:
                     await self.remove(reservation)
                 finally:
-                    if group in self._left and self._left[group][0] is reservation:
-                        del self._left[group]
+                    if group in self._waiting and self._waiting[group][0] is reservation:
+                        del self._waiting[group]
         finally:
             self._removing = False
 
@@ -461,10 +496,10 @@ class FinishedRecords:
 
 
 def _log_rejection(record: Key, what: str, error: ApiError) -> None:
-    """Log that the API server has rejected a request for one record, so that the takeover goes on.
+    """Log that the API server has rejected a request for one record: ``what`` could not be done. Then return.
 
-    Raise the error if it has no HTTP status, that is, if the API server has not answered or this instance does not
-    lead.
+    So the takeover of the other records continues. Raise the error instead if it has no HTTP status, i.e. if the API
+    server has not answered or this instance does not lead.
     """
     if not error.status:
         raise error
@@ -489,16 +524,19 @@ def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]
         raise Invalid(f"write Reservation {key}", Failure(413, "RecordTooLarge", said))
 
 
-def _check_kept(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-    """Raise Invalid if the CRD is of an older release and has dropped the members: a restart would not find them."""
+def _check_stored(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+    """Raise Invalid if the API server has stored a record without its members, so that a restart would not find them.
+
+    It drops the field if the CRD of Reservations is of an older release. ``body`` was sent, ``written`` is the answer.
+    """
     if "packed" in body["spec"] and "packed" not in written["spec"]:
         said = "the CustomResourceDefinition of Reservations has no field packed; apply the CRDs of this release"
         raise Invalid(f"write Reservation {key}", Failure(422, "RecordNotKept", said))
 
 
-def _read_seen(record: Mapping[str, Any]) -> _Seen:
+def _read_version(record: Mapping[str, Any]) -> _ObjectVersion:
     meta = record["metadata"]
-    return _Seen(str(meta.get("uid", "")), str(meta["resourceVersion"]))
+    return _ObjectVersion(str(meta.get("uid", "")), str(meta["resourceVersion"]))
 
 
 def _term_of(record: Mapping[str, Any]) -> str:

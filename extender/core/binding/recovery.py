@@ -1,15 +1,15 @@
-"""The start of a term: rolls committed Reservations forward, and takes up or drops planned ones.
+"""The start of a term: continues the cycles of committed records, and continues or drops planned ones.
 
 The loop calls `Recovery.recover` once all caches are listed and before the first plan, because a plan must see the
 slots of earlier terms. First each record gets the name of this term (`Records.take_over`), so that no earlier leader
 can write it any more. A committed record waits until the watch shows all of its existing members
-(`EarlierBindings.wait_until_shown`). The permit decides whether its members may still be bound.
+(`EarlierBindings.wait_until_shown`). Before each Binding, the permit decides whether the member may still be bound.
 
-A record is an object of its namespace, so without the policy `serried-reservations` any client with write access there
-may have written it. So `restrict` accepts only pods for which it may speak. Members are always in the namespace of
-their group. Victims may be in any namespace: Serried writes the gang on each victim before the first eviction, which a
-client without access to the victim's namespace cannot do. A victim without this mark was not evicted for the gang, and
-the gang is planned anew.
+A record is an object of its namespace. Without the policy `serried-reservations` any client with write access there may
+have written it, and named pods of other namespaces. `drop_foreign_pods` removes these. Members are always in the
+namespace of their group. Victims may be in any namespace. Serried writes a condition that names the gang on each victim
+before the first eviction, which a client without access to the victim's namespace cannot do. A victim in another
+namespace without this condition was not evicted for the gang, so it is removed from the record.
 
 `StrayNominations` clears the nominations of pods without a slot, left by a process that died before its cycle ended.
 """
@@ -44,10 +44,12 @@ FindPod = Callable[[str], Pod | None]
 """Returns the pod with a UID; None if it does not exist."""
 
 
-def restrict(record: Reservation, find: FindPod) -> Reservation:
-    """Return the part of a record that is accepted: without foreign members and victims; the record itself if all are.
+def drop_foreign_pods(record: Reservation, find: FindPod) -> Reservation:
+    """Return the record without the pods that the writer of the record may not bind or evict.
 
-    It may be left without slots.
+    These are members of another namespace than the gang's, and victims of another namespace on which Serried has not
+    written that they are evicted for this gang. Return ``record`` itself if there are none. The result may have no
+    slots. ``find`` returns a pod by its UID.
     """
     slots = {uid: slot for uid, slot in record.slots.items() if _is_own(record, slot, find)}
     victims = [victim for victim in record.victims.values() if _is_confirmed(record, victim, find)]
@@ -79,19 +81,25 @@ def _is_confirmed(record: Reservation, victim: Victim, find: FindPod) -> bool:
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "serried"
-"""Serried's name in ``managedFields``."""
+"""Serried's name as the field manager in ``metadata.managedFields`` of the objects that it writes."""
 
 _MAX_READS = 16
-"""The number of pods that are read at the same time."""
+"""The maximum number of pods that are read at the same time."""
 
 _MAX_FAILURES = 3
-"""The number of failed reads of one pod after which its nomination stays. The new leader waits for this."""
+"""After how many failed reads of one pod its nomination is left as it is.
+
+A new leader plans no gang before that, so the number is small.
+"""
 
 _RETRY = Backoff(first=0.5, cap=2.0)
 
 
 class StrayNominations:
-    """Clears stray nominations at the start of a term."""
+    """Clears nominations that earlier terms have written, and whose pods have no slot any more.
+
+    They would keep other pods off the nodes.
+    """
 
     def __init__(self, client: ApiClient, context: Context, *, nominator: Nominator) -> None:
         self._client = client
@@ -102,9 +110,10 @@ class StrayNominations:
         self._term = context.term
 
     async def clear(self) -> None:
-        """Clear Serried's nominations of all pending members without a slot.
+        """Clear the nominations of all pending members without a slot, if Serried has written them.
 
-        To be called once the ledger is rebuilt.
+        Call at the start of a term, after the ledger has the slots of all records. Nominations that kube-scheduler has
+        written stay.
         """
         strays = [pod for pod in self._pods.values() if self._may_be_stray(pod)]
         reads = asyncio.Semaphore(_MAX_READS)
@@ -142,7 +151,7 @@ class StrayNominations:
 
 
 def _has_nominated(pod: Mapping[str, Any]) -> bool:
-    """Return whether Serried has written the nomination of a pod."""
+    """Return whether Serried has written the nomination of a pod, by the ``managedFields`` of the raw object."""
     return any(
         entry.get("manager") == FIELD_MANAGER
         and "f:nominatedNodeName" in (entry.get("fieldsV1") or {}).get("f:status", {})
@@ -151,14 +160,11 @@ def _has_nominated(pod: Mapping[str, Any]) -> bool:
 
 
 _MAX_NAMED = 3
-"""The number of pods that are named in a line of the log."""
+"""The maximum number of pods whose UIDs are named in one line of the log."""
 
 
 class Recovery:
-    """Rebuilds the ledger from the records of earlier terms, at the start of each term.
-
-    ``clock`` gives loop seconds.
-    """
+    """Rebuilds the ledger from the records of earlier terms, at the start of each term, and continues their cycles."""
 
     def __init__(
         self,
@@ -181,56 +187,64 @@ class Recovery:
         self._features = context.features
 
     async def recover(self) -> bool:
-        """Take over all records, then clear stray nominations. Return whether the term has lasted until then.
+        """Take over all records, continue or drop each, and clear nominations of pods without a slot.
 
-        If not, another instance may have led meanwhile, and what was read is outdated. Raise ApiError if the records
-        cannot be read, and UnjudgedError if one cannot be decided yet: no gang may be planned before, because its room
-        is not held.
+        Return whether this instance still leads. If not, another instance may have led meanwhile, and what was read is
+        outdated. Raise ApiError if the records cannot be read, and UndecidedError if it is unknown whether committed
+        members exist. The caller then has to try again. No gang may be planned before, because the resources of the
+        earlier gangs are not reserved in the ledger.
         """
         self._scheduling_cycle.endings.hand_over_all()  # cycles of a failed attempt, whose records are read again
         self._runner.carry_out()
         self._term.recovering = True  # cycles may write from now on, plans come later
         try:
-            taken = await self._records.take_over(self._restrict)
+            taken = await self._records.take_over(self._drop_foreign_pods)
             await self._earlier.wait_until_shown(taken)
             for feature in self._features[Feature.recover]:
                 feature.recover(taken)
             if not self._term.leads():
                 return False
             # No await until all slots are in the ledger: a member that needs another node must see all of them as used.
-            dropped = [each for each in taken if not self._take_up(each)]
+            dropped = [each for each in taken if not self._continue(each)]
             for feature in self._features[Feature.recovered]:
                 await feature.recovered(dropped)
             for reservation in dropped:
                 if not self._term.leads():
                     return False
-                await self._runner.end_record(reservation)
+                await self._runner.delete_record(reservation)
             await self._stray_nominations.clear()
             return self._term.leads()
         finally:
             self._term.recovering = False
 
-    def _restrict(self, record: Reservation) -> Reservation:
-        """Return the accepted part of a record, and log what is left out."""
-        restricted = restrict(record, self._find_pod)
-        if restricted is not record:
-            kept = restricted.slots.keys() | restricted.victims.keys()
+    def _drop_foreign_pods(self, record: Reservation) -> Reservation:
+        """Return a record without the pods that its writer may not bind or evict (`drop_foreign_pods`); log these."""
+        accepted = drop_foreign_pods(record, self._find_pod)
+        if accepted is not record:
+            kept = accepted.slots.keys() | accepted.victims.keys()
             dropped = sorted((record.slots.keys() | record.victims.keys()) - kept)
             named = {"uids": dropped[:_MAX_NAMED], "pods": len(dropped)}
             text = "a Reservation names pods that its gang may neither bind nor evict; they are ignored"
             log.warning(text, extra=name_group(record.group) | named)
-        return restricted
+        return accepted
 
     def _find_pod(self, uid: str) -> Pod | None:
-        """Return a pod, or the deleted pod whose slot is kept; None if there is neither."""
+        """Return the pod with a UID from the cache; for a deleted member whose slot is kept, its last state.
+
+        None if there is neither.
+        """
         pod = self._store.pods.get(uid)
         if pod is not None:
             return pod
         vacancy = self._store.vacancies.find(uid)
         return vacancy.pod if vacancy is not None else None
 
-    def _take_up(self, reservation: Reservation) -> bool:
-        """Reserve the slots of a record and start its cycle. Return whether there was anything to continue."""
+    def _continue(self, reservation: Reservation) -> bool:
+        """Reserve the slots of a record in the ledger and start its cycle.
+
+        Return False if the record is to be dropped: its PodGroup is gone, none of its members is pending, or it is a
+        plan that does not fit any more.
+        """
         group = self._find_group(reservation)
         known = [self._store.pods[uid] for uid in reservation.slots if uid in self._store.pods]
         pods = {pod.uid: pod for pod in known if pod.pending}
@@ -241,7 +255,7 @@ class Recovery:
         if not self._reserve(cycle, pods):
             return False
         if reservation.committed:
-            self._earlier.note_bound(cycle, bound)
+            self._earlier.restore_bound(cycle, bound)
         text = "took over the Reservation of an earlier leader"
         log.info(text, extra=name_group(reservation.group) | {"phase": reservation.phase})
         state = self._context.groups.states.setdefault(reservation.group, GroupState(cycle.started))
@@ -250,7 +264,7 @@ class Recovery:
         return True
 
     def _waits_for_victims(self, reservation: Reservation) -> bool:
-        """Return whether victims of a record still run."""
+        """Return whether a record is not committed and some of its victims are still on their nodes."""
         return not reservation.committed and self._has_victims(reservation)
 
     def _has_victims(self, reservation: Reservation) -> bool:
@@ -258,7 +272,11 @@ class Recovery:
         return any(pod is not None and pod.bound for pod in pods)
 
     def _reserve(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> bool:
-        """Reserve the slots of these members. Return False for a plan that lacks members or does not fit any more."""
+        """Reserve the slots of the pending members ``pods`` (by UID) in the ledger. Return whether they stay reserved.
+
+        A plan that is not committed is unreserved again, and False returned, if it has too few members for its quorum
+        or does not fit any more.
+        """
         reservation = cycle.reservation
         self._ledger.reserve(reservation, pods)
         if reservation.committed:
@@ -296,7 +314,11 @@ class Recovery:
         return cycle
 
     def _find_waves(self, reservation: Reservation, pods: Mapping[str, Pod]) -> tuple[tuple[str, ...], ...]:
-        """Return the waves of the plan, computed again because a record does not have them."""
+        """Return the waves of a record's plan: tuples of member UIDs that kube-scheduler may try in any order.
+
+        A wave is tried once the waves before it are assumed. They are computed again, as a record does not have them.
+        Empty for a committed record.
+        """
         if reservation.committed:
             return ()
         members = tuple(pods.values())
@@ -305,24 +327,24 @@ class Recovery:
         return restore_waves(self._store.snapshots.take(priority, members), members, nodes)
 
     def _find_group(self, reservation: Reservation) -> PodGroup | None:
-        """Return the PodGroup of a record, not one made again under its name; None if a planned record has none.
+        """Return the PodGroup of a record; None if it is gone, or another PodGroup has its name now.
 
-        A committed record outlives its PodGroup: its members are bound as committed, in the domain of the nodes that it
-        names.
+        A committed record outlives its PodGroup, as its members have to be bound. Then return a made-up PodGroup, with
+        the committed members as its minCount and the topology key of the record's domain.
         """
         found = self._store.groups.get(reservation.group)
         if found is not None and found.uid == reservation.group_uid:
             return found
         if not reservation.committed:
             return None
-        key = self._find_key(reservation) if reservation.domain else None
+        key = self._find_topology_key(reservation) if reservation.domain else None
         return PodGroup(reservation.group, reservation.group_uid, Policy(len(reservation.committed)), key)
 
-    def _find_key(self, reservation: Reservation) -> str:
-        """Return the topology key of a record's domain; "" if it cannot be found, which no node has.
+    def _find_topology_key(self, reservation: Reservation) -> str:
+        """Return the topology key of a record's domain, guessed from the node labels: the record has no key.
 
-        The record has the domain only. The key is a label with that value on all of its nodes; of several such labels,
-        any one keeps the gang together.
+        It is a label key that has the domain as its value on all nodes of the record. If there are several, any one
+        keeps the gang together. "" if there is none; no node has that label.
         """
         nodes = (self._store.nodes.get(slot.node) for slot in reservation.slots.values())
         labels = [node.labels.items() for node in nodes if node is not None]

@@ -6,13 +6,13 @@ Only a plan with victims is recorded before its commit (docs/decisions/0041-two-
 At each await the cluster may change or the process may die. Then, by the stage of the cycle:
 
 - RECORDING: no member is nominated or bound. A restart finds no record, or a planned one that it may drop.
-- PREEMPTING: the record names the victims. A restart continues with those that are left.
-- GATHERING: no member is bound. A restart plans anew, or takes up a recorded plan, or drops it.
-- COMMITTING: the write of the record is done or not. Only reading it back decides, never the error of the write.
-- BINDING: the record says Committed, so a restart rolls forward, whatever was sent. A commit of which no Binding was
-  sent, and that would leave an incomplete gang, is withdrawn instead. For a commit of an earlier term the API server
-  says what was sent (`committed`).
-- ENDED with the record still there: nothing depends on the record, and the next leader deletes it.
+- PREEMPTING: the record names the victims. A restart continues to evict the remaining ones.
+- GATHERING: no member is bound. A restart plans the gang anew; if there is a recorded plan, it continues or drops it.
+- COMMITTING: the record is written as Committed, or not yet. After an error only reading it back shows which.
+- BINDING: the record says Committed, so a restart binds the members, whatever was sent before. There is one exception:
+  if no Binding was sent yet, and binding the rest would leave an incomplete gang, the commit is withdrawn. For a commit
+  of an earlier term the API server says what was bound (`committed`).
+- ENDED, and the record still exists: nothing depends on the record, and the next leader deletes it.
 - At any stage the Lease may be lost. Then the cycle ends here without a write, and the next leader continues.
 """
 
@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from extender.core.binding.binder import Binder, BindOutcome, Sent, describe_gang, describe_label, describe_slot
+from extender.core.binding.binder import Binder, BindOutcome, BindResult, format_gang, make_annotations, make_labels
 from extender.core.binding.committed import EarlierBindings
 from extender.core.binding.effects import Effects
 from extender.core.binding.records import FinishedRecords, Records
@@ -45,22 +45,29 @@ log = logging.getLogger(__name__)
 
 _ROLL_FORWARD = Backoff(first=0.2, cap=5.0)
 
-_LONGEST_QUEUE = 1800.0
-"""The seconds after which a gang that kube-scheduler has not reached is given up: it is not in its queue."""
+_LONGEST_QUEUE_SECONDS = 1800.0
+"""After how many seconds a cycle is given up if kube-scheduler has sent no filter or bind call for any member.
+
+The members cannot be in kube-scheduler's queue then.
+"""
 
 _CHECK_SECONDS = 0.25
-"""The shortest time between two checks of a deadline that is postponed again and again."""
+"""The shortest time between two checks of a cycle's deadline, in seconds, as it may be postponed again and again."""
 
 _BETWEEN_BURSTS_SECONDS = 0.5
-"""The seconds by which a burst of Bindings outlasts its last write: the next gang may be about to bind."""
+"""For how many seconds after its last Binding a burst of Bindings counts as going on, so that less urgent writes wait.
+
+The next gang may be about to bind.
+"""
 
 
 class _CommitCheck:
-    """Checks the whole commit once more right before its first Binding is sent.
+    """Checks all members of a commit once more right before the first of their Bindings is sent.
 
-    A member may have waited long for its turn to be sent. So the first one that asks for the permit asks for all
-    members, in the same step in which it is sent. If the answer is no, it holds for the others, too, until the cycle's
-    task checks the commit again. Once a Binding was sent each member is sent on its own.
+    Bindings may wait long for a free place in the window. So the first member whose Binding is about to be sent checks
+    whether all members may be bound (``ask``, which returns a refusal if not), without an await in between. If the
+    check fails, no member is sent until the cycle's task checks the commit again. Once one Binding was sent, each other
+    member is checked on its own.
     """
 
     def __init__(self, cycle: BindingCycle, ask: Callable[[BindingCycle], Refusal | None]) -> None:
@@ -70,11 +77,14 @@ class _CommitCheck:
 
     @property
     def refused(self) -> bool:
-        """True if the check has failed and no Binding was sent."""
+        """True if the check has failed, and no Binding of the commit was sent."""
         return self._refusal is not None and not self._cycle.binding_sent
 
     def refuse(self) -> Refusal | None:
-        """Return why no Binding may be sent; None if they may, or if one was sent."""
+        """Check the commit, unless that has failed before. Return why no Binding may be sent.
+
+        None if Bindings may be sent, or if one was sent already.
+        """
         if not self.refused:
             self._refusal = self._ask(self._cycle)
         return self._refusal
@@ -84,9 +94,9 @@ class _CommitCheck:
 class CycleRunner:
     """Runs the tasks of binding cycles, and carries out the effects of decisions. One instance per core.
 
-    A group may have shorter deadlines than the configured ones. The total deadline counts from when kube-scheduler has
-    reached the first member. The deadline without progress leaves out time that kube-scheduler spends on other pods
-    (decision 20).
+    A cycle has two deadlines to gather its quorum; a PodGroup may shorten them. The total one counts from
+    kube-scheduler's first filter or bind call for a member. The other counts from the last progress, without the time
+    that kube-scheduler spends on other pods (decision 20).
     """
 
     _context: Context
@@ -97,27 +107,33 @@ class CycleRunner:
     _binder: Binder
     _earlier: EarlierBindings
     burst: WriteBurst = field(init=False)
-    """The context around writes of Bindings; it is on while members are being bound, and for a moment after."""
+    """A context manager around writes of Bindings. It is on while members are being bound, and for a moment after.
+
+    While it is on, less urgent writes such as Events are delayed.
+    """
 
     _permit: Permit = field(init=False)
-    finished: FinishedRecords = field(init=False)
-    """The records that are not needed any more and wait to be deleted."""
+    finished_records: FinishedRecords = field(init=False)
+    """Deletes records that are not needed any more."""
 
     def __post_init__(self) -> None:
         context = self._context
         self._permit = Permit(context)
-        self.finished = FinishedRecords(
+        self.finished_records = FinishedRecords(
             self._records, self._effects.spawn, context.clock, lambda: len(context.ledger) > 0
         )
         self.burst = WriteBurst(context.clock, _BETWEEN_BURSTS_SECONDS, math.inf)
 
     def carry_out(self) -> None:
-        """Carry out the effects in the outbox. To be called right after each decision."""
+        """Carry out all effects that decisions have put into the outbox. Call it right after each decision.
+
+        Writes are started here, not awaited.
+        """
         for effect in self._context.outbox.drain():
             try:
                 self._carry_out(effect)
             except Exception:
-                # The effects behind it must still run: a cycle that is not started would hold its room for ever.
+                # The effects after it must still run: a cycle that is not started would keep its slots for ever.
                 text = "an internal error stopped one effect of a decision; the other effects are carried out"
                 log.exception(text, extra={"effect": type(effect).__name__})
 
@@ -128,38 +144,42 @@ class CycleRunner:
             self._effects.carry_out(effect)
 
     def end_term(self) -> frozenset[str]:
-        """End all tasks without a write, because another instance may lead from now on.
+        """Cancel all tasks and writes, because another instance may lead from now on.
 
-        Return the UIDs of pods whose activation was dropped.
+        Return the UIDs of the pods that kube-scheduler was to be made to try, and was not yet.
         """
         self.carry_out()
-        self.finished.end_term()
+        self.finished_records.end_term()
         return self._effects.end_term()
 
-    async def end_record(self, reservation: Reservation) -> None:
-        """Delete the record of a reservation whose cycle has ended. Return once it is deleted or replaced.
+    async def delete_record(self, reservation: Reservation) -> None:
+        """Delete the record of a reservation whose cycle has ended, now or later; never raise ApiError.
 
-        A record that a restart would only delete waits until no gang is binding. The end of the term ends the attempts.
+        A record that a restart would only delete waits until no gang is being bound. Any other record is deleted now,
+        so that a restart does not continue it. Failures are tried again in the background until the term ends.
         """
         if self._is_finished(reservation):
-            await self.finished.remove_later(reservation)
+            await self.finished_records.remove_later(reservation)
         else:
-            await self.finished.remove(reservation)
+            await self.finished_records.remove(reservation)
 
     def _is_finished(self, reservation: Reservation) -> bool:
-        """Return whether a record is not needed: it is committed and no member of the group is pending."""
+        """Return whether a restart would only delete a record: it is committed and no member of the gang is pending."""
         members = self._context.store.members.iterate(reservation.group)
         return bool(reservation.committed) and not any(pod.pending for pod in members)
 
     async def drive(self, cycle: BindingCycle) -> None:
-        """Run a cycle from its present stage to its end. Never raises but for cancellation."""
+        """Run a cycle from its present stage to its end, then delete its record.
+
+        An internal error is logged, and does not end the task; only cancellation does.
+        """
         try:
             while not cycle.over:
                 await self._run_safely(cycle)
         finally:
-            self.finished.note_cycle_end()
+            self.finished_records.note_cycle_end()
             if cycle.over and self._context.term.leads():
-                await self.end_record(cycle.reservation)
+                await self.delete_record(cycle.reservation)
 
     async def _run_safely(self, cycle: BindingCycle) -> None:
         try:
@@ -173,7 +193,9 @@ class CycleRunner:
                 self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
 
     async def _run(self, cycle: BindingCycle) -> None:
-        await self.finished.remove_of(cycle.reservation.group)  # the record of the gang's former members
+        await self.finished_records.remove_waiting_of(
+            cycle.reservation.group
+        )  # the record of the gang's former members
         if cycle.stage is CycleStage.RECORDING:
             await self._record(cycle)
         if cycle.stage is CycleStage.PREEMPTING:
@@ -221,7 +243,10 @@ class CycleRunner:
             self._cycle_updates.note_victims_ended(cycle)
 
     def _reassign_after_eviction(self, cycle: BindingCycle) -> None:
-        """Give each member whose slot is not valid after the evictions another slot, or drop the member."""
+        """Give each member whose slot does not fit any more after the evictions another slot.
+
+        If there is none, drop the member from the cycle, so that it waits for another plan.
+        """
         for uid in list(cycle.reservation.slots):
             pod = self._context.store.pods.get(uid)
             misfit = self._permit.find_misfit(cycle, uid)
@@ -235,9 +260,9 @@ class CycleRunner:
         self.carry_out()
 
     def _give_up(self, cycle: BindingCycle, verdict: Verdict) -> None:
-        """End a cycle of which no Binding was sent.
+        """End a cycle of which no Binding was sent, and release its slots. ``verdict`` is the reason to report.
 
-        If this instance does not lead, the next leader continues with it.
+        If this instance does not lead any more, end it here without a write: the next leader continues it.
         """
         if cycle.over:
             return
@@ -284,18 +309,23 @@ class CycleRunner:
         return None
 
     def _deadline(self, cycle: BindingCycle) -> float:
-        """Return the loop time at which the cycle is late if kube-scheduler stays idle until then.
+        """Return the loop time at which the cycle exceeds its deadline if kube-scheduler stays idle until then.
 
-        Before kube-scheduler reaches a gang, only the ledger holds its room. From the first assumed member on
-        kube-scheduler holds room, too, and a bind call is open that must be answered before its timeout of 15 minutes.
-        Time in which kube-scheduler prepares an assumed member postpones the deadline up to that timeout.
+        Before kube-scheduler has tried any member, only the ledger reserves resources, so the deadline is long. Once
+        the first member is assumed, kube-scheduler reserves resources, too, and its bind call must be answered before
+        its timeout of 15 minutes. Time in which kube-scheduler works on an assumed member, between filter and bind,
+        postpones the deadline, but not beyond that timeout.
         """
         total, idle = (
             min(self._context.options.barrier_seconds, cycle.group.timeout),
             min(self._context.options.barrier_idle_seconds, cycle.group.timeout),
         )
         longest = min(max(total, LONGEST_PREBIND_SECONDS), total + cycle.assumed_seconds, cycle.group.timeout)
-        latest = cycle.started + _LONGEST_QUEUE if cycle.first_reached_at is None else cycle.first_reached_at + longest
+        latest = (
+            cycle.started + _LONGEST_QUEUE_SECONDS
+            if cycle.first_reached_at is None
+            else cycle.first_reached_at + longest
+        )
         return min(latest, cycle.idle_counted_until + idle - cycle.late_seconds)
 
     async def _wait(self, cycle: BindingCycle, deadline: float) -> None:
@@ -328,9 +358,9 @@ class CycleRunner:
             cycle.enter(CycleStage.BINDING)
 
     async def _was_committed(self, cycle: BindingCycle, error: ApiError) -> bool:
-        """Return whether the commit was written although the answer was an error.
+        """Return whether the record was written as Committed although the write was answered with ``error``.
 
-        Reads the record until the API server answers. Returns False if the term ends before.
+        Read the record again until the API server answers. Return False if the term ends before.
         """
         text = "the write that commits a gang was answered with an error; reading whether it was done"
         log.warning(text, extra=name_group(cycle.group.key) | {"err": str(error)})
@@ -346,58 +376,62 @@ class CycleRunner:
     async def _bind_committed(self, cycle: BindingCycle) -> None:
         start = self._context.clock()
         committed = cycle.reservation.committed
-        while not cycle.over and (left := self._list_left(cycle)):
+        while not cycle.over and (left := self._list_unbound(cycle)):
             if committed and not cycle.binding_sent:
                 await self._recheck_commit(cycle)
                 if cycle.over:
                     return
-            first = _CommitCheck(cycle, self._refuse_commit)
-            await asyncio.gather(*(self._roll_forward(cycle, uid, first) for uid in left))
+            commit_check = _CommitCheck(cycle, self._refuse_commit)
+            await asyncio.gather(*(self._roll_forward(cycle, uid, commit_check) for uid in left))
         if committed and not cycle.over:
             self._context.metrics.burst(self._context.clock() - start, len(committed))
 
-    def _list_left(self, cycle: BindingCycle) -> list[str]:
-        """Return the UIDs of committed members that are still to be bound, but for those that others replace."""
+    def _list_unbound(self, cycle: BindingCycle) -> list[str]:
+        """Return the UIDs of committed members that are still to be bound.
+
+        Members whose Binding has failed are left out once the quorum is bound without them.
+        """
         left = cycle.reservation.committed & cycle.reservation.slots.keys() - cycle.bound
         return [uid for uid in left if not self._is_replaced(cycle, uid)]
 
     def _is_replaced(self, cycle: BindingCycle, uid: str) -> bool:
-        """Return whether a member's Binding has failed and the quorum is bound without it, so that it may be left out.
+        """Return whether a member's Binding has failed, but the quorum is bound without it.
 
-        The member then counts as one beyond the quorum.
+        Then the commit need not wait for it: it is treated like a member beyond the quorum.
         """
         return bool(cycle.member(uid).failure) and self._permit.is_complete_without(cycle, uid)
 
     async def _recheck_commit(self, cycle: BindingCycle) -> None:
-        """Check the whole commit again before its first Binding, and give the cycle up if it is not valid any more.
+        """Check all members of the commit again before the first Binding. Give the cycle up if one may not be bound.
 
-        The commit may have taken long, or may be an earlier term's. No member is bound yet, or the API server is asked.
-        So this is the last moment at which the whole gang can be planned again on other nodes.
+        The write of the commit may have taken long, or an earlier term may have written it. No member is bound yet; for
+        a commit of an earlier term the API server is asked whether that is so. This is the last moment at which the
+        whole gang can still be planned again on other nodes.
         """
         refusal = self._refuse_commit(cycle)
         if refusal is not None and cycle.from_earlier_term:
             # The earlier term may have ended while it sent Bindings that this cache does not show yet.
-            await self._earlier.ask(cycle)
+            await self._earlier.read_bound(cycle)
             refusal = self._refuse_commit(cycle)
         if refusal is not None:
             self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail=refusal.text))
 
     def _refuse_commit(self, cycle: BindingCycle) -> Refusal | None:
-        """Return why no Binding of the commit may be sent; None if they may, or once one was sent."""
+        """Return why no Binding of the commit may be sent; None if they may be, or once one was sent."""
         if cycle.over or cycle.binding_sent:
             return None
         reservation = cycle.reservation
         return self._permit.refuse_all(cycle, [uid for uid in reservation.committed if uid in reservation.slots])
 
-    async def _roll_forward(self, cycle: BindingCycle, uid: str, first: _CommitCheck) -> None:
-        """Bind one committed member, with retries until it is bound or dropped.
+    async def _roll_forward(self, cycle: BindingCycle, uid: str, commit_check: _CommitCheck) -> None:
+        """Bind one committed member (UID), with retries until it is bound or dropped.
 
-        Before the first Binding of the commit was sent, return at the first refusal: the whole commit is checked again.
-        After it, return once the quorum is bound without this member.
+        While no Binding of the commit was sent, return at the first refusal by ``commit_check`` or the permit, as the
+        caller then checks the whole commit again. Afterwards, also return once the quorum is bound without this member.
         """
         attempts = Attempts(_ROLL_FORWARD)
-        while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not first.refused:
-            sent = await self.send(cycle, uid, first.refuse)
+        while uid in cycle.reservation.slots and uid not in cycle.bound and not cycle.over and not commit_check.refused:
+            sent = await self.send(cycle, uid, commit_check.refuse)
             if sent.outcome not in (BindOutcome.FAILED, BindOutcome.REFUSED):
                 return
             if not self._context.term.leads():
@@ -408,27 +442,34 @@ class CycleRunner:
             text = "could not bind a member of a committed gang; trying again"
             log.warning(text, extra={"uid": uid, "err": sent.error})
             self._cycle_updates.note_failure(cycle, uid, sent.error)
-            self._send_spares(cycle, uid)
+            self._send_substitutes(cycle, uid)
             await attempts.rest()
             if self._is_replaced(cycle, uid):
                 cycle.close_call(uid, f"serried: {sent.error}")
                 return
             self._reassign_committed(cycle, uid)
 
-    def _send_spares(self, cycle: BindingCycle, uid: str) -> None:
-        """Send members beyond the commit if they complete the quorum in place of a member that cannot be bound."""
-        spares = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
-        if spares and cycle.binding_sent and self._permit.is_complete_without(cycle, uid, spares):
-            self._send_alone(cycle, cycle.calling & spares)
+    def _send_substitutes(self, cycle: BindingCycle, uid: str) -> None:
+        """Bind members that are not part of the commit if they complete the quorum in place of the member ``uid``.
 
-    def _send_alone(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
-        """Start a task for each member that is at bind and needs no quorum, which sends its Binding."""
+        That member cannot be bound at the moment.
+        """
+        substitutes = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
+        if substitutes and cycle.binding_sent and self._permit.is_complete_without(cycle, uid, substitutes):
+            self._send_without_commit(cycle, cycle.calling & substitutes)
+
+    def _send_without_commit(self, cycle: BindingCycle, uids: Iterable[str]) -> None:
+        """Start one task per member (UID) that sends its Binding. The members are at bind, and need no commit."""
         for uid in list(uids):
             cycle.start_sending(uid)
             self._effects.spawn(self.bind_surplus(cycle, uid))
 
     def _reassign_committed(self, cycle: BindingCycle, uid: str) -> None:
-        """Move a committed member to another node of its domain if its slot is not valid any more."""
+        """Move a committed member (UID) to another node of its domain if it may not be bound to its slot any more.
+
+        If there is no free node, it may take the node of a member that is not committed. Does nothing before a Binding
+        of the commit was sent, as the whole commit is checked again then.
+        """
         pod, slot = self._context.store.pods.get(uid), cycle.reservation.slots.get(uid)
         if cycle.over or pod is None or slot is None or not pod.pending:
             return  # the slot may belong to the next cycle by now
@@ -442,23 +483,24 @@ class CycleRunner:
 
     async def send(
         self, cycle: BindingCycle, uid: str, refuse_commit: Callable[[], Refusal | None] = lambda: None
-    ) -> Sent:
-        """Send the Binding of one member if the permit allows it, and update the cycle from the answer.
+    ) -> BindResult:
+        """Send the Binding of one member (UID) if the permit allows it, and update the cycle from the answer.
 
-        ``refuse_commit`` is asked before the permit is.
+        Return the outcome; never raise ApiError. ``refuse_commit`` is called before the permit is asked; if it returns
+        a refusal, the Binding is not sent.
         """
         slot = cycle.reservation.slots[uid]
         node, pod = slot.node, Key(cycle.group.key.namespace, slot.name)
 
-        def ask() -> Refusal | None:
+        def check_permit() -> Refusal | None:
             refusal = refuse_commit() or self._permit.refuse(cycle, uid, node)
             if refusal is None and uid in cycle.reservation.committed:
                 cycle.note_binding_sent()
             return refusal
 
-        told, labels = self._describe(cycle, uid)
+        annotations, labels = self._describe(cycle, uid)
         with self.burst:
-            sent = await self._binder.bind(pod, uid, node, told, ask, labels)
+            sent = await self._binder.bind(pod, uid, node, annotations, check_permit, labels)
         self._context.metrics.bound(sent.outcome.value, pod.namespace)
         if sent.outcome is BindOutcome.BOUND:
             cycle.mark_bound(uid, self._context.clock())
@@ -466,34 +508,38 @@ class CycleRunner:
             self._drop(cycle, uid, sent)
         return sent
 
-    def _drop(self, cycle: BindingCycle, uid: str, sent: Sent) -> None:
+    def _drop(self, cycle: BindingCycle, uid: str, sent: BindResult) -> None:
         if sent.outcome is BindOutcome.ELSEWHERE:
             cycle.mark_bound_elsewhere(uid, f"serried: {sent.error}")
         self._cycle_updates.reassignments.drop(cycle, uid, sent.error)
         self.carry_out()
 
     def _describe(self, cycle: BindingCycle, uid: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the annotations and the labels that a member's Binding writes."""
+        """Return the annotations, and the labels, that a member's Binding writes to its pod."""
         store, slot = self._context.store, cycle.reservation.slots[uid]
-        gang = describe_gang(cycle.group, store.level)
-        told = describe_slot(store.members.rank_of(uid), cycle.reservation.domain, gang)
-        labels = describe_label(store.pods.get(uid), cycle.group.key.leaf(slot.part))
-        return (told | {LABELLED: "true"}) if labels else told, labels
+        gang = format_gang(cycle.group, store.level)
+        annotations = make_annotations(store.members.rank_of(uid), cycle.reservation.domain, gang)
+        labels = make_labels(store.pods.get(uid), cycle.group.key.leaf(slot.part))
+        return (annotations | {LABELLED: "true"}) if labels else annotations, labels
 
     async def _bind_remaining(self, cycle: BindingCycle) -> None:
-        """Wait for the members beyond the quorum, and bind each when it comes. None of them has to come."""
+        """Wait for bind calls of members beyond the quorum, and bind each at once. Then finish the cycle.
+
+        The cycle ends when all members are bound, or no more bind calls are expected. Members that are not bound by
+        then wait for another plan.
+        """
         while not cycle.over:
             if not self._context.term.leads():
                 self._cycle_updates.endings.hand_over(cycle)
                 self.carry_out()
                 return
-            idle = self._is_idle(cycle)
+            idle = self._expects_no_member(cycle)
             # The watch shows the bound members one by one. One unseen member is found faster than all are checked.
             if not cycle.has_unseen(self._is_pending) and (idle or cycle.is_done()):
                 self._cycle_updates.endings.finish(cycle)
                 self.carry_out()
                 return
-            self._send_alone(cycle, cycle.calling & cycle.reservation.slots.keys())
+            self._send_without_commit(cycle, cycle.calling & cycle.reservation.slots.keys())
             await self._wait(
                 cycle,
                 max(
@@ -502,8 +548,11 @@ class CycleRunner:
                 ),
             )
 
-    def _is_idle(self, cycle: BindingCycle) -> bool:
-        """Return whether no member beyond the quorum is expected any more."""
+    def _expects_no_member(self, cycle: BindingCycle) -> bool:
+        """Return whether no bind call is expected any more: the time without progress is over.
+
+        It takes longer while kube-scheduler has assumed a member, or a bind call is open.
+        """
         waited = self._context.clock() - cycle.progressed
         if waited <= self._context.options.barrier_idle_seconds:
             return False
@@ -516,7 +565,11 @@ class CycleRunner:
         return pod is not None and pod.pending
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
-        """Bind a member that needs no quorum and is in stage SENDING. Its call gets the result."""
+        """Bind a member (UID) beyond the quorum, which needs no commit. The caller has put it into stage SENDING.
+
+        Its open bind call gets the result. If the permit refuses the Binding, the member gets another slot or is
+        dropped.
+        """
         member = cycle.member(uid)
         call = member.call
         if call is None or uid not in cycle.reservation.slots:
@@ -526,7 +579,7 @@ class CycleRunner:
             sent = await self._send_assumed(cycle, uid)
         except Exception:
             log.exception("could not bind a member because of an internal error", extra={"uid": uid})
-            sent = Sent(BindOutcome.FAILED, "internal error, see the extender's log")
+            sent = BindResult(BindOutcome.FAILED, "internal error, see the extender's log")
         finally:
             cycle.stop_sending(uid)
         if sent.outcome in (BindOutcome.FAILED, BindOutcome.REFUSED) and member.call is call:
@@ -535,7 +588,10 @@ class CycleRunner:
             self._reassign_refused(cycle, uid, sent.refusal)
 
     def _reassign_refused(self, cycle: BindingCycle, uid: str, refusal: Refusal) -> None:
-        """Give a member whose Binding was refused by the permit another slot, or drop it. It needs no quorum."""
+        """Give a member beyond the quorum another slot, or drop it, because the permit has refused its Binding.
+
+        If the reason is that this instance does not lead any more, end the cycle here without a write.
+        """
         if refusal.obstacle is Obstacle.TERM:
             self._cycle_updates.endings.hand_over(cycle)
             self.carry_out()
@@ -548,16 +604,19 @@ class CycleRunner:
             self._cycle_updates.reassignments.drop(cycle, uid, refusal.text)
         self.carry_out()
 
-    async def _send_assumed(self, cycle: BindingCycle, uid: str) -> Sent:
-        """Send a Binding as ``send`` does, with a claim on the room until the answer or the watch replaces it."""
-        # Without a commit the cycle may end and release the slot while the Binding is being sent.
-        store, stands = self._context.store, False
+    async def _send_assumed(self, cycle: BindingCycle, uid: str) -> BindResult:
+        """Send a Binding as ``send`` does, and count the member's resources as used on its node meanwhile.
+
+        Without a commit, the cycle may end and release the slot while the Binding is being sent. After a success the
+        resources stay counted until the watch shows the pod bound.
+        """
+        store, sent_successfully = self._context.store, False
         if (pod := store.pods.get(uid)) is not None:
             store.occupancy.add_usage(uid, UsageSource.ASSUMED, cycle.reservation.slots[uid].node, pod.shape.requests)
         try:
             sent = await self.send(cycle, uid)
-            stands = sent.outcome is BindOutcome.BOUND
+            sent_successfully = sent.outcome is BindOutcome.BOUND
         finally:
-            if not stands or uid not in store.pods:
+            if not sent_successfully or uid not in store.pods:
                 store.occupancy.release(uid, UsageSource.ASSUMED)
         return sent

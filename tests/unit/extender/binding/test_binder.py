@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.core.binding.binder import Binder, BindOutcome, Sent, Window
+from extender.core.binding.binder import Binder, BindOutcome, BindResult, BindWindow
 from serried.api.names import Key
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, error
@@ -14,7 +14,7 @@ POD = Key("default", "p")
 class Visitors:
     """Tasks that enter a window and stay until they are told to leave."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: BindWindow) -> None:
         self.window, self.inside, self._leave = window, 0, asyncio.Semaphore(0)
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -32,7 +32,7 @@ class Visitors:
             await asyncio.sleep(0)
 
     async def _visit(self) -> None:
-        async with self.window.slot():
+        async with self.window.place():
             self.inside += 1
             try:
                 await self._leave.acquire()
@@ -42,7 +42,7 @@ class Visitors:
 
 @pytest.fixture
 async def visitors() -> AsyncIterator[Visitors]:
-    made = Visitors(Window(4, least=2))
+    made = Visitors(BindWindow(4, least=2))
     yield made
     for task in made.tasks:
         task.cancel()
@@ -75,7 +75,7 @@ class TestWindow:
         assert visitors.inside == 2
 
     async def test_it_stays_within_its_bounds(self) -> None:
-        window = Window(4, least=2)
+        window = BindWindow(4, least=2)
         for _ in range(10):
             window.narrow()
         assert window.limit == 2
@@ -104,58 +104,60 @@ def api() -> FakeApi:
 
 
 @pytest.fixture
-def window() -> Window:
-    return Window(64)
+def window() -> BindWindow:
+    return BindWindow(64)
 
 
-async def bind(api: FakeApi, window: Window) -> Sent:
+async def bind(api: FakeApi, window: BindWindow) -> BindResult:
     return await Binder(api.client(), window).bind(POD, "pod-p", "n1")
 
 
 class TestOutcomes:
-    async def test_bound(self, api: FakeApi, window: Window) -> None:
-        assert await bind(api, window) == Sent(BindOutcome.BOUND)
+    async def test_bound(self, api: FakeApi, window: BindWindow) -> None:
+        assert await bind(api, window) == BindResult(BindOutcome.BOUND)
         assert window.limit == 64
 
-    async def test_bound_already_to_that_node(self, api: FakeApi, window: Window) -> None:
+    async def test_bound_already_to_that_node(self, api: FakeApi, window: BindWindow) -> None:
         api.pods[POD] = pod("p").on("n1").raw()
         assert (await bind(api, window)).outcome is BindOutcome.BOUND
 
-    async def test_bound_already_to_another_node(self, api: FakeApi, window: Window) -> None:
+    async def test_bound_already_to_another_node(self, api: FakeApi, window: BindWindow) -> None:
         api.pods[POD] = pod("p").on("n2").raw()
-        assert await bind(api, window) == Sent(BindOutcome.ELSEWHERE, "pod default/p is bound to n2", "n2")
+        assert await bind(api, window) == BindResult(BindOutcome.ELSEWHERE, "pod default/p is bound to n2", "n2")
 
-    async def test_another_pod_has_the_name(self, api: FakeApi, window: Window) -> None:
+    async def test_another_pod_has_the_name(self, api: FakeApi, window: BindWindow) -> None:
         api.pods[POD] = pod("p").uid("another").raw()
         assert (await bind(api, window)).outcome is BindOutcome.LOST
 
-    async def test_the_pod_is_gone(self, api: FakeApi, window: Window) -> None:
+    async def test_the_pod_is_gone(self, api: FakeApi, window: BindWindow) -> None:
         api.pods.clear()
         assert (await bind(api, window)).outcome is BindOutcome.LOST
 
-    async def test_a_conflict_with_a_write_that_raced_ours(self, api: FakeApi, window: Window) -> None:
+    async def test_a_conflict_with_a_write_that_raced_ours(self, api: FakeApi, window: BindWindow) -> None:
         api.fail("bind", error(409, "Conflict"))
         assert (await bind(api, window)).outcome is BindOutcome.FAILED
 
-    async def test_a_conflict_that_cannot_be_looked_into(self, api: FakeApi, window: Window) -> None:
+    async def test_a_conflict_that_cannot_be_looked_into(self, api: FakeApi, window: BindWindow) -> None:
         api.fail("bind", error(409, "Conflict"))
         api.fail("get", error(500))
         assert (await bind(api, window)).outcome is BindOutcome.FAILED
 
-    async def test_a_conflict_with_a_pod_that_is_gone_by_the_time_we_look(self, api: FakeApi, window: Window) -> None:
+    async def test_a_conflict_with_a_pod_that_is_gone_by_the_time_we_look(
+        self, api: FakeApi, window: BindWindow
+    ) -> None:
         api.fail("bind", error(409, "Conflict"))
         api.fail("get", error(404))
         assert (await bind(api, window)).outcome is BindOutcome.LOST
 
     @pytest.mark.parametrize("status", [0, 400, 403, 500, 503])
     async def test_any_other_refusal_is_a_failure_that_narrows_nothing(
-        self, api: FakeApi, window: Window, status: int
+        self, api: FakeApi, window: BindWindow, status: int
     ) -> None:
         api.fail("bind", error(status))
         assert (await bind(api, window)).outcome is BindOutcome.FAILED
         assert window.limit == 64
 
-    async def test_too_many_requests_narrow_the_window(self, api: FakeApi, window: Window) -> None:
+    async def test_too_many_requests_narrow_the_window(self, api: FakeApi, window: BindWindow) -> None:
         api.fail("bind", error(429))
         assert (await bind(api, window)).outcome is BindOutcome.FAILED
         assert window.limit == 32

@@ -21,7 +21,7 @@ SLOTS = {"pod-m0": Slot("pod-m0", "m0", "n1"), "pod-m1": Slot("pod-m1", "m1", "n
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "_ASK_PAUSE", Backoff(0.0, 0.0))
+    monkeypatch.setattr(earlier, "_READ_PAUSE", Backoff(0.0, 0.0))
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
 
 

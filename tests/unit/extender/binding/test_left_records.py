@@ -56,13 +56,13 @@ async def test_it_is_deleted_once_the_others_are_bound_too(busy: Harness) -> Non
 
 
 async def test_it_does_not_wait_for_long(busy: Harness) -> None:
-    busy.clock.advance(records._LEFT_SECONDS)  # noqa: SLF001 - the rule itself
+    busy.clock.advance(records._MAX_WAIT_SECONDS)  # noqa: SLF001 - the rule itself
     await until_removed(busy)
     assert len(busy.ledger) == 1
 
 
 async def test_no_more_of_them_wait_than_a_takeover_may_find(busy: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_MAX_LEFT", 2)
+    monkeypatch.setattr(records, "_MAX_WAITING", 2)
     for name in ("a", "b", "c"):
         await busy.add(*pair(name)).go()
         await bind(busy, f"{name}-0", f"{name}-1")
@@ -127,7 +127,7 @@ async def test_the_next_leader_deletes_what_was_left_and_the_old_one_nothing(bus
 
 
 async def test_the_end_of_the_process_leaves_none(busy: Harness) -> None:
-    await busy.core.runner.finished.remove_all()
+    await busy.core.runner.finished_records.remove_all()
     assert busy.api.records == {}
 
 
@@ -135,12 +135,12 @@ async def test_the_end_of_the_process_leaves_none_for_one_that_cannot_be_deleted
     await busy.add(*pair("a")).go()
     await bind(busy, "a-0", "a-1")
     busy.api.refuse("delete", GANG.object_key, error(403))
-    await busy.core.runner.finished.remove_all()
+    await busy.core.runner.finished_records.remove_all()
     assert set(busy.api.records) == {GANG.object_key}
 
 
 async def test_the_end_of_the_process_waits_for_none_that_stays(busy: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_STOP_SECONDS", 0.05)
     busy.api.hold("delete")
-    await busy.core.runner.finished.remove_all()
+    await busy.core.runner.finished_records.remove_all()
     assert busy.api.phase() == "Committed"

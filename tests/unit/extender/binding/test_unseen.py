@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from extender.core.binding import committed as unseen
-from extender.core.binding.committed import UnjudgedError
+from extender.core.binding.committed import UndecidedError
 from serried.api.names import Key
 from serried.kube.retry import Backoff
 from serried.kube.wire import PODS
@@ -19,8 +19,8 @@ from tests.support.left_behind import leave_behind
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unseen, "_LOOK_PAUSE", Backoff(0.0, 0.0))
-    monkeypatch.setattr(unseen, "_MAX_LOOKS", 100_000)
+    monkeypatch.setattr(unseen, "_CHECK_PAUSE", Backoff(0.0, 0.0))
+    monkeypatch.setattr(unseen, "_MAX_CHECKS", 100_000)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_a_record_of_whose_members_the_api_server_does_not_say_whether_the
     await leave_behind(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     cluster.api.fail("get", error(500))
-    with pytest.raises(UnjudgedError, match="default/m0"):
+    with pytest.raises(UndecidedError, match="default/m0"):
         await cluster.recovery.recover()
     assert (cluster.api.phase(), cluster.api.said("bind"), cluster.api.said("delete")) == ("Committed", [], [])
     async with recovering(cluster):
@@ -142,10 +142,10 @@ async def test_a_record_of_whose_members_the_api_server_does_not_say_whether_the
 async def test_so_is_one_whose_member_the_watch_does_not_show_for_long(
     cluster: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unseen, "_MAX_LOOKS", 3)
+    monkeypatch.setattr(unseen, "_MAX_CHECKS", 3)
     await leave_behind(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
-    with pytest.raises(UnjudgedError, match="default/m0"):
+    with pytest.raises(UndecidedError, match="default/m0"):
         async with asyncio.timeout(5):
             await cluster.recovery.recover()
     assert cluster.api.phase() == "Committed"
