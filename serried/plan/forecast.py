@@ -46,7 +46,7 @@ class Ending(NamedTuple):
     """The requests, as in the pod's Shape."""
 
     at: float | None
-    """The time of the end in seconds since 1970; None if unknown."""
+    """The time of the end in loop seconds; None if unknown."""
 
     doubt: int = 0
     """A measure of how unlikely an end without a known time is soon. Ends with less doubt are simulated first."""
@@ -79,7 +79,7 @@ class Forecast:
     """The nodes that the gang would use."""
 
     at: float | None
-    """The expected time in seconds since 1970; None if these nodes are the most likely, but the time is unknown."""
+    """The expected time in loop seconds; None if these nodes are the most likely, but the time is unknown."""
 
     shares: Mapping[str, NodeShare] = field(default_factory=dict, compare=False)
     """The needed part by node; a node without entry is needed as a whole."""
