@@ -80,12 +80,12 @@ def exclude_occupied(
     evictions could only free a domain that the namespace has already. Pods with the UIDs ``gone`` count as deleted.
     """
     taken = find_occupied_domains(group, store, ledger, gone)
-    openable = find_freeable_domains(group, store, ledger, gone) if taken else taken
+    freeable = find_freeable_domains(group, store, ledger, gone) if taken else taken
     if exhausted is not None:
         taken = exhausted.domains
-        openable &= exhausted.held
+        freeable &= exhausted.held
     exclusive = find_exclusive_key(group) is not None and exhausted is None
-    return replace(request, taken=taken, openable=openable, exclusive=exclusive)
+    return replace(request, taken=taken, freeable=freeable, exclusive=exclusive)
 
 
 def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:

@@ -33,7 +33,7 @@ from serried.plan.explain import (
     Diagnosis,
     DomainDiagnosis,
     HurdleCount,
-    Resident,
+    RunningGang,
     count_things,
     describe_advice,
     describe_domain,
@@ -180,7 +180,7 @@ class _Inquiry:
         snapshot = show(store, self._ask, self._limit)
         find_advice(snapshot, self._ask, residents, store.capacity, keys=keys, found=self.advice)
 
-    def _list_residents(self) -> tuple[list[Resident], set[str]]:
+    def _list_residents(self) -> tuple[list[RunningGang], set[str]]:
         """Return the other running gangs, and the topology keys of all groups."""
         store = self._core.store
         residents = []
@@ -192,7 +192,7 @@ class _Inquiry:
             pods = [pod for pod in store.members.of_group(group.key) if pod.bound and not pod.deleting]
             if pods and group.policy.is_gang and group.key != self._group and group.parent is None:
                 movable = isinstance(group.tree, Leaf)
-                residents.append(Resident(str(group.key), pods, group.topology_key, movable))
+                residents.append(RunningGang(str(group.key), pods, group.topology_key, movable))
         return residents, keys
 
 

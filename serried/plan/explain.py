@@ -1,8 +1,9 @@
 """Explains why a gang does not fit (`diagnose`), and what would make it fit (`find_advice`).
 
-A diagnosis has the room in each domain, and the hurdles on its nodes. For advice the gang is planned with one
-constraint relaxed at a time, so each advice is proved by a plan. Changes are tried in the order of their cost: changes
-of nodes by an administrator, of the gang's own request, of other gangs.
+A diagnosis says how many members fit in each domain, and why they do not fit on the nodes (`plan.fit.Hurdle`, for
+instance a taint). For advice the gang is planned with one constraint relaxed at a time, so each advice is proved by a
+plan. Changes are tried in the order of their cost: changes of nodes by an administrator, of the gang's own request, of
+other gangs.
 """
 
 from collections import Counter
@@ -23,7 +24,10 @@ from serried.plan.tree import plan_group
 
 @dataclass(frozen=True, slots=True)
 class HurdleCount:
-    """The number of nodes on which one hurdle excludes all members."""
+    """A hurdle (the reason for which a node is not feasible, for instance a taint), and on how many nodes it is found.
+
+    As text it reads ``taint gpu 4 nodes``.
+    """
 
     hurdle: Hurdle
     nodes: int
@@ -34,50 +38,55 @@ class HurdleCount:
 
 @dataclass(frozen=True, slots=True)
 class DomainDiagnosis:
-    """The shortage of a gang in one domain."""
+    """What a domain lacks to hold a gang."""
 
     domain: str
 
     slots: int
-    """The number of members that fit; an upper bound if they have several shapes."""
+    """The number of members that fit; if they have several shapes, at most so many."""
 
     nodes: int
+    """The number of nodes in the domain."""
     hurdles: tuple[HurdleCount, ...]
-    """The hurdles of its nodes without room, the most frequent first."""
+    """The reasons why no member fits on a node, with the number of nodes, the most frequent reason first."""
 
     taken: bool = False
-    """True if another gang uses the domain exclusively."""
+    """True if another gang uses the domain exclusively, so that nodes and members were not counted."""
 
     empty: int | None = None
-    """The upper bound of members if no pods were running there; None if unknown."""
+    """The number of members that would fit at most if no pods were running in the domain; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The shortage of a gang in all domains."""
+    """What the domains lack to hold a gang. It is an answer of `diagnose`."""
 
     key: str
-    """The topology key; "" for the cluster as one domain."""
+    """The topology key of the domains; "" if the whole cluster is the only domain."""
 
     need: int
+    """The number of members that have to fit in one domain."""
 
     domains: tuple[DomainDiagnosis, ...]
-    """The domains, those with the most room first."""
+    """The domains, in the order of how many members fit, the most first."""
 
     domain_count: int
-    """The number of all domains."""
+    """The number of all domains of the topology key."""
 
     hurdles: tuple[HurdleCount, ...]
-    """The hurdles of all nodes in all domains, the most frequent first."""
+    """The reasons why no member fits on a node, with the number of nodes in all domains, the most frequent first."""
 
 
 def count_things(count: int, word: str) -> str:
-    """Return count and word with plural, like ``1 node``, ``4 nodes``."""
+    """Return the count and the word, with an s unless it is one, like ``1 node`` or ``4 nodes``."""
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def describe_domain(found: DomainDiagnosis, need: int) -> str:
-    """Return one line for users, like ``rack-7: 3 of 8; cpu 4 nodes, taint gpu 1 node``."""
+    """Return one line for users about a domain, like ``rack-7: 3 of 8; cpu 4 nodes, taint gpu 1 node``.
+
+    ``need`` is the number of members that have to fit.
+    """
     name = found.domain or "the cluster"
     why = ", ".join(map(str, found.hurdles))
     taken = "exclusively another gang's" if found.taken else ""
@@ -90,20 +99,26 @@ class Change(StrEnum):
     """The kinds of changes that may make a gang fit, the cheapest first."""
 
     LABEL = "label"
-    """Label nodes: none has the topology key."""
+    """Label nodes with the required topology key, which no node has."""
 
     UNCORDON = "uncordon"
+    """Uncordon nodes."""
     SMALLER = "smallerRequest"
+    """Let members request less of a resource."""
     WIDER = "widerLevel"
+    """Require one domain of a wider topology level."""
     PREFERRED = "preferred"
     """Make the required topology key a preferred one."""
 
     FEWER = "fewerMembers"
+    """Lower minCount."""
     MOVE = "moveGang"
+    """Move another running gang to other nodes."""
     RELEASE = "releaseKept"
-    """Give the gang the nodes that are kept for the head of the queue."""
+    """Let the gang use nodes that Serried keeps for the head of the queue."""
 
     END = "endGang"
+    """End another running gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,43 +127,48 @@ class Advice:
 
     change: Change
     plan: Plan
+    """The plan for the gang after the change."""
 
     nodes: tuple[str, ...] = ()
-    """For UNCORDON the cordoned nodes; for MOVE the new nodes of the other gang."""
+    """For UNCORDON the nodes to uncordon, for MOVE the new nodes of the other gang; otherwise ()."""
 
     name: str = ""
-    """The resource, the topology key, or the other gang."""
+    """The resource, topology key or other gang that the change is about; "" if it is about none."""
 
     before: int = 0
-    """The largest request of a member, or the number of required members."""
+    """For SMALLER the largest request of a member at present, for FEWER the required members; otherwise 0."""
 
     after: int = 0
-    """The value to which it may be reduced."""
+    """The value that ``before`` has to be lowered to; 0 if ``before`` is."""
 
     domain: str = ""
-    """For MOVE, the new domain of the other gang."""
+    """For MOVE the domain that the other gang would move to; "" if it has no topology key, and otherwise."""
 
     pods: int = 0
-    """The number of pods of the other gang."""
+    """For MOVE and END the number of pods of the other gang; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
-    """A running gang that could be ended or moved."""
+class RunningGang:
+    """Another gang that runs, and could be ended or moved to make place."""
 
     name: str
     pods: Sequence[Pod]
     topology_key: str | None = None
+    """The topology key of which the gang requires one domain; None if it requires none."""
 
     movable: bool = True
-    """False if its constraints are not fully known, as for a tree."""
+    """False if the planner does not know all constraints of the gang, for instance those of a tree."""
 
 
 _UNITS = {"cpu": (1000, ""), "memory": (1 << 30, "Gi"), "ephemeral-storage": (1 << 30, "Gi")}
 
 
 def describe_amount(resource: str, amount: int) -> str:
-    """Return an amount with its resource, as Kubernetes writes quantities."""
+    """Return an amount of a resource as a Kubernetes quantity with the name, such as ``1500m cpu`` or ``2Gi memory``.
+
+    CPU is given in thousandths, memory and ephemeral storage in bytes.
+    """
     unit, suffix = _UNITS.get(resource, (1, ""))
     if amount % unit == 0:
         return f"{amount // unit}{suffix} {resource}"
@@ -159,7 +179,7 @@ _MAX_NODES_NAMED = 5
 
 
 def describe_advice(advice: Advice) -> str:
-    """Return the sentence for users about the change."""
+    """Return a sentence for users that says what to change, such as ``uncordon n1, n2; it would go to rack-7``."""
     where = f"; it would go to {advice.plan.domain}" if advice.plan.domain else ""
     match advice.change:
         case Change.LABEL:
@@ -191,16 +211,19 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 _MAX_MEASURED = 10
-"""The maximum number of domains that are packed to diagnose members that affect each other."""
+"""The maximum number of domains that are packed to count members with rules about each other, e.g. anti-affinity.
+
+With more domains only an upper bound is given for each.
+"""
 
 _NOTHING: Resources = {}
 
 
 def diagnose(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Diagnosis:
-    """Return what each domain of the gang's topology key lacks.
+    """Return how many members fit in each domain of the gang's topology key, and why they do not fit on the nodes.
 
-    For members of several shapes the hurdles are those of the shape with the fewest slots. A tree is examined as if its
-    members were one gang of the root group.
+    If members have several shapes, the reasons are those of the shape that fits least often. A tree is examined as if
+    all its members were one gang. ``capacity`` has counts of earlier plans; without it all nodes are counted.
     """
     state = PlanState(snapshot, ask, capacity)
     state.count()
@@ -238,7 +261,7 @@ def _diagnose_domain(
 
 
 def _find_hurdle(state: PlanState, kind: MemberClass, node: Node) -> Hurdle | None:
-    """Return what excludes a member from a node; None if one fits."""
+    """Return why no member of a class fits on a node; None if one fits."""
     if node.name in state.ask.closed:
         return Hurdle(HurdleKind.KEPT)
     rejection = find_rejection(kind.shape, node)
@@ -251,7 +274,7 @@ def _find_hurdle(state: PlanState, kind: MemberClass, node: Node) -> Hurdle | No
 
 
 def _list_lacking(request: Resources, node: Node, used: Resources) -> Iterable[tuple[float, str]]:
-    """Yield the missing part of the request and the name of each resource of which too little is free."""
+    """Yield the resources of which too little is free: the missing part of the request (0 to 1), and the name."""
     for name, amount in request.items():
         free = capacity(node.allocatable, name) - used.get(name, 0)
         if amount > 0 and free < amount:
@@ -263,44 +286,52 @@ def _rank(counts: Counter[Hurdle]) -> tuple[HurdleCount, ...]:
 
 
 _MAX_DROPS = 8
-"""The maximum number of nodes for which it is tried to leave them cordoned."""
+"""The maximum number of cordoned nodes for which it is tried whether the gang fits without uncordoning them."""
 
 _MAX_SMALLER = 1_000
-"""The number of steps into which a request is divided. At most half of them are cut off."""
+"""The number of steps into which a request is divided when smaller requests are tried."""
 
 _MAX_RESIDENTS = 12
-"""The maximum number of other gangs for which a plan without them is made."""
+"""The maximum number of running gangs for which it is tried whether the gang fits without them."""
 
 
 def find_advice(
     snapshot: Snapshot,
     ask: PlanRequest,
-    residents: Iterable[Resident] = (),
+    gangs: Iterable[RunningGang] = (),
     capacity: Capacity | None = None,
     *,
     keys: Collection[str] = (),
     found: list[Advice] | None = None,
 ) -> list[Advice]:
-    """Return each change with which the gang fits, the cheapest first.
+    """Return the changes with which the gang would fit, the cheapest change first.
 
-    ``keys`` are labels of topology levels; labels that contain the word topology count, too. ``found`` is filled and
-    returned: if the snapshot's limit ends the work, the caller still has the results so far.
+    ``gangs`` are the running gangs that could be ended or moved. ``keys`` are the label keys of topology levels
+    that could be required instead; label keys that contain the word topology are tried, too. ``found`` is filled and
+    returned: if the snapshot's limit ends the work by TooLong, the caller still has the advice found so far.
     """
     found = [] if found is None else found
     search = _AdviceSearch(snapshot, ask, capacity, keys)
-    for way in (search.label, search.uncordon, search.shrink, search.widen, search.prefer, search.lower_quorum):
+    for way in (
+        search.try_labelling,
+        search.try_uncordoning,
+        search.try_smaller_requests,
+        search.try_wider_level,
+        search.try_preferring,
+        search.try_smaller_quorum,
+    ):
         advice = way()
         if advice is not None:
             found.append(advice)
     ended: list[Advice] = []
-    found += search.move_residents(residents, ended)
-    released = search.release()
+    found += search.try_moving_gangs(gangs, ended)
+    released = search.try_releasing_nodes()
     found += [*([released] if released is not None else ()), *ended]
     return found
 
 
 class _AdviceSearch:
-    """The planner's input for one gang, which each method plans with one constraint relaxed."""
+    """Tries for one gang which single change would make it fit. Each ``try_`` method tries one kind of change."""
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None, keys: Collection[str]) -> None:
         self._snapshot = snapshot
@@ -311,7 +342,10 @@ class _AdviceSearch:
     def _plan(
         self, ask: PlanRequest, nodes: Mapping[str, Node] | None = None, used: Mapping[str, Resources] | None = None
     ) -> Plan | None:
-        """Return the gang's plan with some nodes or usages replaced; None without one."""
+        """Return the plan for a request, with some nodes or usages replaced by others.
+
+        Return None if it does not fit.
+        """
         all_nodes = {**self._snapshot.nodes, **nodes} if nodes else self._snapshot.nodes
         all_used = Overlay(used, self._snapshot.used) if used else self._snapshot.used
         others = {*(nodes or ()), *(used or ()), *self._snapshot.over}
@@ -321,16 +355,22 @@ class _AdviceSearch:
 
     # --- nodes -------------------------------------------------------------------------------------------------
 
-    def label(self) -> Advice | None:
-        """Return the advice to label nodes, if no node has the topology key and the gang would fit in one domain."""
+    def try_labelling(self) -> Advice | None:
+        """Return the advice to label nodes.
+
+        Return None if a node has the topology key, or if the gang does not fit anywhere.
+        """
         ask, key = self._ask, self._ask.topology_key
         if key is None or ask.parts or ask.pinned or any(key in node.labels for node in self._snapshot.nodes.values()):
             return None
         plan = self._plan(replace(ask, topology_key=None))
         return Advice(Change.LABEL, plan, name=key) if plan is not None else None
 
-    def uncordon(self) -> Advice | None:
-        """Return the advice to uncordon nodes, as few as a few tries find; None if that does not help."""
+    def try_uncordoning(self) -> Advice | None:
+        """Return the advice to uncordon as few nodes as a few tries find.
+
+        Return None if the gang does not fit on them.
+        """
         closed = {}
         for name, node in self._snapshot.nodes.items():
             self._snapshot.limit.spend()
@@ -354,17 +394,22 @@ class _AdviceSearch:
 
     # --- what the gang asks for --------------------------------------------------------------------------------
 
-    def shrink(self) -> Advice | None:
-        """Return the advice for the resource whose requests have to shrink the least; None if none helps."""
+    def try_smaller_requests(self) -> Advice | None:
+        """Return the advice to request less of the resource of which the smallest cut is enough.
+
+        Return None if none helps.
+
+        At most half of the request is cut off.
+        """
         best: tuple[float, Advice] | None = None
         for resource in _list_resources(self._ask.members):
-            advice = self._shrink(resource)
+            advice = self._find_smaller_request(resource)
             if advice is not None:
                 share = advice.after / advice.before
                 best = (share, advice) if best is None or share > best[0] else best
         return best[1] if best is not None else None
 
-    def _shrink(self, resource: str) -> Advice | None:
+    def _find_smaller_request(self, resource: str) -> Advice | None:
         most = max(dict(member.shape.requests).get(resource, 0) for member in self._ask.members)
         amounts = _list_smaller(resource, most)
         best: tuple[int, Plan] | None = None
@@ -373,7 +418,7 @@ class _AdviceSearch:
         while low < high:
             # The smallest amount first. If even half of the request does not help, one plan is enough.
             middle = (low + high) // 2 if best is not None else low
-            smaller = _limit_request(self._ask, resource, amounts[middle])
+            smaller = _cap_request(self._ask, resource, amounts[middle])
             plan = self._plan(smaller)
             if plan is None:
                 high = middle
@@ -382,8 +427,11 @@ class _AdviceSearch:
                 low = middle + 1
         return Advice(Change.SMALLER, best[1], name=resource, before=most, after=best[0]) if best is not None else None
 
-    def widen(self) -> Advice | None:
-        """Return the advice to require the next wider level instead of a required one; None if none helps."""
+    def try_wider_level(self) -> Advice | None:
+        """Return the advice to require one domain of the next wider level.
+
+        Return None if the gang does not fit there either.
+        """
         for key in _list_keys(self._ask):
             for wider in self._find_wider(key):
                 wider_domains = {
@@ -391,21 +439,27 @@ class _AdviceSearch:
                     for node in self._snapshot.nodes.values()
                     if key in node.labels and wider in node.labels
                 }
-                plan = self._plan(_rekey(self._ask, key, wider, wider_domains))
+                plan = self._plan(_replace_key(self._ask, key, wider, wider_domains))
                 if plan is not None:
                     return Advice(Change.WIDER, plan, name=wider)
         return None
 
-    def prefer(self) -> Advice | None:
-        """Return the advice to prefer a required key instead; None if that does not help."""
+    def try_preferring(self) -> Advice | None:
+        """Return the advice to prefer a topology key instead of requiring it.
+
+        Return None if the gang does not fit then.
+        """
         for key in _list_keys(self._ask):
-            plan = self._plan(_prefer(self._ask, key))
+            plan = self._plan(_make_preferred(self._ask, key))
             if plan is not None:
                 return Advice(Change.PREFERRED, plan, name=key)
         return None
 
-    def lower_quorum(self) -> Advice | None:
-        """Return the advice to require only as many members as the best domain holds; None without one."""
+    def try_smaller_quorum(self) -> Advice | None:
+        """Return the advice to lower minCount to what the best domain holds.
+
+        Return None if that is none, or if it is a tree.
+        """
         ask = self._ask
         if ask.parts or ask.need < 2:
             return None
@@ -416,7 +470,7 @@ class _AdviceSearch:
         return Advice(Change.FEWER, answer, before=ask.need, after=enough)
 
     def _find_wider(self, key: str) -> list[str]:
-        """Return the topology labels whose domains contain whole domains of ``key``, the narrowest first."""
+        """Return the topology label keys whose domains consist of whole domains of ``key``, the narrowest first."""
         shared: dict[str, dict[str, str]] = {}
         for node in self._snapshot.nodes.values():
             self._snapshot.limit.spend()
@@ -438,42 +492,45 @@ class _AdviceSearch:
 
     # --- others ------------------------------------------------------------------------------------------------
 
-    def release(self) -> Advice | None:
-        """Return the advice to release the nodes that are kept from the gang; None if that does not help."""
+    def try_releasing_nodes(self) -> Advice | None:
+        """Return the advice to let the gang use the nodes that it must not use now.
+
+        Return None if it does not fit on them.
+        """
         if not self._ask.closed:
             return None
         plan = self._plan(_without_closed(self._ask))
         return Advice(Change.RELEASE, plan) if plan is not None else None
 
-    def move_residents(self, residents: Iterable[Resident], ended: list[Advice]) -> list[Advice]:
-        """Return the advice to move the smallest gang for which that works; [] without one.
+    def try_moving_gangs(self, gangs: Iterable[RunningGang], ended: list[Advice]) -> list[Advice]:
+        """Return the advice to move the smallest running gang for which there is another place; [] if there is none.
 
-        The advice to end the smallest gang whose end helps is added to ``ended``.
+        The advice to end the smallest running gang without which this one fits is added to ``ended``.
         """
-        helpful = self._find_helpful(residents)
-        for resident in helpful[:_MAX_RESIDENTS]:
-            left = self._usage_without(resident)
+        helpful = self._list_helpful_gangs(gangs)
+        for gang in helpful[:_MAX_RESIDENTS]:
+            left = self._usage_without(gang)
             plan = self._plan(self._ask, used=left)
             if plan is None:
                 continue
             if not ended:
-                ended.append(Advice(Change.END, plan, name=resident.name, pods=len(resident.pods)))
-            moved = self._replan(resident, left, plan) if resident.movable else None
+                ended.append(Advice(Change.END, plan, name=gang.name, pods=len(gang.pods)))
+            moved = self._replan(gang, left, plan) if gang.movable else None
             if moved is not None:
                 nodes = tuple(sorted(set(moved.nodes.values())))
-                size = len(resident.pods)
-                return [Advice(Change.MOVE, plan, nodes, resident.name, domain=moved.domain, pods=size)]
+                size = len(gang.pods)
+                return [Advice(Change.MOVE, plan, nodes, gang.name, domain=moved.domain, pods=size)]
         return []
 
-    def _find_helpful(self, residents: Iterable[Resident]) -> list[Resident]:
-        """Return the gangs without which more members would fit on their nodes, the smallest first."""
+    def _list_helpful_gangs(self, gangs: Iterable[RunningGang]) -> list[RunningGang]:
+        """Return the running gangs without which more members would fit on their nodes, the smallest gang first."""
         classes = group_classes(self._ask.members)
         helpful = []
-        for resident in residents:
-            self._snapshot.limit.spend(len(resident.pods))
-            left = self._usage_without(resident)
+        for gang in gangs:
+            self._snapshot.limit.spend(len(gang.pods))
+            left = self._usage_without(gang)
             if any(self._gains_slots(kind, left) for kind in classes[:4]):
-                helpful.append(resident)
+                helpful.append(gang)
         return sorted(helpful, key=lambda each: (len(each.pods), each.name))
 
     def _gains_slots(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
@@ -486,23 +543,27 @@ class _AdviceSearch:
                     return True
         return False
 
-    def _usage_without(self, resident: Resident) -> dict[str, Resources]:
-        """Return the usage of a gang's nodes without it."""
+    def _usage_without(self, gang: RunningGang) -> dict[str, Resources]:
+        """Return the amounts in use, without the pods of a running gang, on each of its nodes."""
         left: dict[str, Resources] = {}
-        for pod in resident.pods:
+        for pod in gang.pods:
             if pod.node in self._snapshot.nodes:
                 base = left.get(pod.node) or self._snapshot.used.get(pod.node, _NOTHING)
                 left[pod.node] = subtract(base, dict(pod.shape.requests))
         return left
 
-    def _replan(self, resident: Resident, left: Mapping[str, Resources], plan: Plan) -> Plan | None:
-        """Return a new plan for a resident, with ``plan`` carried out."""
+    def _replan(self, gang: RunningGang, left: Mapping[str, Resources], plan: Plan) -> Plan | None:
+        """Return a plan for the pods of a running gang on other nodes, besides ``plan``; None if they do not fit.
+
+        ``plan`` is the one for the gang that gets advice. ``left`` has the usage of the running gang's nodes without
+        it.
+        """
         used = dict(left)
         shapes = {member.uid: member.shape for member in self._ask.members}
         for uid, name in plan.nodes.items():
             base = used.get(name) or self._snapshot.used.get(name, _NOTHING)
             used[name] = add(base, dict(shapes[uid].requests))
-        ask = PlanRequest(tuple(resident.pods), len(resident.pods), topology_key=resident.topology_key)
+        ask = PlanRequest(tuple(gang.pods), len(gang.pods), topology_key=gang.topology_key)
         return self._plan(ask, used=used)
 
 
@@ -520,27 +581,27 @@ def _count_members(plan: Plan, names: Collection[str]) -> dict[str, int]:
 
 
 def _list_resources(members: Sequence[Pod]) -> list[str]:
-    """Return the resources of which members might request less."""
+    """Return the names of the resources of which members could request less: not pods, and no pseudo resources."""
     shapes = {id(member.shape): member.shape for member in members}
     names = {name for shape in shapes.values() for name, amount in shape.requests if amount > 1}
     return sorted(name for name in names if name != PODS and ":" not in name)
 
 
 def _list_smaller(resource: str, most: int) -> list[int]:
-    """Return smaller round amounts down to a half, ascending."""
-    unit = _find_unit(resource, most)
+    """Return round amounts of a resource between a half of ``most`` and ``most``, ascending."""
+    unit = _find_step(resource, most)
     return [each for each in range(-(-most // (2 * unit)) * unit, most, unit) if each > 0]
 
 
-def _find_unit(resource: str, most: int) -> int:
-    """Return the step by which an amount is reduced: there are at most some hundred steps."""
+def _find_step(resource: str, most: int) -> int:
+    """Return by how much the amounts differ that are tried, e.g. 1Gi: some hundred steps at most."""
     rounds = {"cpu": (1000, 500, 100, 10)}.get(resource, (1 << 30, 1 << 26, 1 << 20, 1 << 10))
     found = next((unit for unit in rounds if most >= 4 * unit), 1)
     return max(found, most // _MAX_SMALLER // found * found)
 
 
-def _limit_request(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
-    """Return the request with an upper limit for what each member requests of a resource."""
+def _cap_request(ask: PlanRequest, resource: str, amount: int) -> PlanRequest:
+    """Return the request in which each member requests at most ``amount`` of the resource."""
     shapes: dict[int, Shape] = {}
     members: dict[str, Pod] = {}
     for member in ask.members:
@@ -558,17 +619,17 @@ def _with_members(ask: PlanRequest, members: Mapping[str, Pod]) -> PlanRequest:
 
 
 def _list_keys(ask: PlanRequest) -> list[str]:
-    """Return the required keys of a gang or of a tree, that of the root first."""
+    """Return the required topology keys of a gang, or of all groups of a tree, that of the root first."""
     own = [ask.topology_key] if ask.topology_key is not None else []
     return list(dict.fromkeys([*own, *(key for part in ask.parts for key in _list_keys(part))]))
 
 
-def _rekey(ask: PlanRequest, key: str, wider: str, wider_domains: Mapping[str, str]) -> PlanRequest:
-    """Return the request with ``wider`` required instead of ``key``.
+def _replace_key(ask: PlanRequest, key: str, wider: str, wider_domains: Mapping[str, str]) -> PlanRequest:
+    """Return the request in which the topology key ``wider`` is required instead of ``key``.
 
-    ``wider_domains`` has the parent of each domain.
+    ``wider_domains`` has the wider domain that contains each domain of ``key``.
     """
-    parts = tuple(_rekey(part, key, wider, wider_domains) for part in ask.parts)
+    parts = tuple(_replace_key(part, key, wider, wider_domains) for part in ask.parts)
     if ask.topology_key != key:
         return replace(ask, parts=parts)
     levels = tuple(level for level in ask.levels if level != wider)
@@ -576,9 +637,9 @@ def _rekey(ask: PlanRequest, key: str, wider: str, wider_domains: Mapping[str, s
     return replace(ask, topology_key=wider, levels=levels, pinned=pinned, taken=frozenset(), parts=parts)
 
 
-def _prefer(ask: PlanRequest, key: str) -> PlanRequest:
-    """Return the request with ``key`` preferred instead of required."""
-    parts = tuple(_prefer(part, key) for part in ask.parts)
+def _make_preferred(ask: PlanRequest, key: str) -> PlanRequest:
+    """Return the request in which the topology key ``key`` is preferred instead of required."""
+    parts = tuple(_make_preferred(part, key) for part in ask.parts)
     if ask.topology_key != key:
         return replace(ask, parts=parts)
     levels = (*(level for level in ask.levels if level != key), key)

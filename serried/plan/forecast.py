@@ -100,7 +100,7 @@ def find_forecast(
     ask = reopen_full(snapshot, ask, capacity)
     simulation = _Simulation(snapshot, ask, capacity)
     simulation.count()
-    timed = simulation.sort(endings)
+    timed = simulation.sort_timed(endings)
     found = _simulate(simulation, _in_time(timed))
     if found is None:
         untimed = simulation.order_untimed()
@@ -111,7 +111,7 @@ def find_forecast(
 def _simulate(simulation: "_Simulation", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Forecast | None:
     """Simulate batches of ends. Return the forecast once the gang fits; None if it never does."""
     for at, batch in batches:
-        for domain in simulation.free(batch):
+        for domain in simulation.end_pods(batch):
             found = simulation.try_domain(domain) if simulation.is_promising(domain) else None
             if found is not None:
                 return Forecast(found.domain, frozenset(found.nodes.values()), at, simulation.list_shares(found))
@@ -149,7 +149,7 @@ class _Simulation:
         self._trees_left = _MAX_TREES_TRIED if ask.parts else 0
         self._untimed: dict[str, list[Ending]] = {}
         # By domain: the ends that are not simulated yet, and the number of pods that keep it closed.
-        self._left: Counter[str] = Counter()
+        self._not_ended: Counter[str] = Counter()
         self._holders: Counter[str] = Counter()
 
     def count(self) -> None:
@@ -161,9 +161,9 @@ class _Simulation:
             table = self._capacity.table(kind.shape, self._limit)
             self._classes.append((kind, table))
             if self._ask.topology_key is not None:
-                self._sums(table)
+                self._sum_by_domain(table)
 
-    def sort(self, endings: Iterable[Ending]) -> list[Ending]:
+    def sort_timed(self, endings: Iterable[Ending]) -> list[Ending]:
         """Return the relevant ends with a known time, sorted by it. The others are kept for `order_untimed`."""
         timed: list[Ending] = []
         for ending in endings:
@@ -179,7 +179,7 @@ class _Simulation:
                 timed.append(ending)
             else:
                 continue
-            self._left[domain] += 1
+            self._not_ended[domain] += 1
         return sorted(timed, key=_at)
 
     def order_untimed(self) -> list[list[Ending]]:
@@ -194,7 +194,7 @@ class _Simulation:
             order.append((doubts[name], ended[domain], name))
         return [self._untimed[name] for _, _, name in sorted(order, key=lambda place: place)]
 
-    def free(self, batch: Iterable[Ending]) -> list[str]:
+    def end_pods(self, batch: Iterable[Ending]) -> list[str]:
         """Simulate ends. Return the changed domains in name order."""
         changed: set[str] = set()
         for ending in batch:
@@ -207,7 +207,7 @@ class _Simulation:
             self._capacity.note_used(ending.node)
             domain = self._domain(ending.node)
             if domain is not None:
-                self._left[domain] -= 1
+                self._not_ended[domain] -= 1
                 if ending.holds_domain:
                     self._holders[domain] -= 1
                 changed.add(domain)
@@ -249,7 +249,7 @@ class _Simulation:
                 return False
         total = self._total(domain)
         tried = self._tried.get(domain, -1)
-        grown = total >= tried * _GROWTH or not self._left[domain] or self._trees_left > 0
+        grown = total >= tried * _GROWTH or not self._not_ended[domain] or self._trees_left > 0
         return total > tried and grown
 
     def _is_taken(self, domain: str) -> bool:
@@ -260,9 +260,9 @@ class _Simulation:
         return sum(self._room(table, domain) for _, table in self._classes)
 
     def _room(self, table: ShapeCounts, domain: str) -> int:
-        return table.total if self._ask.topology_key is None else self._sums(table).get((domain,), 0)
+        return table.total if self._ask.topology_key is None else self._sum_by_domain(table).get((domain,), 0)
 
-    def _sums(self, table: ShapeCounts) -> Mapping[Domain, int]:
+    def _sum_by_domain(self, table: ShapeCounts) -> Mapping[Domain, int]:
         key = (self._ask.topology_key or "",)
         return table.sum_by(key, self._capacity.domains_by_node(key))
 

@@ -525,7 +525,7 @@ class SimulatedCluster:
 
 def _reopen_domains(ask: PlanRequest) -> PlanRequest:
     """Return the request such that the gang may also use exclusive domains of other gangs that evictions could free."""
-    return replace(ask, taken=ask.taken - ask.openable)
+    return replace(ask, taken=ask.taken - ask.freeable)
 
 
 _MAX_DOMAINS = 16

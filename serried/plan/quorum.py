@@ -18,23 +18,24 @@ from serried.api.pod import Phase, Pod
 from serried.plan.fit import is_unreachable
 
 Position = tuple[str, tuple[int | str, ...], int, str, int, str]
-"""The sort key of a member in its gang."""
+"""The sort key of a member in its gang, see `order_by_rank`."""
 
 
 def find_rank(place: Place, index: int, parent: Parent) -> int | None:
-    """Return the number of a pod in its parent: its completion index, plus all pods of the Jobs before its own.
+    """Return the rank of a pod in its parent: its completion index plus the number of pods of all Jobs before its own.
 
-    None if the parent has no such Job, or a smaller one.
+    ``place`` says which Job of the parent (e.g. a JobSet) the pod belongs to, ``index`` is its completion index in the
+    Job. Return None if the parent has no such Job, or if the Job has fewer pods.
     """
     span = next((span for span in parent.spans if span.stage == place.stage), None)
     return span.first + place.job * span.each + index if span is not None and index < span.each else None
 
 
 def order_by_rank(parents: Mapping[OwnerKey, Parent]) -> Callable[[Pod], Position]:
-    """Return the sort key for members of a group: by parent and rank, otherwise by name.
+    """Return a function that returns the sort key of a member: by parent and rank if known, otherwise by name.
 
-    Numbers at the end of names are compared as numbers. For members of one parent the order agrees with their ranks; if
-    the parent is unknown, as far as labels tell.
+    ``parents`` are the known parents, e.g. JobSets. The ranks of members whose parent is unknown are guessed from their
+    labels. Numbers at the end of names are compared as numbers, so ``w-2`` comes before ``w-10``.
     """
     starts: dict[Place, tuple[int | str, ...]] = {}
 
@@ -72,22 +73,23 @@ _NO_PARENTS: Mapping[OwnerKey, Parent] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """The members of one PodGroup by their state; for a tree the sum of its PodGroups."""
+    """The members of one PodGroup by their state, or for a tree those of all its PodGroups together."""
 
     placed: int
-    """The number of members that count toward minCount: bound, succeeded and given-up ones.
+    """The number of members that count toward minCount: bound, succeeded, and indexes that their Job has given up.
 
-    Succeeded and given-up members need no pod. If they did not count, a gang could not replace a failed pod after
-    another one has completed (kubernetes/kubernetes#142330).
+    Succeeded members and given-up indexes need no pod. If they did not count, a gang could not replace a failed pod
+    after another one has completed (kubernetes/kubernetes#142330).
     """
 
     bound: tuple[Pod, ...]
+    """The members that are bound, are not being deleted, and have not ended."""
 
     waiting: tuple[Pod, ...]
-    """The members that may be placed now, lowest rank first."""
+    """The members that may be placed now, in the order of rank."""
 
     gated: tuple[Pod, ...]
-    """The members with a scheduling gate of another owner."""
+    """The members with a scheduling gate that Serried has not set and that its owner has not removed yet."""
 
     terminating: tuple[Pod, ...] = ()
     """The members that are bound and being deleted. They do not count toward minCount.
@@ -96,30 +98,31 @@ class GroupMembers:
     """
 
     below: Mapping[str, "GroupMembers"] = field(default_factory=dict)
-    """For a tree the members by PodGroup; empty for one PodGroup."""
+    """For a tree the members of each of its PodGroups by name; empty for a single PodGroup."""
 
     refused: tuple[Pod, ...] = ()
-    """The members that kube-scheduler rejected because of resources that only it counts."""
+    """The pending members that no node can take as far as is known, e.g. because their ResourceClaim does not exist."""
 
     @property
     def leaves(self) -> Mapping[str, "GroupMembers"]:
-        """The members by the name of the PodGroup in the tree."""
+        """The members of each PodGroup by its name in the tree; for a single PodGroup they are under ""."""
         return self.below or {"": self}
 
     @property
     def placed_by_leaf(self) -> dict[str, int]:
-        """The number ``placed`` by the name of the PodGroup in the tree."""
+        """The number ``placed`` of each PodGroup by its name in the tree; for a single PodGroup it is under ""."""
         return {name: each.placed for name, each in self.leaves.items()}
 
     def need(self, min_count: int) -> int:
-        """Return how many waiting members the quorum still needs; 0 if it is complete."""
+        """Return how many of the waiting members must be placed to complete the quorum; 0 if it is complete."""
         return max(0, min_count - self.placed)
 
     def find_residents(self, nodes: Mapping[str, Node]) -> tuple[Pod, ...]:
-        """Return the members whose nodes determine the domain of the group.
+        """Return the members that fix the domain of the group: new members have to join the domain of their nodes.
 
-        If no member is bound they are the terminating ones, so that a gang never uses two domains at a time. Members on
-        unreachable nodes are left out, because the watch will not show their end.
+        They are the bound members. If there are none, they are the terminating ones, so that a gang never uses two
+        domains at a time. Terminating members on unreachable nodes are left out, because their kubelet cannot report
+        their end.
         """
         if self.bound:
             return self.bound
@@ -127,7 +130,7 @@ class GroupMembers:
 
 
 class MemberState(Enum):
-    """The state of a member for the planner; the names are those of ``GroupMembers``."""
+    """The state of a member for the planner. The values are the names of the fields of ``GroupMembers``."""
 
     BOUND = "bound"
     TERMINATING = "terminating"
@@ -137,11 +140,14 @@ class MemberState(Enum):
     SUCCEEDED = "succeeded"
 
     NONE = "none"
-    """The member has failed, was deleted before it was bound, or belongs to another scheduler."""
+    """The member does not count: it has failed, was deleted before it was bound, or belongs to another scheduler."""
 
 
 def find_member_state(pod: Pod, schedulers: Collection[str]) -> MemberState:
-    """Return the state of a member. Pending members of other schedulers do not count (NONE)."""
+    """Return the state of a member. ``schedulers`` are the scheduler names that Serried plans for.
+
+    A pending member of another scheduler does not count (NONE).
+    """
     if pod.bound:
         return MemberState.TERMINATING if pod.deleting else MemberState.BOUND
     if pod.phase is Phase.SUCCEEDED:
@@ -156,7 +162,10 @@ def find_member_state(pod: Pod, schedulers: Collection[str]) -> MemberState:
 def classify(
     members: Iterable[Pod], schedulers: Collection[str], job: Job | None = None, min_count: int = 0
 ) -> GroupMembers:
-    """Sort members by state. The other parameters are those of `make_members`."""
+    """Return the members of a group by state. ``schedulers`` are the scheduler names that Serried plans for.
+
+    ``job`` and ``min_count`` are those of `make_members`.
+    """
     found: dict[MemberState, list[Pod]] = {state: [] for state in MemberState}
     for pod in members:
         found[find_member_state(pod, schedulers)].append(pod)
@@ -169,12 +178,13 @@ def make_members(
     min_count: int = 0,
     parents: Mapping[OwnerKey, Parent] = _NO_PARENTS,
 ) -> GroupMembers:
-    """Return the members of a group, given by state in ``found``.
+    """Return the members of a group as one value. ``found`` has them by state.
 
-    ``job`` is the Job that owns the group, if there is one. It counts completed pods that are deleted already, and
-    failed indexes (``backoffLimitPerIndex``). If it has more completions than ``min_count``, completed pods only count
-    when fewer than ``min_count`` are left: until then the next pods form a gang again. ``parents`` are all known
-    parents.
+    ``job`` is the Job that owns the group; None without one. It knows completed pods that are deleted already, and
+    indexes that it has given up (``backoffLimitPerIndex``). If the Job has more completions than ``min_count``, a
+    completed pod is replaced by the next one, which belongs to the gang. So completed pods only count toward minCount
+    when fewer than ``min_count`` completions are left. ``parents`` are all known parents of Jobs, which decide on the
+    order by rank.
     """
     bound, done = tuple(found[MemberState.BOUND]), count_done(len(found[MemberState.SUCCEEDED]), job, min_count)
     return GroupMembers(
@@ -188,7 +198,10 @@ def make_members(
 
 
 def count_done(succeeded: int, job: Job | None, min_count: int) -> int:
-    """Return how many members count as placed without a pod; ``succeeded`` is the number of succeeded pods."""
+    """Return how many members count toward minCount without a pod. ``succeeded`` is the number of succeeded pods.
+
+    ``job`` and ``min_count`` are those of `make_members`.
+    """
     done = succeeded if job is None else max(succeeded, job.completed) + job.given_up
     if job is not None and job.completions is not None and min_count:
         done = max(0, done - max(0, job.completions - min_count))
@@ -196,7 +209,7 @@ def count_done(succeeded: int, job: Job | None, min_count: int) -> int:
 
 
 def sum_members(leaves: Mapping[str, GroupMembers]) -> GroupMembers:
-    """Return the members of a tree as the sum of its PodGroups."""
+    """Return the members of a tree, given those of each of its PodGroups by name."""
     found = leaves.values()
     return GroupMembers(
         sum(each.placed for each in found),
@@ -210,14 +223,15 @@ def sum_members(leaves: Mapping[str, GroupMembers]) -> GroupMembers:
 
 
 def has_quorum(group: PodGroup, group_members: GroupMembers) -> bool:
-    """Return whether the quorum of a group is placed. A basic group needs none."""
+    """Return whether enough members of a group are placed for its quorum. It is True for groups with basic policy."""
     return not group.policy.is_gang or count_missing(group.tree, group_members.placed_by_leaf) == 0
 
 
 def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
-    """Return the fewest members that complete the quorum of a tree; infinity if it has too few groups.
+    """Return how many further members at least have to be placed to complete the quorum of a tree.
 
-    ``placed`` is the number of placed members by the name of the PodGroup in the tree.
+    ``placed`` has the number of placed members of each PodGroup by its name in the tree. Return infinity if the tree
+    does not have enough groups.
     """
     if isinstance(tree, Leaf):
         return max(0, tree.need - placed.get(tree.name, 0))
@@ -226,17 +240,20 @@ def count_missing(tree: Tree, placed: Mapping[str, int]) -> float:
 
 
 def count_complete(tree: Tree, placed: Mapping[str, int]) -> int:
-    """Return how many members of a PodGroup's quorum are placed, or how many child groups of a tree are complete."""
+    """Return how many members of a PodGroup are placed, or how many child groups of a tree have their quorum.
+
+    More than the quorum are not counted. ``placed`` has the number of placed members of each PodGroup by name.
+    """
     if isinstance(tree, Leaf):
         return min(tree.need, placed.get(tree.name, 0))
     return min(tree.need, sum(count_missing(each, placed) == 0 for each in tree.below))
 
 
 def find_quorum_time(tree: Tree, group_members: GroupMembers) -> int | None:
-    """Return since when the quorum of a tree has existed, in seconds since 1970.
+    """Return since when enough pods for the quorum of a tree exist, in seconds since 1970.
 
-    It follows from the creation times of pods, so all processes agree. None if members are missing, or if the quorum
-    needs no further members.
+    It is computed from the creation times of the pods, so all instances agree. Return None if members are missing, or
+    if no pod is needed for the quorum.
     """
     since = _find_time(tree, group_members.leaves)
     return None if math.isinf(since) else int(since)
@@ -256,7 +273,7 @@ def _find_leaf_time(leaf: Leaf, group_members: GroupMembers) -> float:
 
 
 def _find_last(need: int, times: Sequence[float]) -> float:
-    """Return the time at which the first ``need`` of these existed."""
+    """Return the ``need``-th of these times in ascending order: -infinity for 0, infinity if there are fewer times."""
     if need <= 0:
         return -math.inf
     return nsmallest(need, times)[-1] if need <= len(times) else math.inf

@@ -1,7 +1,7 @@
 """The planner's input and output (`Snapshot`, `PlanRequest`, `Plan`), and the queue order of gangs.
 
-`order_groups` sorts the queue. `open_levels` returns the preferred levels that a gang may try after some time of
-waiting.
+`order_groups` sorts the queue. `find_allowed_levels` returns the preferred topology levels at which a gang may be
+placed after it has waited for some time.
 """
 
 import math
@@ -40,9 +40,9 @@ class Overlay(Mapping[str, Resources]):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster as one plan sees it.
+    """The cluster as one plan sees it: nodes, and the amounts that are in use on them.
 
-    Its mappings are live, not copies. A plan must be finished before they change; it is, because plans run without
+    Its mappings are live, not copies. They must not change during a plan, and they do not, because plans run without
     await.
     """
 
@@ -50,100 +50,132 @@ class Snapshot:
     """The nodes by name, in a fixed order."""
 
     used: Mapping[str, Resources]
-    """The resources used by bound, assumed, reserved and nominated pods, by node name. A node without entry is empty.
+    """The amounts that bound, assumed, reserved and nominated pods use, by node name. A node without entry is empty.
 
     Nominated pods count if their priority is not lower than that of the members to be planned.
     """
 
     over: Collection[str] = ()
-    """The names of the nodes whose entry in ``used`` differs from the usage in the cache (`Occupancy`)."""
+    """The names of the nodes for which ``used`` differs from the cache, for instance by nominated pods.
+
+    Counts that the planner has kept (`Capacity`) are those of the cache, so these nodes are counted again.
+    """
 
     rules: "Sequence[PlanRuleType]" = field(kw_only=True)
-    """The rules that restrict nodes further.
+    """The kinds of rules that the planner respects beyond free resources, labels and taints, e.g. anti-affinity.
 
     There is no default, because a plan that lacks a rule is silently wrong.
     """
 
     limit: Limit = field(default_factory=Limit, compare=False, kw_only=True)
-    """The maximum amount of work for the plan; by default unlimited."""
+    """The time and work that the plan may take; by default unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A question to the planner: the members of one group, or of a tree of groups, that need nodes."""
+    """A question to the planner: which nodes can the waiting members of a gang, or of a tree of groups, get."""
 
     members: Sequence[Pod]
-    """The waiting members in the order of placement, the lowest rank first; for a tree those of all parts."""
+    """The members to place, in the order of their rank. For a tree these are the members of all its groups."""
 
     need: int
-    """The minimum number of members to place; with fewer there is no plan. 0 if the quorum is already running."""
+    """The number of these members that must be placed; if fewer fit there is no plan.
+
+    0 if the quorum is running already.
+    """
 
     topology_key: str | None = None
-    """The label key whose value must be the same for the nodes of all members; None without constraint."""
+    """The required label key: all members have to be in one domain of it. None if there is no such constraint."""
 
     pinned: frozenset[str] = frozenset()
-    """The domains of existing members. Empty if any domain may be chosen; more than one is a conflict."""
+    """The domains of ``topology_key`` in which members of the group run, where new members have to go as well.
+
+    Empty if any domain may be chosen. With more than one there is no plan.
+    """
 
     excluded: frozenset[tuple[str, str]] = frozenset()
-    """The (member UID, node name) pairs that kube-scheduler has rejected."""
+    """The (member UID, node name) pairs that kube-scheduler has rejected.
+
+    Such a member is not placed on such a node.
+    """
 
     closed: frozenset[str] = frozenset()
-    """The names of the nodes that no member may use."""
+    """The names of the nodes that no member may use, e.g. because Serried keeps them for the head of the queue."""
 
     unoffered: frozenset[str] = frozenset()
-    """The part of ``closed`` that kube-scheduler's last filter call did not list, maybe only for lack of resources."""
+    """The nodes of ``closed`` that are in it only because kube-scheduler's last filter call did not list them.
+
+    Maybe they only lack free resources, which evictions could change.
+    """
 
     taken: frozenset[str] = frozenset()
-    """The domains of the topology key that other gangs use exclusively."""
+    """The domains of ``topology_key`` that other gangs use exclusively, so that the group must not use them."""
 
-    openable: frozenset[str] = frozenset()
-    """The part of ``taken`` that evictions could free, because only running pods occupy these domains."""
+    freeable: frozenset[str] = frozenset()
+    """The domains of ``taken`` that only running pods occupy, so that evictions could free them."""
 
     exclusive: bool = False
-    """True if the group wants a domain exclusively: it may use a domain of ``taken`` once that is free."""
+    """True if the group wants to have its domain exclusively.
+
+    Victims may then be chosen to free a domain of ``taken``.
+    """
 
     levels: tuple[str, ...] = ()
-    """The preferred label keys, the narrowest first. The first one with a domain that fits the quorum is used."""
+    """The preferred label keys that the group may use now, the narrowest first.
+
+    The first one is used that has a domain that holds the quorum.
+    """
 
     spills: bool = True
-    """True if the quorum may use several domains, as few as possible, when no preferred level fits; else it waits."""
+    """True if members may use several domains when no domain of a preferred level holds the quorum.
+
+    As few domains as possible are used. If False there is no plan then, and the group waits.
+    """
 
     assigned_nodes: frozenset[str] = frozenset()
-    """The nodes of existing members. New members are placed near them, at the narrowest level with enough room."""
+    """The nodes on which members of the group run.
+
+    Members are placed near them, in the narrowest domain with enough capacity.
+    """
 
     style: Style = Style.PACK
+    """Whether members are packed on as few nodes and domains as possible, or spread evenly."""
 
     own_slots: bool = False
-    """True if each member may only use the slot that is reserved for it."""
+    """True if each member has a planned node already, and may only use this one."""
 
     name: str = ""
-    """The name of the group in its tree; "" for the root."""
+    """The name of the group in its tree; "" for the root group, and for a gang without a tree."""
 
     within: tuple[tuple[str, str], ...] = ()
-    """The (key, domain) pairs that the parent groups are restricted to, the widest first."""
+    """The (label key, domain) pairs in which the parent groups are placed, the widest first.
+
+    Members must be there, too.
+    """
 
     parts: tuple["PlanRequest", ...] = ()
-    """For a tree, the requests of the child groups."""
+    """The requests of the child groups; () if the group has none, i.e. is a PodGroup."""
 
     wanted: int = 0
-    """The minimum number of ``parts`` that must be placed, besides those whose quorum is running.
+    """The number of child groups in ``parts`` that must be placed, each with its quorum.
 
-    A part is placed whole.
+    Child groups whose quorum is running already are not counted.
     """
 
     group_priority: int | None = None
-    """The priority set for the group; None if the priorities of the members count."""
+    """The priority set in the group itself; None if the priorities of its pods count."""
 
     @property
     def priority(self) -> int:
-        """The priority of all members: the group's own, or else the lowest of the members; 0 without members."""
+        """The group's own priority, or if it has none the lowest priority of its members; 0 without members."""
         return self._find_least() if self.group_priority is None else self.group_priority
 
     @property
     def yielding_priority(self) -> int:
-        """The priority up to which nominated pods of other gangs keep their resources from this plan.
+        """The plan respects the resources of nominated pods of other gangs down to this priority.
 
-        kube-scheduler compares the priorities in the pods, so the lowest one counts if it is below that of the group.
+        kube-scheduler compares the priorities of pods. So it is the lowest of the group's priority and those of its
+        members.
         """
         return min(self.priority, self._find_least()) if self.members else self.priority
 
@@ -151,7 +183,10 @@ class PlanRequest:
         return min((member.priority for member in self.members), default=0)
 
     def is_equivalent(self, other: "PlanRequest") -> bool:
-        """Return whether both requests have the same answer. Members may differ in fields that plans do not use."""
+        """Return whether the planner has the same answer for both requests in the same cluster.
+
+        The members are compared by UID, priority and shape only.
+        """
         return (
             len(self.members) == len(other.members)
             and len(self.parts) == len(other.parts)
@@ -167,13 +202,13 @@ class PlanRequest:
         return replace(self, closed=self.closed | closed, unoffered=self.unoffered - closed, parts=parts)
 
     def closing_unoffered(self, unoffered: frozenset[str]) -> "PlanRequest":
-        """Return a copy of the request in which no member may use these nodes, which kube-scheduler did not list."""
+        """Return a copy in which no member may use these nodes, which kube-scheduler's filter call did not list."""
         parts = tuple(part.closing_unoffered(unoffered) for part in self.parts)
         more = unoffered - self.closed
         return replace(self, closed=self.closed | more, unoffered=self.unoffered | more, parts=parts)
 
     def reopening(self, nodes: frozenset[str]) -> "PlanRequest":
-        """Return a copy of the request in which all members may use those of these nodes that are in ``unoffered``."""
+        """Return a copy in which members may use these nodes, as far as only ``unoffered`` forbids it."""
         parts = tuple(part.reopening(nodes) for part in self.parts)
         again = nodes & self.unoffered
         return replace(self, closed=self.closed - again, unoffered=self.unoffered - again, parts=parts)
@@ -185,47 +220,56 @@ def _is_alike(one: Pod, other: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A node for each member; an answer of the planner."""
+    """The planner's answer if a gang fits: a node for each member that it places."""
 
     domain: str
-    """The value of the required key that all nodes share; "" without a key."""
+    """The domain of the required topology key in which all nodes are; "" if no key is required."""
 
     nodes: Mapping[str, str]
     """The node name by member UID."""
 
     spare: int = 0
-    """The number of further members that fit in the domain; an estimate if members have different shapes."""
+    """The number of further members that would fit in the domain.
+
+    It is an estimate if members have different shapes.
+    """
 
     waves: tuple[tuple[str, ...], ...] = ()
-    """The UIDs of the members in waves, see `list_waves`; () if all members may be tried in any order."""
+    """The UIDs of the members in waves; () if kube-scheduler may try the members in any order.
+
+    It may try the members of a wave in any order, when all members of the waves before are assumed.
+    """
 
     keys: tuple[str, ...] = ()
-    """The label keys that the rules between members use. Nodes with the same values for them are interchangeable."""
+    """The label keys by which members' rules, such as anti-affinity, distinguish nodes; () without such rules.
+
+    Members may exchange nodes that have the same values for all of them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLevels:
-    """The preferred levels that a gang may use at some point in time."""
+class AllowedLevels:
+    """The preferred topology levels at which a gang may be placed at some point in time."""
 
     keys: tuple[str, ...]
-    """The label keys, the narrowest first."""
+    """The label keys of these levels, the narrowest first."""
 
     next_in: float
-    """The seconds until the gang may use a further level; infinity if it may use all."""
+    """The seconds until one more level is allowed, or several domains; infinity if everything is allowed."""
 
     waited: float = 0.0
-    """The seconds that the gang has waited."""
+    """The seconds that the gang has waited so far."""
 
     @property
     def spills(self) -> bool:
-        """True if the gang may use several domains when no single one is large enough."""
+        """True if all waits are over, so that the gang may use several domains if no single one holds it."""
         return self.next_in == math.inf
 
 
-def open_levels(levels: Sequence[Level], waited: float) -> OpenLevels:
-    """Return the levels for a gang whose quorum has been complete for ``waited`` seconds.
+def find_allowed_levels(levels: Sequence[Level], waited: float) -> AllowedLevels:
+    """Return the levels at which a gang may be placed whose quorum has been complete for ``waited`` seconds.
 
-    Each level may be used after the waits of the levels before it.
+    ``levels`` has the narrowest level first, each with the seconds to wait before the next level is allowed.
     """
     keys: list[str] = []
     opens = 0.0
@@ -234,45 +278,51 @@ def open_levels(levels: Sequence[Level], waited: float) -> OpenLevels:
             break
         keys.append(level.key)
         opens += level.wait
-    return OpenLevels(tuple(keys), opens - waited if opens > waited else math.inf, waited)
+    return AllowedLevels(tuple(keys), opens - waited if opens > waited else math.inf, waited)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A group with a complete quorum in the queue."""
+    """A gang in the queue: its quorum is complete, but it has no plan yet.
+
+    It has what decides on its place in the queue.
+    """
 
     group: GroupKey
     priority: int
 
     since: float
-    """The time at which the quorum became complete, in seconds of any one clock."""
+    """The time at which the quorum became complete, in seconds. All gangs in a queue use the same clock."""
 
     broken: bool = False
-    """True if the gang ran and has lost its quorum: its remaining members use resources for nothing."""
+    """True if the gang was running and has lost its quorum. The members that still run use resources for nothing."""
 
     rejected: bool = False
-    """True if kube-scheduler found no node for a member regardless of free resources.
+    """True if kube-scheduler rejected all nodes for a member for reasons other than resources.
 
-    No resources are kept for the gang.
+    Serried keeps none for it then.
     """
 
 
 QueueKey = tuple[int, bool, float, GroupKey]
-"""The sort key of a group in the queue: the group with the smallest key goes first."""
+"""The sort key of a gang in the queue; the gang with the smallest key is planned first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
-    """The rule by which waiting raises a group's priority."""
+    """The rule by which the priority of a gang rises while it waits in the queue."""
 
     seconds_per_level: float = math.inf
-    """The seconds after which a group's priority counts as the next higher level; infinity for never."""
+    """The seconds of waiting after which a gang counts with the next higher of ``levels``; infinity for never."""
 
     levels: Sequence[int] = ()
-    """The existing priorities, ascending without repeats. The highest is the maximum for raised priorities."""
+    """The priorities that exist in the cluster, ascending without repeats.
+
+    A priority does not rise above the highest.
+    """
 
     def raise_priority(self, waiting: Waiting, now: float) -> int:
-        """Return the raised priority of a group; ``now`` is on the clock of ``since``."""
+        """Return the priority with which a gang counts at the time ``now``, which is on the same clock as ``since``."""
         waited = now - waiting.since
         steps = int(waited // self.seconds_per_level) if 0 < waited < math.inf else 0
         if not steps:
@@ -281,10 +331,14 @@ class Ageing:
         return above[min(steps, len(above)) - 1] if above else waiting.priority
 
     def sort_key(self, waiting: Waiting, now: float) -> QueueKey:
-        """Return the sort key of a group: raised priority, then broken groups, then the longest wait, then the name."""
+        """Return the sort key of a gang in the queue at the time ``now``, which is on the same clock as ``since``.
+
+        The gang with the highest raised priority is first, then gangs that have lost their quorum, then the longest
+        wait.
+        """
         return -self.raise_priority(waiting, now), not waiting.broken, waiting.since, waiting.group
 
 
 def order_groups(waiting: Iterable[Waiting], ageing: Ageing, now: float) -> list[Waiting]:
-    """Return the groups in queue order, see `Ageing.sort_key`."""
+    """Return the gangs in queue order at the time ``now``, see `Ageing.sort_key`."""
     return sorted(waiting, key=lambda group: ageing.sort_key(group, now))

@@ -1,7 +1,7 @@
-"""Checks a plan again before it is carried out (`revalidate`).
+"""Checks again whether a plan is still possible, before it is carried out (`revalidate`).
 
-Some plans are older than the state they are applied to: those of a forked process, those with victims, and those that
-wait for a record to be written.
+Some plans were made for an older state of the cluster: those of a forked process, those that wait for victims to end,
+and those that wait for their record to be written.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,11 +17,11 @@ from serried.plan.rule import has_rules, read_rules
 
 
 def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snapshot) -> bool:
-    """Return whether each member still fits on its node, when members are placed in the order of the plan.
+    """Return whether each member still fits on its node of the plan, when members are placed in the order of the plan.
 
-    ``then`` has the nodes for which the plan was made, ``now`` the present state without the members. Allocatable
-    amounts may differ. A node with other labels does not count, because it may be in another domain. Rules are checked
-    as for a new plan.
+    ``then`` has the nodes for which the plan was made. ``now`` is the present state, in which the members must not be
+    counted. A node may have other allocatable amounts than before. If its labels differ, the result is False, because
+    it may be in another domain. Rules such as anti-affinity are checked as for a new plan.
     """
     members = [member for member in ask.members if member.uid in plan.nodes]
     if not _have_room(plan, members, then, now):
@@ -37,9 +37,10 @@ def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snap
 
 
 def keeps_rules(members: Collection[Pod], nodes: Mapping[str, str], leaving: Iterable[Pod], now: Snapshot) -> bool:
-    """Return whether rules allow members on their nodes, in some order, after the ``leaving`` pods have ended.
+    """Return whether rules such as anti-affinity allow the members on their nodes, once ``leaving`` pods have ended.
 
-    ``nodes`` has the node name by member UID. ``now`` already counts the members on them. Resources are not checked.
+    ``nodes`` has the node name by member UID. ``now`` counts the members on these nodes, and the leaving pods. The
+    order of the members does not matter. Free resources are not checked.
     """
     classes = group_classes(members)
     if not has_rules(now, classes):
@@ -58,7 +59,7 @@ def keeps_rules(members: Collection[Pod], nodes: Mapping[str, str], leaving: Ite
 
 
 def _have_room(plan: Plan, members: Collection[Pod], then: Mapping[str, Node], now: Snapshot) -> bool:
-    """Return whether all members together fit on their nodes, and these have the same labels as ``then``."""
+    """Return whether all members together fit on their nodes, and the nodes have the same labels as in ``then``."""
     used: dict[str, Resources] = {}
     for member in members:
         name = plan.nodes[member.uid]

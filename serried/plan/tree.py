@@ -77,7 +77,7 @@ class _Search:
         self._nearby: tuple[tuple[str, str], ...] = ()
         """The amounts of pods that members' rules require nearby, with the topology keys."""
 
-        self._obstacle: tuple[PlanRequest, PartialPlan] | None = None
+        self._furthest_failure: tuple[PlanRequest, PartialPlan] | None = None
 
     def plan(self, ask: PlanRequest, *, surplus: bool = True) -> Plan | Verdict:
         if len(ask.pinned) > 1:
@@ -85,17 +85,17 @@ class _Search:
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
         self._alternatives = _MAX_ALTERNATIVES
         self._nearby = tuple(_list_nearby(ask))
-        found = next(self._place(ask, PartialPlan()), None)
+        found = next(self._place_group(ask, PartialPlan()), None)
         if found is not None and surplus:
             found = self._add_surplus(ask, found)
         if found is None or not found.nodes:
-            return self._refuse(ask)
+            return self._explain(ask)
         couples = found.couples or _affect_each_other(_list_leaves(ask))
         return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if couples else ())
 
     # --- quorums -----------------------------------------------------------------------------------------------
 
-    def _place(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
+    def _place_group(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
         """Yield the ways to place a group's quorum besides the placed members, the best first."""
         self._left -= 1
         if self._left < 0:
@@ -127,7 +127,7 @@ class _Search:
             return
         answer = self._solve(ask, partial)
         if isinstance(answer, Verdict):
-            self._note_obstacle(ask, partial)
+            self._record_failure(ask, partial)
             return
         plan = cut_to_quorum(ask, answer)
         tried = {frozenset(member.uid for member in first)}
@@ -153,7 +153,7 @@ class _Search:
         # The usual case: the best choice is the planner's own, and others are rarely needed.
         best = self._solve(ask, partial)
         if isinstance(best, Verdict):
-            self._note_obstacle(ask, partial)
+            self._record_failure(ask, partial)
             return
         yield self._add(ask, best, _record_domain(ask, best.domain, partial))
         domains = self._rank_domains(ask, partial) if ask.topology_key is not None else []
@@ -181,7 +181,7 @@ class _Search:
         """Yield the ways to place as many of these groups as are wanted, and more if they fit."""
         # A stack instead of recursion, because there may be hundreds of groups.
         more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
-        stack = [self._choose(parts[0], partial, above.wanted, more[0])]
+        stack = [self._choose_group(parts[0], partial, above.wanted, more[0])]
         while stack:
             try:
                 option = next(stack[-1])
@@ -190,11 +190,11 @@ class _Search:
                 continue
             if len(stack) < len(parts):
                 place = len(stack)
-                stack.append(self._choose(parts[place], *option, more[place]))
+                stack.append(self._choose_group(parts[place], *option, more[place]))
             else:
                 yield option[0]
 
-    def _choose(
+    def _choose_group(
         self, part: PlanRequest, partial: PartialPlan, wanted: int, more: int
     ) -> Iterator[tuple[PartialPlan, int]]:
         """Yield the ways to place this group, then the way without it if ``more`` are left.
@@ -203,7 +203,7 @@ class _Search:
         """
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:
-            for placed in self._place(part, partial):
+            for placed in self._place_group(part, partial):
                 yield placed, left
         if wanted <= more:
             yield partial, wanted
@@ -219,7 +219,7 @@ class _Search:
         best_cases = estimate_each(state, search_level, generate_placements(state.census, search_level, state.ask))
         fitting = feasible(best_cases, ask.need) if ask.need else best_cases
         if not fitting:
-            self._note_obstacle(ask, partial)
+            self._record_failure(ask, partial)
         if ask.topology_key is None:
             return [""] if fitting else []
         fitting.sort(key=lambda candidate: score(candidate, ask.style))
@@ -228,7 +228,7 @@ class _Search:
     def _try(self, ask: PlanRequest, partial: PartialPlan) -> PartialPlan | None:
         answer = self._solve(ask, partial)
         if isinstance(answer, Verdict):
-            self._note_obstacle(ask, partial)
+            self._record_failure(ask, partial)
             return None
         return self._add(ask, answer, partial)
 
@@ -276,11 +276,11 @@ class _Search:
 
     # --- refusals ----------------------------------------------------------------------------------------------
 
-    def _note_obstacle(self, ask: PlanRequest, partial: PartialPlan) -> None:
-        if self._obstacle is None or len(partial.nodes) >= len(self._obstacle[1].nodes):
-            self._obstacle = ask, partial
+    def _record_failure(self, ask: PlanRequest, partial: PartialPlan) -> None:
+        if self._furthest_failure is None or len(partial.nodes) >= len(self._furthest_failure[1].nodes):
+            self._furthest_failure = ask, partial
 
-    def _refuse(self, ask: PlanRequest) -> Plan | Verdict:
+    def _explain(self, ask: PlanRequest) -> Plan | Verdict:
         """Return why a tree does not fit: the reason for it as one gang, or for the group that stopped the best try.
 
         Returns a plan if the tree is no more than one gang, and fits as such.
@@ -288,9 +288,9 @@ class _Search:
         flat = self._solve(replace(ask, parts=()), PartialPlan())
         if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):
             return flat  # the search by groups does not try all ways
-        if self._obstacle is None:
+        if self._furthest_failure is None:
             return Verdict(Reason.GROUPS_UNPLACED, need=ask.wanted)
-        last, partial = self._obstacle
+        last, partial = self._furthest_failure
         have = sum(part.need > 0 and part.name in partial.domains and part.name != last.name for part in ask.parts)
         why = self._solve(replace(last, parts=()), partial)
         said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
@@ -320,7 +320,7 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
     """
     most = sum(part.need > 0 for part in ask.parts) > ask.wanted
     order = sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
-    mates = [_list_required_nearby(part) for part in order]
+    mates = [_list_needed_from_other_groups(part) for part in order]
     if not any(mates):
         return order
     counted = [{name for member in part.members for name, _ in member.shape.requests} for part in order]
@@ -333,7 +333,7 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
     return found
 
 
-def _list_required_nearby(ask: PlanRequest) -> set[str]:
+def _list_needed_from_other_groups(ask: PlanRequest) -> set[str]:
     """Return the amounts that members of a group require nearby, and that no member of the group has."""
     wanted = {amount for amount, _ in _list_nearby(ask)}
     return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import Resources, add, subtract
-from serried.plan.explain import Advice, Change, Resident, diagnose, find_advice
+from serried.plan.explain import Advice, Change, RunningGang, diagnose, find_advice
 from serried.plan.fit import UNSCHEDULABLE
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
@@ -21,14 +21,14 @@ BLOCK_OF = {"r1": "b1", "r2": "b1", "r3": "b2"}
 
 
 @st.composite
-def odd_clusters(draw: st.DrawFn) -> tuple[Problem, list[Resident]]:
+def odd_clusters(draw: st.DrawFn) -> tuple[Problem, list[RunningGang]]:
     """Any small cluster and gang."""
     problem = draw(st.one_of(problems(classes=2), choosy_problems(classes=2)))
     return problem, []
 
 
 @st.composite
-def crowded_racks(draw: st.DrawFn) -> tuple[Problem, list[Resident]]:
+def crowded_racks(draw: st.DrawFn) -> tuple[Problem, list[RunningGang]]:
     """A gang that would fit if there were not others, cordons, racks, or nodes that are kept."""
     names = [f"n{index}" for index in range(draw(st.integers(2, 6)))]
     nodes = {}
@@ -46,7 +46,7 @@ def crowded_racks(draw: st.DrawFn) -> tuple[Problem, list[Resident]]:
             if used[home].get("cpu", 0) + dict(shape.requests)["cpu"] <= 4:
                 pods.append(Pod("default", f"z{number}-{place}", f"z{number}-{place}", shape, node=home))
                 used[home] = add(used[home], dict(shape.requests))
-        residents.append(Resident(f"default/z{number}", pods, draw(st.sampled_from([RACK, None]))))
+        residents.append(RunningGang(f"default/z{number}", pods, draw(st.sampled_from([RACK, None]))))
     shape = Shape((("cpu", draw(st.integers(2, 4))), ("pods", 1)))
     members = [Pod("default", f"p{i}", f"u{i}", shape) for i in range(draw(st.integers(1, 4)))]
     closed = frozenset(draw(st.lists(st.sampled_from(names), max_size=1)))
@@ -63,12 +63,12 @@ def fits(nodes: Mapping[str, Node], used: Mapping[str, Resources], ask: PlanRequ
     return isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need)
 
 
-def remove(used: dict[str, dict[str, int]], gang: Resident) -> None:
+def remove(used: dict[str, dict[str, int]], gang: RunningGang) -> None:
     for pod in gang.pods:
         used[pod.node] = subtract(used[pod.node], dict(pod.shape.requests))
 
 
-def carry_out(advice: Advice, problem: Problem, residents: list[Resident]) -> bool:
+def carry_out(advice: Advice, problem: Problem, residents: list[RunningGang]) -> bool:
     """Apply the advice. Return whether all pods that it is about fit then."""
     nodes = dict(problem.snapshot.nodes)
     used = {name: dict(amounts) for name, amounts in problem.snapshot.used.items()}
@@ -119,7 +119,7 @@ def shrink(pod: Pod, resource: str, most: int) -> Pod:
 
 
 @given(crowded)
-def test_with_each_advice_carried_out_the_gang_fits(case: tuple[Problem, list[Resident]]) -> None:
+def test_with_each_advice_carried_out_the_gang_fits(case: tuple[Problem, list[RunningGang]]) -> None:
     problem, residents = case
     assume(not fits(problem.snapshot.nodes, problem.snapshot.used, problem.ask))
     found = find_advice(problem.snapshot, problem.ask, residents, keys={BLOCK, RACK})
@@ -130,7 +130,7 @@ def test_with_each_advice_carried_out_the_gang_fits(case: tuple[Problem, list[Re
 
 
 @given(crowded)
-def test_a_diagnosis_counts_every_node_that_takes_no_member_once(case: tuple[Problem, list[Resident]]) -> None:
+def test_a_diagnosis_counts_every_node_that_takes_no_member_once(case: tuple[Problem, list[RunningGang]]) -> None:
     problem, _ = case
     found = diagnose(problem.snapshot, problem.ask)
     for domain in found.domains:

@@ -98,7 +98,7 @@ class Occupied:
         homes = [self.nodes[pod.node] for unit in left if unit.holds_domain for pod in unit.pods]
         key = ask.topology_key
         held = frozenset(home.labels[key] for home in homes if key is not None and key in home.labels)
-        return replace(ask, taken=held, openable=held)
+        return replace(ask, taken=held, freeable=held)
 
     def plan(self, ask: PlanRequest, priority: int = HIGH) -> Preemption | NoVictims:
         """Return the victims that the planner finds for a gang."""

@@ -28,7 +28,7 @@ from serried.cluster.cache import Store
 from serried.cluster.members import Members
 from serried.cluster.usage import PendingVictims
 from serried.plan.quorum import GroupMembers, count_missing
-from serried.plan.request import PlanRequest, open_levels
+from serried.plan.request import PlanRequest, find_allowed_levels
 
 AssignedNodes = Mapping[str, Sequence[str]]
 """The names of the nodes on which members are, by the name of the members' PodGroup in its tree."""
@@ -404,7 +404,7 @@ def find_next_level_wait(group: PodGroup, waited: float) -> float:
 
     ``waited`` is for how many seconds the gang has had its quorum.
     """
-    openings = (open_levels(leaf.preference.levels, waited) for leaf in list_leaves(group.tree))
+    openings = (find_allowed_levels(leaf.preference.levels, waited) for leaf in list_leaves(group.tree))
     return min((each.next_in for each in openings), default=math.inf)
 
 
@@ -462,7 +462,7 @@ def _build_below(tree: Tree, tree_input: _TreeInput) -> PlanRequest | None:
 
 
 def _build_leaf(leaf: Leaf, base: PlanRequest, tree_input: _TreeInput) -> PlanRequest:
-    opening = open_levels(leaf.preference.levels, tree_input.waited)
+    opening = find_allowed_levels(leaf.preference.levels, tree_input.waited)
     return replace(
         base,
         name=leaf.name,

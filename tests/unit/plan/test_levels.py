@@ -7,7 +7,7 @@ from serried.api.pod import Pod
 from serried.api.preference import Level, Style
 from serried.api.verdict import Reason, Verdict
 from serried.plan.gang import plan_gang
-from serried.plan.request import OpenLevels, Plan, PlanRequest, Snapshot, open_levels
+from serried.plan.request import AllowedLevels, Plan, PlanRequest, Snapshot, find_allowed_levels
 from tests.support.builders import RACK, NodeBuilder, node, pod
 from tests.support.rules import PLAN_RULES
 
@@ -131,13 +131,13 @@ LEVELS = (Level(RACK, 30.0), Level(BLOCK, 60.0))
 @pytest.mark.parametrize(
     ("levels", "waited", "opening"),
     [
-        pytest.param((), 0.0, OpenLevels((), math.inf), id="without levels everything is open"),
-        pytest.param(LEVELS, 0.0, OpenLevels((RACK,), 30.0), id="the first level is open at once"),
-        pytest.param(LEVELS, 30.0, OpenLevels((RACK, BLOCK), 60.0), id="the next after its wait"),
-        pytest.param(LEVELS, 89.0, OpenLevels((RACK, BLOCK), 1.0), id="and the last wait comes before spilling"),
-        pytest.param(LEVELS, 90.0, OpenLevels((RACK, BLOCK), math.inf), id="after all waits it spills"),
-        pytest.param((Level(RACK), Level(BLOCK)), 0.0, OpenLevels((RACK, BLOCK), math.inf), id="no waits, all open"),
+        pytest.param((), 0.0, AllowedLevels((), math.inf), id="without levels everything is open"),
+        pytest.param(LEVELS, 0.0, AllowedLevels((RACK,), 30.0), id="the first level is open at once"),
+        pytest.param(LEVELS, 30.0, AllowedLevels((RACK, BLOCK), 60.0), id="the next after its wait"),
+        pytest.param(LEVELS, 89.0, AllowedLevels((RACK, BLOCK), 1.0), id="and the last wait comes before spilling"),
+        pytest.param(LEVELS, 90.0, AllowedLevels((RACK, BLOCK), math.inf), id="after all waits it spills"),
+        pytest.param((Level(RACK), Level(BLOCK)), 0.0, AllowedLevels((RACK, BLOCK), math.inf), id="no waits, all open"),
     ],
 )
-def test_levels_open_one_after_the_other(levels: tuple[Level, ...], waited: float, opening: OpenLevels) -> None:
-    assert open_levels(levels, waited) == replace(opening, waited=waited)
+def test_levels_open_one_after_the_other(levels: tuple[Level, ...], waited: float, opening: AllowedLevels) -> None:
+    assert find_allowed_levels(levels, waited) == replace(opening, waited=waited)
