@@ -1,29 +1,30 @@
-"""The extension points at which a feature takes part in scheduling, named after kube-scheduler's framework.
+"""Extension points at which a feature takes part in scheduling, most of them named as in kube-scheduler's framework.
 
-The core plans and binds gangs without any feature. Keeping nodes for other gangs, preemption and the repair of broken
-gangs are features. `extender.wiring` lists them. A feature imports the core, never the other way round. At an extension
-point the core calls the features in the order of that list.
+The core plans and binds gangs without any feature. Keeping nodes for other gangs, preemption, and repair (replacing
+members of a running gang) are features. `extender.wiring` lists them, and at each point the core calls them in that
+order. A feature imports the core, never the other way round.
 
     group ────────── observe ── a member is about to end
       │
-    quorum ───────── pre_enqueue ── members that need no quorum, constrain ── its topology key does not count
+    quorum ───────── pre_enqueue ── members that need no quorum
+      │              describe_ignored_key ── its topology key does not count
       │
-    request ──────── pre_filter ── domains of other gangs            queue ── is_urgent, hints, left_queue,
-      │                                                                       list_protected_nodes
-    plan ─┬─ found ─ filter ── nodes kept for other gangs            pod of no gang ── filter_pod, list_kept_from_pod,
-      │   │                                                                            preempt_pod, unreserve_pod
-      │   └─ none ── unschedulable, post_filter, revisit ─
-      │              victims are chosen: allow                       term ── recover, recovered, begin_term, end_term
-      │
+    request ──────── pre_filter ── domains of other gangs         queue ── is_urgent, list_requeues, left_queue,
+      │                                                                   list_closed_nodes, list_kept_nodes
+    plan ─┬─ found ─ filter ── nodes kept for other gangs
+      │   │                                                       pod of no gang ── filter_pod, preempt_pod,
+      │   └─ none ── unschedulable, post_filter, revisit ──                         list_kept_from_pod, unreserve_pod
+      │              victims are chosen: allows_plan
+      │                                                           term ── recover, recovered, begin_term, end_term
     cycle ────────── reserve, pre_bind ── victims end ── permit ── the quorum may be missing ── ended
 
-A feature is called only at the points whose methods its class overrides; `Features.install` finds these once. At points
-marked "While ``busy``" a feature whose ``busy`` is empty is not called, and at points marked "If it ``concerns`` the
-group" only for groups for which ``concerns`` returns something true.
+A feature is called only at the points whose methods its class overrides; `Features.install` finds these once. Some
+points are also left out while ``Feature.busy`` is empty, or for groups that ``Feature.concerns`` does not match; their
+docstrings say so.
 
 The state that a feature keeps of one group is a `Memory` of its own class in ``GroupState.memory``. It is dropped at
-the end of the term, or earlier (`Memory.for_wait`). After a restart a feature has only the records
-(`Feature.recover`) and the cluster.
+the end of the term, or earlier (`Memory.for_wait`). After a restart a feature has only the records (`Feature.recover`)
+and the cluster.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -48,42 +49,48 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """The state that one feature keeps of one group.
+    """Base class of the state that one feature keeps of one group.
 
-    `GroupState` makes it, without arguments, when it is first requested.
+    `GroupState` creates it, without arguments, when the feature first requests it.
     """
 
     for_wait: ClassVar[bool] = False
-    """True if the core drops this memory as soon as the group no longer waits for room."""
+    """True if the core drops this state as soon as the group no longer waits for resources."""
 
     captured: ClassVar[str] = ""
-    """The key of this memory in snapshots; "" if no decision depends on it, so that snapshots leave it out."""
+    """The key under which snapshots for replays and simulations contain this state.
+
+    "" if no decision depends on it, so that snapshots leave it out.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The waiting members that replace deleted ones, and so need less than a new gang does."""
+    """What is known of the replacements of a gang's deleted members.
+
+    They need no quorum of their own, because the running members count for it.
+    """
 
     replacements: tuple[Pod, ...] = ()
-    """The members that take the slots kept for them without a quorum: the members that still run count for it.
+    """The waiting members that may take the slots kept for them although the quorum is missing.
 
     A replacement that does not fit in its kept slot is planned like any other member.
     """
 
     fitting: frozenset[str] = frozenset()
-    """The UIDs of all members that fit in their kept slots now. Freed room elsewhere need not requeue them."""
+    """The UIDs of all waiting members that fit in the slots kept for them, so that no freed resources are needed."""
 
     def __or__(self, other: "Repair") -> "Repair":
         return Repair((*self.replacements, *other.replacements), self.fitting | other.fitting)
 
 
 NO_REPAIR = Repair()
-"""The repair of a gang in which no slot is kept for a replacement."""
+"""The value for a gang of which no slot is kept for a replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A gang for which the planner has just found no room."""
+    """A gang that the planner has just rejected, and what was known of it at that time."""
 
     gang: "GroupState"
     group: PodGroup
@@ -91,64 +98,71 @@ class Refused:
     request: PlanRequest
 
     opens_in: float
-    """The seconds until the gang may use a wider level of the topology; infinite if there is none left."""
+    """The seconds until the gang may use a wider preferred topology level; infinite if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision of a feature that a gang gets the room of victims."""
+    """A feature's decision to start a gang on the resources of victims."""
 
     request: PlanRequest
     plan: Plan
 
     victims: Sequence[EvictionUnit]
-    """The victims. Running pods are evicted. A planned gang without Bindings loses its plan at once."""
+    """The victims. Running pods are evicted. A gang that is planned, but not bound, only loses its plan."""
 
 
 class Feature:
-    """Base class of a feature. A subclass overrides the methods of the extension points at which it does something."""
+    """Base class of features. A subclass overrides the methods of the extension points at which it does something."""
 
     busy: Collection[object] = (True,)
-    """A live collection, empty while the feature keeps no node for any gang and no gang waits for the feature."""
+    """A live collection. While it is empty, the core leaves out the points that depend on it.
+
+    A feature empties it while it keeps no nodes and no gang waits because of it.
+    """
 
     describes_all: Collection[object] = ()
-    """A live collection. While it is not empty, `describe` is also called for groups without any `Memory`."""
+    """A live collection. While it is not empty, `describe` is called for groups without a `Memory`, too."""
 
     memories: tuple[type[Memory], ...] = ()
-    """The classes of the state that the feature keeps per group."""
+    """The `Memory` classes that the feature uses."""
 
     member_labels: Collection[str] = ()
-    """The labels of members that the feature reads, so that snapshots keep them."""
+    """The label keys of members that the feature reads. Snapshots for replays keep these labels."""
 
     concerns: Callable[[PodGroup], object] = bool
-    """Returns something true if the feature applies to a PodGroup. A function from outside of the feature's file."""
+    """Returns something true for the PodGroups to which the feature applies.
+
+    It is not a method: a function from outside of the feature's file, so that other groups do not enter that file.
+    """
 
     # --- a group is looked at ----------------------------------------------------------------------------------
 
     def observe(self, key: GroupKey, gang: "GroupState", group: PodGroup | None) -> None:
-        """Handle a group of which members are, or just were, about to end.
+        """Handle a group of which a member is about to end, or has just ended.
 
         ``group`` is None if the PodGroup is deleted. The group may have a binding cycle.
         """
 
-    def constrain(self, group: PodGroup, members: GroupMembers) -> str:
-        """Return why the topology key of a PodGroup is ignored, a phrase; "" if it counts.
+    def describe_ignored_key(self, group: PodGroup, members: GroupMembers) -> str:
+        """Return why the PodGroup's topology key is to be ignored, as a phrase; "" if it counts.
 
-        If it ``concerns`` the group. Called for groups with their quorum and without a binding cycle, but not for
+        Called for groups that the feature ``concerns``, while they have a quorum and no binding cycle; not for
         trees.
         """
         return ""
 
     def pre_enqueue(self, gang: "GroupState", group: PodGroup, members: GroupMembers) -> Repair:
-        """Return the members that may be placed without a quorum. Called only for groups that have run."""
+        """Return the waiting members that may be placed without a quorum. Called for gangs that have run before."""
         return NO_REPAIR
 
     def keep_gated(
         self, gang: "GroupState", group: PodGroup, members: GroupMembers, shortage: Verdict
     ) -> Verdict | None:
-        """Return what is said of a group with members that no node can take, if their gates are to stay.
+        """Return the verdict of a group whose scheduling gates Serried is to keep, although its quorum waits.
 
-        None lets kube-scheduler try them. Called while ``describes_all`` is not empty.
+        ``shortage`` is the verdict so far: some members can run on no node. None lets Serried remove the gates,
+        so that kube-scheduler tries the pods. Called while ``describes_all`` is not empty.
         """
         return None
 
@@ -159,9 +173,10 @@ class Feature:
         members: GroupMembers,
         verdict: Verdict | None,
     ) -> Verdict | None:
-        """Return the verdict to report for the group instead of ``verdict``.
+        """Return the verdict to report for a group instead of ``verdict``, which is None if there is nothing to report.
 
-        Called for groups with any `Memory`, and for all groups while ``describes_all`` is not empty.
+        Called for groups with a `Memory` of any feature, and for all groups while ``describes_all`` is not
+        empty.
         """
         return verdict
 
@@ -174,39 +189,49 @@ class Feature:
         waiting: Waiting,
         request: PlanRequest,
     ) -> PlanRequest:
-        """Return the request without the domains that other gangs get first. If it ``concerns`` the group."""
+        """Return a gang's request, without the domains in which other gangs are planned first.
+
+        Called for groups that the feature ``concerns``. ``waiting`` has the gang's place in the queue.
+        """
         return request
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Check a plan that was found. Return it, another plan without the nodes kept for other gangs, or a refusal."""
+        """Check a plan for a gang. Return it, another plan that leaves the nodes kept for other gangs, or a verdict.
+
+        ``waiting`` has the gang's place in the queue. Not called while ``busy`` is empty.
+        """
         return plan
 
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that the plan of a gang must not use, as they are kept for other gangs. While ``busy``.
+        """Return the nodes that the plan for a gang must not use, because they are kept for others.
 
-        Kept nodes on which the gang fits besides the other gang are not among them.
+        Kept nodes on which both this gang and the others fit are not among them. Not called while ``busy`` is
+        empty.
         """
         return frozenset()
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes kept for gangs ahead of a gang in the queue. While ``busy``.
+        """Return all nodes that are kept for other gangs than this one.
 
-        Members that join the gang after its plan may use none of them: the plan did not count these members.
+        Members that join the gang after its plan must not use them. Not called while ``busy`` is empty.
         """
         return frozenset()
 
-    def allow(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
-        """Return whether a plan is still valid for which the pods ``gone`` (UIDs) end. If it ``concerns`` the group."""
+    def allows_plan(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
+        """Return whether a plan with victims is still valid, once the pods ``gone`` (UIDs) have ended.
+
+        Called for groups that the feature ``concerns``.
+        """
         return True
 
     # --- no plan -----------------------------------------------------------------------------------------------
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Handle a gang that was put among the unschedulable ones. Return the verdict to report."""
+        """Handle a gang that the planner has rejected with the verdict ``refusal``. Return the verdict to report."""
         return refusal
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Look for victims for a gang without room. Return the decision to preempt them, or the verdict to report."""
+        """Search for victims for a gang that the planner has rejected. Return a decision, or the verdict to report."""
         return refusal
 
     def revisit(
@@ -216,119 +241,123 @@ class Feature:
         waiting: Waiting,
         said: Verdict | None,
     ) -> Decision | Verdict | None:
-        """Handle a gang without room for which nothing has changed since the last try.
+        """Handle a waiting gang for which nothing has changed since the planner rejected it.
 
-        Return a decision that was found meanwhile, or the verdict to report; ``said`` if there is neither.
+        Return a decision with victims that were found meanwhile, or a verdict to report. ``said`` is the result
+        of the features before this one: return it if there is neither.
         """
         return said
 
     # --- the queue ---------------------------------------------------------------------------------------------
 
     def is_urgent(self, gang: "GroupState") -> bool:
-        """Return whether a gang goes before other gangs of its priority. Called only for gangs with any `Memory`."""
+        """Return whether a gang goes before others of its priority. Called for gangs with a `Memory` of any feature."""
         return False
 
     def left_queue(self, group: GroupKey, *, placed: bool) -> None:
-        """Handle a gang that no longer waits for free resources. While ``busy``.
+        """Handle a gang that no longer waits in the queue.
 
-        ``placed`` is True if it has got them, False if it was deleted, for instance.
+        ``placed`` is True if it has got resources, False if it was deleted or has lost its quorum. Not called
+        while ``busy`` is empty.
         """
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
-        """Return gangs to try again although no room was freed, and do periodic work. Called twice a second.
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
+        """Return the gangs to plan again although no resources were freed, and do periodic work.
 
-        Runs in steps, so that filter calls are answered in between.
+        Called twice a second, but not while ``busy`` is empty. It runs in steps, so that filter calls are answered in
+        between.
         """
         yield
         return ()
 
     def find_forecast_time(self, group: GroupKey) -> float | None:
-        """Return the loop time from which a gang is expected to fit; None if no reliable forecast is known."""
+        """Return the loop time at which a gang is forecast to fit; None without a reliable forecast."""
         return None
 
     def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """Return the domains of topology key ``key`` that are kept for exclusive use by a gang ahead. While ``busy``.
+        """Return the domains of a topology key in which another gang of the namespace is planned first.
 
-        Only those count that are kept for gangs of the same namespace ahead of ``waiting`` in the queue.
+        ``key`` is the topology key, None for the whole cluster. Not called while ``busy`` is empty.
         """
         return frozenset()
 
     def list_protected_nodes(self) -> Iterable[frozenset[str]]:
-        """Return sets of nodes kept for gangs without a plan, which no autoscaler may remove. While ``busy``.
+        """Return sets of nodes that are kept for gangs without a plan, so that no autoscaler may remove them.
 
-        Called twice a second (`extender.features.node_protection`).
+        `extender.features.node_protection` calls this twice a second, but not while ``busy`` is empty.
         """
         return ()
 
     # --- its binding cycle -------------------------------------------------------------------------------------
 
     def reserve(self, cycle: BindingCycle) -> None:
-        """Handle the begin of a cycle that has victims."""
+        """Handle the start of a binding cycle that has victims."""
 
     async def pre_bind(self, cycle: BindingCycle) -> Verdict | None:
-        """Evict the victims of a cycle.
+        """Evict the victims of a binding cycle, and wait until they have ended.
 
-        Return None when all have ended or the cycle is over, else why it is given up.
+        Return None when they have, or when the cycle was ended meanwhile. Return a verdict if the cycle must be
+        aborted.
         """
         return None
 
     def permit(self, cycle: BindingCycle, uid: str) -> bool:
-        """Return whether a replacement may be bound to its slot although the quorum is missing."""
+        """Return whether member ``uid``, which replaces a deleted one, may be bound although the quorum is missing."""
         return False
 
     def ended(self, gang: "GroupState", cycle: BindingCycle, refused: Collection[str], verdict: Verdict | None) -> None:
-        """Handle the end of a cycle that had victims, or of a gang with any `Memory`.
+        """Handle the end of a binding cycle that had victims, or whose gang has a `Memory` of any feature.
 
-        ``verdict`` is the reason for which the plan was given up; None if it was not. ``refused`` are the members
-        (UIDs) for which kube-scheduler found no node.
+        ``verdict`` says why the cycle was aborted; None if it was not. ``refused`` are the UIDs of members for
+        which kube-scheduler found no node.
         """
 
     # --- pods of no gang ---------------------------------------------------------------------------------------
 
     def filter_pod(self, pod: Pod, names: Sequence[str]) -> Sequence[str] | None:
-        """Return the offered nodes that a pod may use; None for all of them."""
+        """Return those of the offered nodes ``names`` that a pod of no gang may use; None for all of them."""
         return None
 
     def list_kept_from_pod(self, pod: Pod | None) -> Iterable[frozenset[str]]:
-        """Return sets of nodes that a pod must not use; for None all sets that are kept from any pod.
+        """Return sets of nodes that a pod of no gang must not use; for None, all sets that are kept from any pod.
 
-        The same set is the same object in each call.
+        A set that has not changed is the same object in each call, so that callers may cache by identity.
         """
         return ()
 
     def preempt_pod(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates that kube-scheduler may choose from, with their victims.
+        """Return the candidates, with their victims, from which kube-scheduler may choose for a pod of no gang.
 
-        The call may be a simulation.
+        kube-scheduler may only simulate, and evict no pod afterwards.
         """
         return candidates
 
     def unreserve_pod(self, node: str) -> None:
-        """Handle a failed bind call for a node: kube-scheduler releases the pod's room there."""
+        """Handle a failed bind call for a pod on ``node``: kube-scheduler no longer counts its resources there."""
 
     # --- terms -------------------------------------------------------------------------------------------------
 
     def recover(self, records: Sequence[Reservation]) -> None:
-        """Read the records of earlier terms when a term begins. None of their slots is in the ledger yet."""
+        """Read the records of earlier terms at the begin of a term, before their slots are in the ledger."""
 
     async def recovered(self, dropped: Sequence[Reservation]) -> None:
-        """Handle the end of the recovery: all records but the ``dropped`` ones are in the ledger.
+        """Handle the end of the recovery, before any gang is planned in this term.
 
-        No group is planned yet.
+        All records of earlier terms are in the ledger now, except the ``dropped`` ones.
         """
 
     def begin_term(self, now: float) -> None:
-        """Handle the begin of planning in a new term; ``now`` is in seconds since 1970."""
+        """Handle the begin of planning in a new term, at ``now`` in seconds since 1970."""
 
     def end_term(self) -> None:
-        """Drop all state: another instance leads, or the records were read only now.
+        """Drop all state, because another instance leads, or because the records are about to be read anew.
 
         Called repeatedly while another instance leads.
         """
 
 
 Point = Callable[..., object]
-"""A method of `Feature`."""
+"""An extension point: a method of `Feature`, unbound."""
 
 _POINTS: tuple[Point, ...] = tuple(
     each for name, each in vars(Feature).items() if callable(each) and name != "concerns" and name[0] != "_"
@@ -336,14 +365,14 @@ _POINTS: tuple[Point, ...] = tuple(
 
 
 class Features(dict[Point, Sequence[Feature]]):
-    """Maps each extension point to the features whose classes override it, in the order of the list."""
+    """The installed features by extension point: those whose classes override its method, in the order of the list."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_POINTS, ()))
         self.all: Sequence[Feature] = ()
 
     def install(self, features: Sequence[Feature]) -> None:
-        """Replace the installed features."""
+        """Replace the installed features. Called once at the start, and by tests."""
         self.all = tuple(features)
         for point in _POINTS:
             self[point] = tuple(each for each in features if getattr(type(each), point.__name__) is not point)

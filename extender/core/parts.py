@@ -14,7 +14,10 @@ from serried.kube.client import ApiClient
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one core. `extender.wiring` makes them before the features, and passes them to each feature."""
+    """The objects of one core that features may use. Other objects of the core are private.
+
+    `extender.wiring` creates them before the features, and passes them to each feature.
+    """
 
     context: Context
     client: ApiClient

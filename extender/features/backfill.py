@@ -6,9 +6,9 @@ behind the head may still use them if it is known to end before the forecast, or
 of no gang are affected only if a setting says so (`extender.features.plain_pods`).
 
 A gang that the planner rejects becomes a *contender*, a gang that may become the head (`unschedulable`, `revisit`),
-until it is placed or no longer waits (`left_queue`). `hints` searches for the contender that comes first in the queue
-order. Plans of other gangs avoid the head's nodes (`filter`, `list_closed_nodes`, `list_kept_nodes`). Other features
-query the head's nodes and forecast (`find_forecast_time`, `list_kept_domains`, `list_protected_nodes`,
+until it is placed or no longer waits (`left_queue`). `list_requeues` searches for the contender that comes first in the
+queue order. Plans of other gangs avoid the head's nodes (`filter`, `list_closed_nodes`, `list_kept_nodes`). Other
+features query the head's nodes and forecast (`find_forecast_time`, `list_kept_domains`, `list_protected_nodes`,
 `list_kept_from_pod`).
 """
 
@@ -342,7 +342,7 @@ class Backfill(Feature):
         self._remembered.pop(group, None)
         self._requeue_if_changed(before)
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Release the head's nodes if their time is over, and search for the first contender every 30 s.
 
         Requeue gangs that may become the head, and gangs for which the head's nodes have become usable. Return no gang,

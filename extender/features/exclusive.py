@@ -209,6 +209,6 @@ class Exclusive(Feature):
             return refusal
         return replace(refusal, detail=memory.exhausted.describe())
 
-    def allow(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
+    def allows_plan(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
         """Return whether no other exclusive gang occupies the plan's domain. Pods ``gone`` (UIDs) count as deleted."""
         return plan.domain not in find_occupied_domains(group, self._store, self._ledger, frozenset(gone))

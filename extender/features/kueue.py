@@ -2,8 +2,8 @@
 
 Kueue's topology-aware scheduling gives each member a nodeSelector with its host, or with the label of a wider level. If
 the PodGroup requires a single domain of a key, and the hosts are in several domains, no plan is possible. The gang
-would wait until Kueue evicts it, and might get the same hosts again. So `KueueTopology.constrain` lets the core ignore
-the key (docs/decisions/0061-kueue-chooses-hosts-first.md). An event says so (`extender.features.status`).
+would wait until Kueue evicts it, and might get the same hosts again. So `KueueTopology.describe_ignored_key` lets the
+core ignore the key (docs/decisions/0061-kueue-chooses-hosts-first.md). An event says so (`extender.features.status`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,9 +47,11 @@ class KueueTopology(Feature):
         for record in records:
             group = self._store.groups.get(record.group)
             if group is not None and group.named_topology is not None and group.branch is None:
-                self._store.ignore_topology(group.key, self.constrain(group, self._store.members.classify(group.key)))
+                self._store.ignore_topology(
+                    group.key, self.describe_ignored_key(group, self._store.members.classify(group.key))
+                )
 
-    def constrain(self, group: PodGroup, members: GroupMembers) -> str:
+    def describe_ignored_key(self, group: PodGroup, members: GroupMembers) -> str:
         """Return why the PodGroup's topology key is ignored, such as "Kueue has chosen hosts in rack-1, rack-2".
 
         Return "" if the key counts, because the hosts are all in one domain or Kueue has chosen none.

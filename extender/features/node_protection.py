@@ -5,7 +5,7 @@ that are not bound yet, or kept for the head of the queue. So such a node gets t
 `serried.api.node.KEEPS_NODE` for as long as that lasts, and a marker annotation that says which of them Serried has
 set.
 
-Nothing else is stored. Twice a second `NodeProtection.hints` compares the nodes that are held now (`Ledger`,
+Nothing else is stored. Twice a second `NodeProtection.list_requeues` compares the nodes that are held now (`Ledger`,
 `Feature.list_protected_nodes`) with the nodes that have the marker (`Store.protections`), and writes the differences in
 the background. So the next leader removes the markers that an instance has left when it died.
 
@@ -126,7 +126,7 @@ class NodeProtection(Feature):
         self._rejections = 0
         """The number of rejected writes in a row."""
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Start to write the nodes whose protection differs from what is held now. Return no gang to requeue."""
         self._start_writes(self._clock())
         yield from ()

@@ -653,7 +653,7 @@ class PlainPods(Feature):
         """Keep plain pods off the nodes of a cycle with victims that begins, if nominations cannot do that."""
         self._kept_off.add_cycle(cycle)
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Requeue the plain pods that are due. Return no gang, as the caller expects gangs to plan again."""
         self._kept_off.requeue_due()
         self._refused.requeue_due()

@@ -188,7 +188,7 @@ class Repairs(Feature):
         self._client = parts.client
 
         self._broken: dict[GroupKey, None] = {}
-        """The broken gangs, as a set; `hints` removes those that are not broken any more."""
+        """The broken gangs, as a set; `list_requeues` removes those that are not broken any more."""
 
     # --- one group ---------------------------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class Repairs(Feature):
         self._store.vacancies.filled.clear()
         self._expire(list(self._store.vacancies))
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Do the periodic work: count finished repairs, report broken gangs, and close slots whose time is over.
 
         Return all gangs for which slots are kept, so that the core considers them and `pre_enqueue` is called. No

@@ -88,7 +88,7 @@ def restore(capture: Capture) -> Core:
     store.dirty.take_orphans()
     core.queue.take_woken()
     core.queue.refresh_periodically()
-    finish(core.backfill.hints())
+    finish(core.backfill.list_requeues())
     core.term.active = True
     return core
 

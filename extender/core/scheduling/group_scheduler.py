@@ -179,9 +179,9 @@ class GroupScheduler:
             return set()
         self._queue.refresh_periodically()
         due: set[GroupKey] = set()
-        for feature in self._features[Feature.hints]:
+        for feature in self._features[Feature.list_requeues]:
             if feature.busy:
-                due.update((yield from feature.hints()))
+                due.update((yield from feature.list_requeues()))
         due |= yield from self._review_groups(now)
         # Filter held these pods before the watches had shown their owner or the pod itself. They belong to no gang.
         self._held.prune(now)
@@ -377,10 +377,10 @@ class GroupScheduler:
 
         The answer is stored. Trees, and groups that no feature concerns, are returned as they are.
         """
-        asked = [each for each in self._features[Feature.constrain] if each.concerns(group)]
+        asked = [each for each in self._features[Feature.describe_ignored_key] if each.concerns(group)]
         if not asked or group.branch is not None:
             return group
-        why = next(filter(None, (each.constrain(group, group_members) for each in asked)), "")
+        why = next(filter(None, (each.describe_ignored_key(group, group_members) for each in asked)), "")
         if why != (group.ignored.why if group.ignored is not None else ""):
             self._store.ignore_topology(group.key, why)
         return self._store.groups[group.key]

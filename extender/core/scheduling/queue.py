@@ -127,7 +127,10 @@ class Queue:
         return self.order.raised_priority(waiting)
 
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that the plan of a gang must not use now: kept nodes without room for both gangs."""
+        """Return the nodes that the plan for a gang must not use now, because features keep them for other gangs.
+
+        Kept nodes on which both this gang and the others fit are not among them.
+        """
         closed = frozenset[str]()
         for feature in self._features[Feature.list_closed_nodes]:
             if feature.busy:
@@ -135,7 +138,7 @@ class Queue:
         return closed
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes kept for other gangs: late members of a gang must not use them."""
+        """Return all nodes that features keep for other gangs: members that join this gang late must not use them."""
         kept = frozenset[str]()
         for feature in self._features[Feature.list_kept_nodes]:
             if feature.busy:

@@ -357,8 +357,8 @@ class SchedulingCycle:
 
     def _is_valid(self, group: PodGroup, found: Decision) -> bool:
         gone = frozenset(pod.uid for unit in found.victims for pod in unit.pods)
-        concerned = (feature for feature in self._features[Feature.allow] if feature.concerns(group))
-        return all(feature.allow(group, found.plan, gone) for feature in concerned)
+        concerned = (feature for feature in self._features[Feature.allows_plan] if feature.concerns(group))
+        return all(feature.allows_plan(group, found.plan, gone) for feature in concerned)
 
     def _abort_victim(self, unit: EvictionUnit, to: PodGroup) -> None:
         """Abort the cycle of a gang that is planned but not bound, and a victim of the gang ``to``."""

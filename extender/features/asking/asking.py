@@ -462,7 +462,7 @@ class Asking(Feature):
 
     # --- twice a second ----------------------------------------------------------------------------------------
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Choose the gangs that request nodes next, and continue the requests there are. Return no gang.
 
         For each request: write members that joined later, read the autoscaler's messages, end its time.

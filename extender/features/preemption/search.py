@@ -208,7 +208,7 @@ class Preemptions(Feature):
         found = self._collect_result(gang, group.key)
         return said if found is None else found
 
-    def hints(self) -> Work[Iterable[GroupKey]]:
+    def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Return the gangs whose search has to be repeated, because there may be victims for them by now.
 
         The core plans these gangs again, and calls `post_filter` if they still do not fit.

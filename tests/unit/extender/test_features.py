@@ -80,7 +80,7 @@ def test_a_feature_is_asked_only_where_it_has_a_method_of_its_own_in_the_order_o
 
 def test_what_the_base_says_at_each_point_is_nothing() -> None:
     silent = Feature()
-    assert list(finish(silent.hints())) == []
+    assert list(finish(silent.list_requeues())) == []
     assert list(silent.list_kept_from_pod(None)) == []
     assert list(silent.list_protected_nodes()) == []
 

@@ -214,7 +214,7 @@ async def test_filter_has_its_turn_between_two_candidates(world: Harness, monkey
     monkeypatch.setattr(asking_module, "choose_target", count)
     world.clock.advance(2.0)
     most, before = 0, 0
-    for _ in world.core.feature(Asking).hints():
+    for _ in world.core.feature(Asking).list_requeues():
         most, before = max(most, calls - before), calls
     most = max(most, calls - before)
     assert most <= 4
