@@ -13,7 +13,7 @@ changes.
 `Candidates` answers preempt calls, i.e. chooses among the nodes on which kube-scheduler could evict pods.
 kube-scheduler calls before it preempts, but need not act on the answer. So the members that have to end together with a
 victim are handled afterwards (`extender.features.disruption`), whether or not there was a call
-(docs/decisions/0025-a-gang-goes-whole.md).
+(docs/decisions/0025-a-gang-ends-as-a-whole.md).
 
 `RefusedPreemptors` requeues pods for which `Candidates` has left no node, because the victims belonged to gangs that
 were just being bound. kube-scheduler would try such a pod again when a pod ends or a node changes, else after 5

@@ -4,7 +4,7 @@
 
 An API level is a version of the API of PodGroups, such as v1alpha2. A group is identified by its name, whichever level
 its object is at. So pods stay members when the cluster switches to another level. If there are two objects with one
-name, that of the level in use counts (docs/decisions/0030-the-ground-changes.md).
+name, that of the level in use counts (docs/decisions/0030-objects-of-both-levels.md).
 """
 
 from collections import ChainMap, Counter

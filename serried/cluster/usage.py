@@ -7,8 +7,9 @@ node that the highest of its sources names (`UsageSource`):
     VACANT < RESERVED < ASSUMED < BOUND
 
 The slot of a member that ended is passed to its vacancy, and then to its replacement, within one change of the Store:
-no plan can see it as free in between (docs/decisions/0013-repair-in-place.md). The resources of a victim belong to the
-preemptor's gang from before the eviction until the victim has ended. Times are in loop seconds, passed by callers.
+no plan can see it as free in between (docs/decisions/0013-slots-of-dead-members.md). The resources of a victim belong
+to the preemptor's gang from before the eviction until the victim has ended. Times are in loop seconds, passed by
+callers.
 """
 
 from collections import Counter
