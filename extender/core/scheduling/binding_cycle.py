@@ -99,9 +99,9 @@ class BindingCycle:
     """
 
     evicted_for: dict[str, Slot] = field(default_factory=dict)
-    """The slots for which victims were evicted, as they were at the first eviction, by member UID.
+    """The slots of all members at the first eviction, by member UID; empty before it.
 
-    The replacement of a deleted member takes over its entry.
+    They get the resources of the victims. The replacement of a deleted member takes over its entry.
     """
 
     foreign_pods: frozenset[str] = frozenset()
@@ -212,7 +212,7 @@ class BindingCycle:
 
     @property
     def accepts_members(self) -> bool:
-        """True in the stages GATHERING and BINDING: members are bound to slots, and members without a slot may get one.
+        """True in the stages GATHERING and BINDING: filter answers members their slots, and others may get a slot.
 
         In other stages the record is not written yet, victims still run, or the commit is being written.
         """
