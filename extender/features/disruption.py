@@ -1,9 +1,9 @@
 """Disruption mode ``all``: when one member of a gang is disrupted, Serried ends the other members, too.
 
-A component that disrupts a pod, for instance kube-scheduler or the node drain, writes the condition DisruptionTarget
-first, and deletes the pod right after it. Serried watches that condition, whichever component wrote it, and whether or
-not kube-scheduler called preempt before (decision 25). A setting (`Disrupted`) says for which disruptions the others
-are ended. The core calls `Disruption.observe` whenever it considers a gang.
+A component that disrupts a pod, for instance kube-scheduler or the API server on an eviction, writes the condition
+DisruptionTarget first, and deletes the pod right after it. Serried watches that condition, whichever component wrote
+it, and whether or not kube-scheduler called preempt before (decision 25). A setting (`Disrupted`) says for which
+disruptions the others are ended. The core calls `Disruption.observe` whenever it considers a gang.
 
 `HandledMembers` remembers which members were handled, until they are gone. A new term starts without this memory.
 """

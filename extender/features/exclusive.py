@@ -41,9 +41,10 @@ class Occupant(NamedTuple):
 def find_occupied_domains(
     group: PodGroup, store: Store, ledger: Ledger, gone: Collection[str] = frozenset()
 ) -> frozenset[str]:
-    """Return the domains of the group's topology key that other exclusive gangs occupy.
+    """Return the domains of the group's topology key that other exclusive gangs occupy with pods or slots.
 
-    None if the group is not exclusive. Pods with the UIDs ``gone`` count as deleted.
+    An exclusive gang must not be placed there. Empty if ``group`` itself is not exclusive. Pods with the UIDs ``gone``
+    count as deleted.
     """
     occupants = list_occupants(group, store, ledger)
     return frozenset(each.domain for each in occupants if each.pod is None or each.pod.uid not in gone)
@@ -91,7 +92,7 @@ def exclude_occupied(
 def list_occupants(group: PodGroup, store: Store, ledger: Ledger) -> Iterator[Occupant]:
     """Yield all pods and slots of other exclusive gangs that have the same topology key as ``group``.
 
-    None if the group is not exclusive. A slot is either planned, or kept for the replacement of a dead member.
+    Yield nothing if ``group`` is not exclusive. A slot is either planned, or kept for the replacement of a dead member.
     """
     key = find_exclusive_key(group)
     if key is None:

@@ -241,10 +241,10 @@ class KeptOffPods:
             self._forget_gone()
 
     def _queue_after_change(self, excluded: frozenset[str]) -> None:
-        """Put the rejected pods into the requeue queue that may use a node by now that they must not use before.
+        """Schedule the requeue of rejected pods that may use a node by now which was kept from them before.
 
-        ``excluded`` are all nodes that are kept from plain pods now. Only one pod of each shape and priority is queued:
-        if it is bound, that is a change for which kube-scheduler tries the others by itself.
+        ``excluded`` are all nodes that are kept from plain pods now. Of pods with the same priority, requests and
+        constraints only one is requeued: if it is bound, kube-scheduler tries the others by itself.
         """
         opened: dict[frozenset[str], bool] = {}
         woken: set[tuple[int, int]] = set()
@@ -302,8 +302,9 @@ PodOnNode = tuple[str, str]
 class OverlookedPreemptors:
     """Requeues nominated plain pods that would fit on their node but that kube-scheduler does not try.
 
-    The module docstring says when that happens. Every method is synchronous. The state is not persisted: the next
-    leader does not know these pods.
+    kube-scheduler may miss that a victim is gone, for instance if the bind call of the victim fails while
+    kube-scheduler is deleting other victims (see the module). Every method is synchronous. The state is not persisted:
+    the next leader does not know these pods.
     """
 
     def __init__(self, context: Context) -> None:
@@ -643,9 +644,9 @@ class PlainPods(Feature):
         return chosen
 
     def unreserve_pod(self, node: str) -> None:
-        """Watch a node for overlooked preemptors, because a bind call for it has failed.
+        """Watch a node, because a bind call for it has failed, so that kube-scheduler releases resources there.
 
-        kube-scheduler releases the resources of the pod there.
+        A plain pod that is nominated to the node and that kube-scheduler fails to try is requeued later.
         """
         self._overlooked.watch_node(node)
 
@@ -662,5 +663,5 @@ class PlainPods(Feature):
         return ()
 
     def end_term(self) -> None:
-        """Drop the watched nodes and overlooked pods, as another instance may lead from now on."""
+        """Drop the watched nodes, and the pods found there, as another instance may lead from now on."""
         self._overlooked.end_term()

@@ -124,7 +124,7 @@ class RepairOutcome(StrEnum):
     """The replacement was bound to the node of the dead member."""
 
     SAME_DOMAIN = "SameDomain"
-    """The replacement was bound to another node."""
+    """The replacement was bound to another node; of the gang's domain, if the gang has a topology key."""
 
     LOST = "Lost"
     """The slot was given up: there was no replacement in time, or the namespace had kept too many slots."""
@@ -229,10 +229,10 @@ class Repairs(Feature):
         return self._describe(gang, group, found, members)
 
     def _close_expired(self, state: GroupState, vacancies: Iterable[Vacancy]) -> None:
-        """Close vacancies that got no replacement in time; for new ones, note the time.
+        """Close vacancies that got no replacement in time; for new ones, note the time from which that counts.
 
-        If the kubelet has rejected a member, the gang's members of its shape are not planned on that node for some
-        minutes.
+        If the kubelet has rejected a member, the gang's members with the same requests and constraints are not planned
+        on that node for some minutes.
         """
         now = self._clock()
         for vacancy in vacancies:
@@ -374,8 +374,8 @@ class Repairs(Feature):
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
         """Do the periodic work: count finished repairs, report broken gangs, and close slots whose time is over.
 
-        Return all gangs for which slots are kept, so that the core considers them and `pre_enqueue` is called. No
-        change in the cluster may ever do that, as the time of a slot just passes.
+        Return all gangs for which slots are kept, so that the core considers them and calls `pre_enqueue`. Nothing
+        changes in the cluster when the time of a slot is over, so no watch event would cause that.
         """
         if self._store.vacancies.filled:
             self._count_finished()

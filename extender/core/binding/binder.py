@@ -87,7 +87,7 @@ def make_annotations(rank: int | None, domain: str, gang: str = "") -> dict[str,
 
 
 def make_labels(pod: Pod | None, group: GroupKey) -> dict[str, str]:
-    """Return the label with the name of its PodGroup that a member's Binding adds to the pod; mostly one, maybe none.
+    """Return the label with the name of its PodGroup that a member's Binding adds to the pod; empty if there is none.
 
     With the label, the pods of a gang can be found by a selector. There is none if the pod has it, if the name is no
     valid label value, or if ``group`` is not of kind PodGroup: pods of other kinds of groups have a label already, or
@@ -134,7 +134,7 @@ class BindWindow:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Wait until one more Binding may be in flight. It counts until the ``async with`` block ends."""
+        """Wait until one more Binding may be sent. It counts as in flight until the ``async with`` block ends."""
         if self._waiting or self._flying >= self.limit:
             await self._wait()
         else:

@@ -105,7 +105,7 @@ class Tasks:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task. Its failure is logged."""
+        """Run a coroutine as a task. If it fails, the error is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._note_end)

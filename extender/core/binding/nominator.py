@@ -106,7 +106,7 @@ class Nominator:
         self._wake.set()
 
     def nominate_all(self, cycle: BindingCycle) -> None:
-        """Queue all members of a cycle for nomination."""
+        """Queue all members of a cycle that have a slot for nomination to its node."""
         self.nominate(cycle, list(cycle.reservation.slots))
 
     def note_filter_call(self, uid: str) -> None:

@@ -146,7 +146,7 @@ class CycleRunner:
     def end_term(self) -> frozenset[str]:
         """Cancel all tasks and writes, because another instance may lead from now on.
 
-        Return the UIDs of the pods that kube-scheduler was to be made to try, and was not yet.
+        Return the UIDs of the pods that were to be activated, i.e. tried by kube-scheduler, and were not yet.
         """
         self.carry_out()
         self.finished_records.end_term()

@@ -12,8 +12,9 @@ await the process may die and the cluster may change. Then:
 - If a member is deleted after the first eviction, its slot is kept for its replacement. No more victims are evicted
   until the replacement exists and the record names it. A restart before that finds no quorum, and does not evict the
   remaining victims.
-- A plan for members beyond the quorum needs all of these members. If one of them is deleted and not replaced in time,
-  the remaining victims are not evicted. The other members are bound as far as the free resources suffice.
+- A plan may also be for members beyond the quorum, of a gang that runs already. It needs all of these members. If one
+  of them is deleted and not replaced in time, the remaining victims are not evicted. The other members are bound as far
+  as the free resources suffice.
 - If the gang is deleted, evictions stop. The pods evicted until then were evicted in vain.
 
 While evictions are written, Events of type Normal are delayed. There is one for each victim, and the gang's own writes
@@ -61,7 +62,8 @@ _EVENTS_LONGEST_WAIT_SECONDS = 30.0
 _BIND_CALL_SECONDS = 120.0
 """For how many seconds kube-scheduler's bind calls for members are left unanswered while victims end.
 
-Bind calls are held open, too, while the gang waits for its quorum. kube-scheduler's timeout is 15 minutes for both.
+Then they fail, and kube-scheduler tries the members again. Later, while the gang waits for its quorum, bind calls are
+left unanswered again; kube-scheduler's timeout is 15 minutes for both together.
 """
 
 _REPLACEMENT_SECONDS = 30.0

@@ -175,10 +175,10 @@ class Preemptions(Feature):
     # --- a gang that does not fit ------------------------------------------------------------------------------
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Start a search for victims for a gang that the planner has just rejected.
+        """Start a search for victims for a gang that the planner has just rejected, with the verdict ``refusal``.
 
         Return the victims with the plan if the search has ended at once and Serried may evict; else the verdict to
-        report.
+        report, i.e. ``refusal``, maybe with the result of the search in its detail.
         """
         gang, waiting, request, now = refused.gang, refused.waiting, refused.request, self._clock()
         rejected, request = request, request.closing(self._queue.list_closed_nodes(waiting, request))
@@ -301,21 +301,21 @@ class Preemptions(Feature):
     # --- searching ---------------------------------------------------------------------------------------------
 
     def start_search(
-        self, gang: GroupState, waiting: Waiting, ask: PlanRequest, refusal: Verdict, opens_in: float, taken: int
+        self, gang: GroupState, waiting: Waiting, request: PlanRequest, refusal: Verdict, opens_in: float, taken: int
     ) -> Decision | Verdict:
         """Begin a search for a gang that the planner has just rejected.
 
         Return victims and plan if the search has ended at once, else the verdict to report. No search begins in a pause
         after earlier evictions or searches, nor if it would be pointless (`find_reason_not_to_search`). ``refusal`` is
         the planner's verdict. ``opens_in`` is the time in seconds until the gang may be planned at a wider topology
-        level; infinite if none is left. ``taken`` is the number of nodes that ``ask`` excludes because pods of other
-        schedulers took what evictions had freed there.
+        level; infinite if none is left. ``request`` has the members, and excludes nodes; ``taken`` of these nodes are
+        excluded because pods of other schedulers took what evictions had freed there.
         """
         group = waiting.group
         now = self._clock()
         freed, last = self._snapshots.count_freed(), gang.memory.find(Search)
         search = gang.memory[Search] = Search(
-            ask, waiting, refusal, now + opens_in, freed_counts=freed, taken_nodes=taken
+            request, waiting, refusal, now + opens_in, freed_counts=freed, taken_nodes=taken
         )
         if self._mode is PreemptionMode.OFF:
             return refusal
@@ -336,10 +336,10 @@ class Preemptions(Feature):
         return self._collect_result(gang, group) or search.describe()
 
     def _collect_result(self, gang: GroupState, group: GroupKey) -> Decision | Verdict | None:
-        """Let the running search of a gang work on. Return what follows from its result once it has ended.
+        """Continue the running search of a gang. Once it has ended, return victims and plan, or the verdict to report.
 
-        None if no search runs or it has not ended yet. If victims were found, but the cluster has changed since, the
-        search is repeated.
+        Return None if no search runs, or it has not ended yet. If victims were found, but the cluster has changed
+        since, the search is repeated.
         """
         search = gang.memory.find(Search)
         if search is None or not search.running:
@@ -389,8 +389,9 @@ class Preemptions(Feature):
     def pop_due(self, states: Mapping[GroupKey, GroupState]) -> list[GroupKey]:
         """Remove from the queue, and return, the gangs whose search is due again. Called about twice a second.
 
-        A search is due if something was freed since the gang was rejected, or a minute has passed. ``states`` has all
-        gangs; a gang that waits no longer is dropped from the queue. At most four gangs are returned.
+        A search is due if its pause is over and resources were freed since the gang was rejected, or a minute after the
+        end of the pause. ``states`` has all gangs; gangs that do not wait any more are dropped from the queue. At most
+        four gangs are returned.
         """
         due: list[GroupKey] = []
         for group in list(islice(self._searched, _MAX_CHECKED)):
@@ -555,10 +556,10 @@ class Preemptions(Feature):
 
     # --- what was found ----------------------------------------------------------------------------------------
 
-    def _is_still_valid(self, found: Preemption, ask: PlanRequest) -> bool:
+    def _is_still_valid(self, found: Preemption, request: PlanRequest) -> bool:
         if not all(self._units.is_current(unit) for unit in found.victims) or self._breaks_more(found):
             return False
-        now = self._snapshots.take(ask.priority, ask.members, self._kept_slots.list_kept(ask.members))
+        now = self._snapshots.take(request.priority, request.members, self._kept_slots.list_kept(request.members))
         used: dict[str, Resources] = {}
         for pod in (pod for unit in found.victims for pod in unit.pods):
             base = used.get(pod.node) or now.used.get(pod.node, {})
@@ -566,11 +567,11 @@ class Preemptions(Feature):
         assigned = [now.nodes.get(name) for name in found.plan.nodes.values()]
         if any(node is None for node in assigned):
             return False
-        key = ask.topology_key
+        key = request.topology_key
         if key and any(node is not None and node.labels.get(key) != found.plan.domain for node in assigned):
             return False
         without = replace(now, used=Overlay(used, now.used), over=used.keys())
-        return revalidate(found.plan, ask, now.nodes, without)
+        return revalidate(found.plan, request, now.nodes, without)
 
     def _breaks_more(self, found: Preemption) -> bool:
         """Return whether the evictions would bring more gangs below their quorum than when the victims were found.
@@ -628,10 +629,7 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 
 
 def describe_victims(units: Collection[EvictionUnit]) -> str:
-    """Return a phrase with the number of the victims' pods, and some of their names.
-
-    A unit has the pods that are evicted together.
-    """
+    """Return a phrase with the number of pods in these units, which are evicted, and some of their names."""
     pods = [pod for unit in units for pod in unit.pods]
     return f"{len(pods)} pods of lower priority ({name_some(pods)})"
 

@@ -1,4 +1,4 @@
-"""The candidates of the search for victims, in units. A unit are the pods that are evicted together, or a single pod.
+"""The candidates of the search for victims, in units: a unit is a set of pods that are evicted together, often one pod.
 
 `Units.list_candidates` makes the units of the pods in the Store. `enforce_budgets`, `enforce_quorums` and
 `protect_young` then mark some of them as protected, so that they are not chosen. In a large cluster almost every pod is
@@ -28,8 +28,9 @@ _RELEASABLE_STAGES = (CycleStage.RECORDING, CycleStage.GATHERING)
 _MAX_RIVALS = 64
 """The maximum number of shapes of waiting pods of other schedulers that are compared with each node.
 
-If there are more shapes, every node counts as contested, i.e. such a pod would take what an eviction frees there. The
-limit exists because any user can create pods of any number of different shapes.
+Pods of one shape have the same requests and constraints. If there are more shapes, every node counts as contested, i.e.
+such a pod would take what an eviction frees there. The limit exists because any user can create pods of any number of
+shapes.
 """
 
 _FOREIGN = "another scheduler serves them, and would take the room"
