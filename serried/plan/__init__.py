@@ -1,1 +1,1 @@
-"""The planner: pure functions that compute a Plan, or a Verdict that says why there is none."""
+"""The planner: pure functions that compute a `Plan` (a node for each member), or a `Verdict` why there is none."""

@@ -30,18 +30,16 @@ class EvictionUnit:
     pods: tuple[Pod, ...]
 
     priority: int
-    """The priority by which victims are chosen:
+    """The priority by which victims are chosen: that of the pod, or of its root group if it is in a group.
 
-    that of the root group, or of the pod if it is in no group (GetPodPriority).
+    Upstream's GetPodPriority is the same.
     """
 
     gang: GroupKey | None = None
     """The gang whose members the pods are, and that loses them; None if the pods are not in a gang."""
 
     budgets: tuple[Budget, ...] = ()
-    """The PodDisruptionBudgets that select the pods:
-
-    one entry per pod and budget, so a budget may be listed several times.
+    """The PodDisruptionBudgets that select the pods, once per pod. So a budget may be listed several times.
 
     If gangs must not lose their quorum, the unit's gang is listed as well, once per pod.
     """
@@ -50,16 +48,13 @@ class EvictionUnit:
     """True if two PodDisruptionBudgets select one of its pods. The API server refuses to evict such a pod."""
 
     holds_domain: bool = False
-    """True if the gang of these pods uses their topology domain exclusively: no other gang may use it while they run.
-    """
+    """True if the gang of these pods uses their topology domain exclusively, so that no other gang may use it."""
 
     together: bool = False
     """True if the disruption mode of the gang, or of a group above it, is ``all``."""
 
     planned: bool = False
-    """True if none of the pods is bound:
-
-    they are members of a gang with a plan, and ``node`` of each pod is the planned one.
+    """True if none of the pods is bound, but their gang has a plan: ``node`` of each pod is the planned node.
 
     To evict such a unit only releases its reservation: no pod ends. So its cost has no violations, run time or pods,
     but the fact that there is a victim of this priority.

@@ -1,8 +1,9 @@
 """Forecasts where and when a gang will fit that does not fit now (`find_forecast`).
 
-The ends of running pods are simulated in the order of time. Ends without a known time come after them, node by node:
-first the most likely ones, and among these the nodes that need the fewest ends in their domain. The first domain in
-which the gang fits is the forecast. An exclusive domain of another gang can be used once all of its holders have ended.
+The ends of running pods are simulated in the order of time: each frees the resources of its pod. Ends without a known
+time come after them, node by node: first the most likely ones, and among these the nodes that need the fewest ends in
+their domain. The first domain in which the gang fits is the forecast. An exclusive domain of another gang can be used
+once all pods that hold it have ended.
 """
 
 import math
@@ -27,72 +28,79 @@ from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 from serried.plan.tree import plan_group
 
 _GROWTH = 1.1
-"""The factor by which the slots of a domain must have grown since its last failed plan before it is planned again.
+"""A domain for which a plan has failed is planned again when this factor more members fit, as more pods have ended.
 
-With several shapes, slots for each class may not be enough. The factor does not apply to the last plan of a domain,
-when all possible ends there are simulated.
+With several shapes, the plan may fail although enough members of each class fit alone. The factor does not apply to the
+last plan of a domain, when all possible ends there are simulated.
 """
 
 _MAX_TREES_TRIED = 32
-"""The number of plans for a tree regardless of growth, because slots say little about whether its groups fit."""
+"""The number of plans for a tree that are made without `_GROWTH`.
+
+Counts of members say little about whether the groups of a tree fit.
+"""
 
 
 class Ending(NamedTuple):
-    """The expected end of a pod on a node."""
+    """The expected end of a pod on a node, which frees its resources. It may also be a slot that will be released."""
 
     node: str
+    """The name of the pod's node."""
 
     requests: tuple[tuple[str, int], ...]
-    """The requests, as in the pod's Shape."""
+    """The requests of the pod, which its end frees, as in its `Shape`."""
 
     at: float | None
-    """The time of the end in loop seconds; None if unknown."""
+    """The time of the end in seconds since 1970; None if it is unknown, infinity if the pod does not end."""
 
     doubt: int = 0
-    """A measure of how unlikely an end without a known time is soon. Ends with less doubt are simulated first."""
+    """A number for ends without a known time: the higher it is, the longer the pod will probably run.
+
+    Low ones are first.
+    """
 
     holds_domain: bool = False
-    """True if the pod's domain is closed to the gang while the pod is there."""
+    """True if the gang of the pod uses its domain exclusively, so that no other gang may use it before this end."""
 
     uid: str = ""
-    """The UID of the pod, or the name under which its slot is reserved."""
+    """The UID of the pod, or if a reservation is released the name under which the slot is reserved."""
 
 
 class NodeShare(NamedTuple):
-    """The part of a node that the forecast needs."""
+    """The part of a node's resources that a forecast needs."""
 
     requests: Resources
-    """The sum of the requests of the gang's members on the node."""
+    """The sum of the requests of those members of the gang that are forecast on the node."""
 
     leaving: tuple[str, ...]
-    """The ends (`Ending.uid`) on the node that the forecast depends on."""
+    """The pods (`Ending.uid`) on the node whose ends the forecast has simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The place and time at which a gang is expected to fit."""
+    """The domain and nodes on which a gang is expected to fit, and when."""
 
     domain: str
-    """The domain of the topology key; "" without a key."""
+    """The domain of the gang's topology key; "" if it requires none."""
 
     nodes: frozenset[str]
-    """The nodes that the gang would use."""
+    """The names of the nodes that the gang would use."""
 
     at: float | None
-    """The expected time in loop seconds; None if these nodes are the most likely, but the time is unknown."""
+    """The expected time in seconds since 1970; None if the gang would fit there after ends whose time is unknown."""
 
     shares: Mapping[str, NodeShare] = field(default_factory=dict, compare=False)
-    """The needed part by node; a node without entry is needed as a whole."""
+    """The needed part of each node by name. A node of ``nodes`` without an entry is needed as a whole."""
 
 
 def find_forecast(
     snapshot: Snapshot, ask: PlanRequest, endings: Iterable[Ending], capacity: Capacity | None = None
 ) -> Forecast | None:
-    """Return the forecast for a gang that does not fit; None if it does not fit even after all ends.
+    """Return where and when a gang will fit that does not fit now; None if it will not even after all ends.
 
-    One pass over the ends: the cost is one count of the cluster, an update per end, and a few plans of one domain. For
-    members of one shape the time is exact, for others it may be too late. ``capacity`` has slots that are counted
-    already.
+    ``endings`` are the ends of running pods that may free resources. ``capacity`` has counts of earlier plans; without
+    it all nodes are counted. For members of one shape the time is exact, for members of several shapes it may be too
+    late. The cost is one count of the cluster, an update per end, and a few plans of one domain.
     """
     pinned = ask.pinned if ask.topology_key is not None else frozenset[str]()
     if len(pinned) > 1 or not ask.members:
@@ -109,7 +117,10 @@ def find_forecast(
 
 
 def _simulate(simulation: "_Simulation", batches: Iterable[tuple[float | None, Sequence[Ending]]]) -> Forecast | None:
-    """Simulate batches of ends. Return the forecast once the gang fits; None if it never does."""
+    """Let pods end, one batch after another. Return the forecast once the gang fits; None if it never does.
+
+    Each batch has the time of its ends, None if unknown.
+    """
     for at, batch in batches:
         for domain in simulation.end_pods(batch):
             found = simulation.try_domain(domain) if simulation.is_promising(domain) else None
@@ -119,7 +130,7 @@ def _simulate(simulation: "_Simulation", batches: Iterable[tuple[float | None, S
 
 
 def _in_time(timed: Iterable[Ending]) -> Iterator[tuple[float | None, Sequence[Ending]]]:
-    """Yield the ends in batches of equal time."""
+    """Yield the ends, which are sorted by time, in batches of equal time."""
     for at, batch in groupby(timed, key=_at):
         yield at, list(batch)
 
@@ -129,7 +140,10 @@ def _at(ending: Ending) -> float:
 
 
 class _Simulation:
-    """The simulated cluster: usage after the simulated ends, and the slots of each class in each domain."""
+    """The cluster after some running pods have ended, and how many members of each class fit in each domain then.
+
+    Call `count`, then `sort_timed`, then `end_pods` for one batch of ends after another.
+    """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
         self._ask = ask
@@ -153,7 +167,7 @@ class _Simulation:
         self._holders: Counter[str] = Counter()
 
     def count(self) -> None:
-        """Count the slots of each class before any end."""
+        """Count how many members of each class fit before any pod has ended."""
         kinds = group_classes(self._ask.members)
         if len(kinds) > 1:
             self._least = self._capacity.table(make_least_class(kinds).shape, self._limit)
@@ -164,7 +178,10 @@ class _Simulation:
                 self._sum_by_domain(table)
 
     def sort_timed(self, endings: Iterable[Ending]) -> list[Ending]:
-        """Return the relevant ends with a known time, sorted by it. The others are kept for `order_untimed`."""
+        """Return the ends with a known time in domains that the gang may use, in the order of time.
+
+        Those without a known time are kept for `order_untimed`.
+        """
         timed: list[Ending] = []
         for ending in endings:
             self._limit.spend()
@@ -183,7 +200,7 @@ class _Simulation:
         return sorted(timed, key=_at)
 
     def order_untimed(self) -> list[list[Ending]]:
-        """Return the ends without a known time in batches by node, the most likely first."""
+        """Return the ends without a known time in batches, one per node, the most likely node first."""
         doubts = {name: max(ending.doubt for ending in those) for name, those in self._untimed.items()}
         nearest = sorted(doubts, key=lambda name: (doubts[name], len(self._untimed[name]), name))
         ended: Counter[str] = Counter()
@@ -195,7 +212,7 @@ class _Simulation:
         return [self._untimed[name] for _, _, name in sorted(order, key=lambda place: place)]
 
     def end_pods(self, batch: Iterable[Ending]) -> list[str]:
-        """Simulate ends. Return the changed domains in name order."""
+        """Free the resources of the pods of a batch. Return the domains in which pods have ended, in name order."""
         changed: set[str] = set()
         for ending in batch:
             self._limit.spend()
@@ -214,7 +231,7 @@ class _Simulation:
         return sorted(changed)
 
     def list_shares(self, plan: Plan) -> dict[str, NodeShare]:
-        """Return the part of each node of a plan that the gang needs, with the simulated ends there."""
+        """Return what the members of a plan need on each node, and which pods have ended there, by node name."""
         asked: dict[str, list[Resources]] = {}
         for member in self._ask.members:
             if member.uid in plan.nodes:
@@ -222,7 +239,7 @@ class _Simulation:
         return {name: NodeShare(total(each), tuple(self._simulated.get(name, ()))) for name, each in asked.items()}
 
     def try_domain(self, domain: str) -> Plan | None:
-        """Return the plan of the gang in one domain at this point of the simulation; None if it does not fit."""
+        """Return a plan for the gang in a domain after the ends so far; None if it does not fit."""
         self._tried[domain] = self._total(domain)
         self._trees_left -= 1
         pinned = frozenset({domain}) if self._ask.topology_key is not None else frozenset[str]()
@@ -230,7 +247,11 @@ class _Simulation:
         return answer if isinstance(answer, Plan) else None
 
     def is_promising(self, domain: str) -> bool:
-        """Return whether each class would fit alone, with more room than at the last failed plan."""
+        """Return whether a plan for a domain is worth trying.
+
+        It is if no other gang uses the domain exclusively, if enough members of each class would fit if the class were
+        alone, and if clearly more members fit than at the last plan, which has failed.
+        """
         if self._is_taken(domain):
             return False
         if self._least is not None:
@@ -253,7 +274,7 @@ class _Simulation:
         return total > tried and grown
 
     def _is_taken(self, domain: str) -> bool:
-        """Return whether a domain is used exclusively by others; permanently if no ending pod holds it."""
+        """Return whether another gang uses a domain exclusively after the ends so far."""
         return self._holders[domain] > 0 or (domain in self._ask.taken and domain not in self._holders)
 
     def _total(self, domain: str) -> int:
@@ -267,7 +288,7 @@ class _Simulation:
         return table.sum_by(key, self._capacity.domains_by_node(key))
 
     def _domain(self, name: str) -> str | None:
-        """Return the domain of a node that the gang may use; None otherwise."""
+        """Return the domain of a node; None if the gang may not use the node or its domain."""
         node = self._snapshot.nodes.get(name)
         if node is None:
             return None

@@ -1,8 +1,8 @@
 """Plans a tree of groups (CompositePodGroups, KEP-6012): every group inside the domain of its parent (`plan_group`).
 
-The search is depth first: a group gets its best domain, its child groups are placed there one after another, and if the
-rest does not fit, choices are undone in turn. The native scheduler does not undo choices. Quorums come first: further
-members are placed only when every placed group has its quorum.
+The search is depth first: a group gets its best domain, and its child groups are placed there one after another. If one
+of them does not fit, the choice for the group before it is undone, and the next one is tried. The native scheduler does
+not undo choices. Quorums come first: further members are placed only when every placed group has its quorum.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,44 +16,57 @@ from serried.plan.placement import PlanState, generate_placements, list_search_l
 from serried.plan.request import Overlay, Plan, PlanRequest, Snapshot
 
 _MAX_ALTERNATIVES = 16
-"""The number of other quorums to try in all for groups with surplus members. They must not use up all tries."""
+"""The number of other choices of quorum members that are tried in all, for groups with more members than they need.
+
+It is limited so that these do not use up all tries.
+"""
 
 _MIN_TRIES = 100
-"""The number of tries for the smallest tree; one try costs about as much as planning a gang."""
+"""The number of tries for the smallest tree. One try takes about as long as planning one gang."""
 
 Within = tuple[tuple[str, str], ...]
+"""The domains in which the parents of a group are placed, as (label key, domain), the widest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialPlan:
-    """The members that are placed so far in a search."""
+    """The groups and members that are placed at one point of the search.
+
+    It is never modified: each choice creates a new one.
+    """
 
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """The node name by member UID."""
+    """The node name by UID of each placed member."""
 
     used: Mapping[str, Resources] = field(default_factory=dict)
-    """The usage of these nodes, including the members."""
+    """The amounts in use on the nodes of ``nodes``, including the placed members."""
 
     domains: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
-    """By name of each group that is placed or running: the domains of its parents, and its own."""
+    """For each placed or running group by name: the domains of its parents, and its own domain."""
 
     waves: tuple[tuple[str, ...], ...] = ()
-    """The waves of the members (`Plan.waves`), group after group."""
+    """The placed members in waves (`Plan.waves`), group after group."""
 
     couples: bool = False
-    """True if some members affect each other."""
+    """True if rules such as anti-affinity make the order of members matter."""
 
 
 def plan_group(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
-    """Return a plan for a gang as `plan_gang`, or for a tree with at least ``ask.wanted`` whole parts; else the reason.
+    """Return a plan for a gang or a tree, or the verdict why it does not fit. It is the planner's main entry.
 
-    The result is deterministic. A plan keeps all constraints. A refusal may be wrong, because the search is limited.
+    A gang is planned by `plan_gang`. For a tree, at least ``ask.wanted`` of its child groups are placed, each with its
+    quorum and in one domain. ``capacity`` has counts of earlier plans; without it all nodes are counted. The result is
+    deterministic. The search is limited, so a verdict may say that a tree does not fit although it would; a plan is
+    always valid.
     """
     return plan_gang(snapshot, ask, capacity) if not ask.parts else _Search(snapshot, capacity).plan(ask)
 
 
 def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None = None) -> Plan | Verdict:
-    """Plan as `plan_group`, but only for members that a quorum needs. If the tree's quorum is running, plan for all."""
+    """Return a plan as `plan_group`, but only for the members that quorums need, or a verdict.
+
+    If the quorum is running already, one member of a gang is placed, and all members of a tree.
+    """
     if ask.parts:
         return _Search(snapshot, capacity).plan(ask, surplus=not ask.need)
     answer = plan_gang(snapshot, ask, capacity)
@@ -61,7 +74,10 @@ def plan_quorum(snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None 
 
 
 class _Search:
-    """A depth-first search. The options of each choice come from an iterator that computes the next one on demand."""
+    """One depth-first search for nodes for a tree. Call `plan`.
+
+    Each choice is an iterator over its options, which computes the next option only when the search comes back to it.
+    """
 
     def __init__(self, snapshot: Snapshot, capacity: Capacity | None) -> None:
         self._base = snapshot.used
@@ -72,14 +88,18 @@ class _Search:
         self._capacity = CapacityFork(origin, snapshot.nodes, self._snapshot.used, snapshot.over)
         self._left = 0
         self._alternatives = 0
-        """The remaining number of quorums to try that other members of a group could form in a domain."""
+        """The remaining number of other choices of quorum members to try."""
 
         self._nearby: tuple[tuple[str, str], ...] = ()
-        """The amounts of pods that members' rules require nearby, with the topology keys."""
+        """The pods that rules of members want nearby: the pseudo resource that such pods request, and the key."""
 
         self._furthest_failure: tuple[PlanRequest, PartialPlan] | None = None
 
     def plan(self, ask: PlanRequest, *, surplus: bool = True) -> Plan | Verdict:
+        """Return the plan for a tree, or the verdict why it does not fit.
+
+        With ``surplus``, members beyond the quorums are placed as well, as far as they fit.
+        """
         if len(ask.pinned) > 1:
             return Verdict(Reason.DOMAIN_CONFLICT, key=ask.topology_key or "", detail=", ".join(sorted(ask.pinned)))
         self._left = _MIN_TRIES + 2 * _count_groups(ask)
@@ -96,7 +116,7 @@ class _Search:
     # --- quorums -----------------------------------------------------------------------------------------------
 
     def _place_group(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        """Yield the ways to place a group's quorum besides the placed members, the best first."""
+        """Yield the ways to place a group's quorum besides the members that are placed, the best first."""
         self._left -= 1
         if self._left < 0:
             return
@@ -117,7 +137,10 @@ class _Search:
             yield from self._place_elsewhere(ask, partial)
 
     def _place_some(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        """Yield the ways to place a quorum in a domain: of the group's first members, then of others that fit."""
+        """Yield the ways to place as many members of a group as its quorum needs, in its domain.
+
+        First its first members are tried, then other choices of members.
+        """
         first = ask.members[: ask.need]
         placed = self._try(replace(ask, members=first), partial)
         if placed is not None:
@@ -164,7 +187,10 @@ class _Search:
                     yield placed
 
     def _place_elsewhere(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        """Yield the ways to place a group without a key in each domain in which other groups' members would need it."""
+        """Yield more ways to place a group without a topology key: in each domain near which other groups must be.
+
+        For example, pods of another group may have affinity to pods of this one in the same zone.
+        """
         names = {name for member in ask.members for name, _ in member.shape.requests}
         keys = [key for amount, key in self._nearby if amount in names] if ask.topology_key is None else []
         for key in dict.fromkeys(keys):
@@ -178,7 +204,7 @@ class _Search:
     def _place_parts(
         self, parts: Sequence[PlanRequest], above: PlanRequest, partial: PartialPlan
     ) -> Iterator[PartialPlan]:
-        """Yield the ways to place as many of these groups as are wanted, and more if they fit."""
+        """Yield the ways to place as many of the child groups ``parts`` as their parent ``above`` wants, or more."""
         # A stack instead of recursion, because there may be hundreds of groups.
         more = [sum(part.need > 0 for part in parts[place + 1 :]) for place in range(len(parts))]
         stack = [self._choose_group(parts[0], partial, above.wanted, more[0])]
@@ -197,9 +223,10 @@ class _Search:
     def _choose_group(
         self, part: PlanRequest, partial: PartialPlan, wanted: int, more: int
     ) -> Iterator[tuple[PartialPlan, int]]:
-        """Yield the ways to place this group, then the way without it if ``more`` are left.
+        """Yield the ways to place a child group, then the way to leave it out if enough other groups are left.
 
-        Each with the number still wanted.
+        ``wanted`` groups have still to be placed, ``more`` come after this one. Each way is yielded with the number of
+        groups that have to be placed after it.
         """
         left = max(0, wanted - 1) if part.need else wanted
         if left <= more:
@@ -209,7 +236,10 @@ class _Search:
             yield partial, wanted
 
     def _rank_domains(self, ask: PlanRequest, partial: PartialPlan) -> list[str]:
-        """Return the domains of a group's key that may hold its quorum, the best first; [""] without a key."""
+        """Return the domains of a group's topology key that may hold its quorum, the best first.
+
+        Without a key return [""] if the quorum may fit, otherwise [].
+        """
         if ask.need == 0 and (ask.pinned or ask.topology_key is None):
             return sorted(ask.pinned) or [""]
         self._apply(partial)
@@ -251,7 +281,7 @@ class _Search:
     # --- the cluster with the members that are placed ------------------------------------------------------------
 
     def _solve(self, ask: PlanRequest, partial: PartialPlan) -> Plan | Verdict:
-        """Return the plan of one group besides the placed members."""
+        """Return a plan for the members of one group besides the members that are placed, or a verdict."""
         self._apply(partial)
         return plan_gang(self._snapshot, ask, self._capacity)
 
@@ -281,9 +311,9 @@ class _Search:
             self._furthest_failure = ask, partial
 
     def _explain(self, ask: PlanRequest) -> Plan | Verdict:
-        """Return why a tree does not fit: the reason for it as one gang, or for the group that stopped the best try.
+        """Return the verdict why a tree does not fit as one gang, or else which group stopped the best try.
 
-        Returns a plan if the tree is no more than one gang, and fits as such.
+        If the tree has no other constraints than one gang, and fits as one gang, its plan is returned.
         """
         flat = self._solve(replace(ask, parts=()), PartialPlan())
         if isinstance(flat, Verdict) or (len(flat.nodes) == len(ask.members) and _is_one_gang(ask)):
@@ -298,7 +328,7 @@ class _Search:
 
 
 def _is_one_gang(ask: PlanRequest) -> bool:
-    """Return whether all members of a tree form one quorum, and its groups have no topology constraints."""
+    """Return whether a tree has the constraints of one gang: it needs all members, and no group has a topology key."""
     needed = sum(part.need > 0 for part in ask.parts)
     return ask.wanted == needed == len(ask.parts) and all(
         not part.levels
@@ -313,10 +343,11 @@ def _count_groups(ask: PlanRequest) -> int:
 
 
 def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
-    """Return the child groups in the order of their choice: the one with the fewest possible places first.
+    """Return the child groups in the order in which to place them: first those with the fewest possible places.
 
-    Among equals the largest comes first, or the smallest if not all are wanted, so that many fit. Groups whose members
-    require members of other groups nearby come after these: before, they would fit nowhere.
+    Among equals the largest comes first, so that it finds enough free capacity. If not all groups are wanted, the
+    smallest comes first, so that many fit. Groups whose members must be near members of other groups come after these,
+    because they would fit nowhere before.
     """
     most = sum(part.need > 0 for part in ask.parts) > ask.wanted
     order = sorted(ask.parts, key=lambda part: (_freedom(part), part.need if most else -part.need))
@@ -334,7 +365,7 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
 
 
 def _list_needed_from_other_groups(ask: PlanRequest) -> set[str]:
-    """Return the amounts that members of a group require nearby, and that no member of the group has."""
+    """Return what members of a group must have nearby that only other groups provide, as names of pseudo resources."""
     wanted = {amount for amount, _ in _list_nearby(ask)}
     return wanted.difference(name for member in ask.members for name, _ in member.shape.requests) if wanted else wanted
 
@@ -352,7 +383,7 @@ def _list_leaves(ask: PlanRequest) -> list[PlanRequest]:
 
 
 def _affect_each_other(leaves: Sequence[PlanRequest]) -> bool:
-    """Return whether members of one group affect where members of another may go, so that their order matters."""
+    """Return whether rules of members of one group are about members of another group, so that their order matters."""
     homes: dict[str, set[int]] = {}
     wanted: dict[str, set[int]] = {}
     for place, leaf in enumerate(leaves):
@@ -385,9 +416,9 @@ def _pin(ask: PlanRequest, domain: str) -> PlanRequest:
 
 
 def cut_to_quorum(ask: PlanRequest, plan: Plan) -> Plan:
-    """Return a group's plan for as many members as its quorum lacks, or for one member if the quorum is running.
+    """Return a group's plan for only as many members as its quorum needs, or for one member if the quorum is running.
 
-    If members affect each other, the first ones in the plan can be placed without the later ones.
+    If members have rules about each other, the members that come first in the plan are kept.
     """
     order = [*plan.nodes] if plan.waves else [member.uid for member in ask.members if member.uid in plan.nodes]
     nodes = {uid: plan.nodes[uid] for uid in order[: max(ask.need, 1)]}
