@@ -23,10 +23,10 @@ from serried.plan.eviction import Allowances, Budget, Cost, EvictionUnit, count_
 from serried.plan.reprieve import SlotRemoval, UnitBundle, relative_size, reprieve
 
 _MAX_MOVES = 1_000
-"""The maximum number of units that are restored in the search for combinations in one domain: some 10 ms."""
+"""The maximum number of units (pods that are evicted together) that the search in one domain puts back: some 10 ms."""
 
 _MAX_EXCESS = 50
-"""The search for combinations is left out if budgets are exceeded by more evictions than this.
+"""The number of evictions above the budgets' limits from which on no combinations are searched.
 
 With more, the search would only get through the first few of the combinations.
 """
@@ -43,7 +43,10 @@ class SearchLimit:
     """The work that `BudgetReprieve` may do in all domains together, for one preemptor. The fields count down to 0."""
 
     moves: int = 20_000
-    """The number of units that may still be restored in searches for combinations: at first some tenths of a second."""
+    """The number of units (pods that are evicted together) that searches may still put back in their simulation.
+
+    At first that takes some tenths of a second.
+    """
 
     units: int = 300_000
     """The work that may still be done to check whether the quorum fits, measured as `serried.plan.limit.Limit.spent`.
@@ -173,7 +176,10 @@ class BudgetReprieve:
     # --- other ways --------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
-        """Remove all units, then try all combinations of restored units. Return whether one fits within the budgets."""
+        """Remove all evictable pods, then try all combinations of which to put back.
+
+        Return whether one is within the budgets.
+        """
         rest: list[EvictionUnit] = []
         for unit in self._scarce:
             if unit not in self._gone:
@@ -261,7 +267,7 @@ _MAX_EXCHANGES = 8_000
 """The maximum number of pods that `Exchange` removes or restores in one domain: some tens of milliseconds."""
 
 _MAX_UNITS = 2_000
-"""The maximum number of units in a domain for which `Exchange` is tried.
+"""The maximum number of units (pods that are evicted together) in a domain for which `Exchange` is tried.
 
 With more, its moves are used up before enough of the units have been tried.
 """
@@ -271,7 +277,8 @@ With more, its moves are used up before enough of the units have been tried.
 class Exchange:
     """Improves the victims of one domain step by step. Its ``victims`` and ``cost`` are the best that are known.
 
-    ``removal`` is the simulated domain without these victims. ``units`` are all units that may be evicted there.
+    ``removal`` is the simulated domain without these victims. ``units`` are all units that may be evicted in it; a unit
+    has the pods that are evicted together.
     """
 
     removal: SlotRemoval
@@ -287,8 +294,8 @@ class Exchange:
     def run(self) -> None:
         """Replace victims by cheaper ones until none are found, or until ``moves`` are used up.
 
-        First single units are tried as additional victims, in the order of priority and the newest first. Then all
-        units of a gang are tried together, then pairs of units.
+        First single pods are tried as additional victims, in the order of priority and the newest first. Then all pods
+        of a gang are tried together, then pairs of pods.
         """
         if not self.victims or len(self.units) > _MAX_UNITS or _are_alike(self.units, self.allowances.gangs):
             return
@@ -314,9 +321,10 @@ class Exchange:
         return False
 
     def _try(self, bundle: UnitBundle, gone: set[EvictionUnit], order: Iterable[EvictionUnit]) -> bool:
-        """Try victims that include the units of ``bundle``. Return whether they cost less.
+        """Try victims that include the pods of ``bundle``. Return whether they cost less.
 
-        If so, they become ``victims``. Otherwise the simulation is put back into its state before the call.
+        If so, they become ``victims``. Otherwise the simulation is put back into its state before the call. ``gone``
+        are the present victims, ``order`` are all evictable pods, the cheapest first.
         """
         priority = min(unit.priority for unit in bundle)
         lower = [unit for unit in order if unit.priority < priority and unit not in gone]

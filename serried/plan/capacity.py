@@ -234,7 +234,7 @@ class Capacity:
         return table
 
     def _unpack(self, shape: Shape, limit: Limit) -> ShapeCounts | None:
-        """Return the counts of a shape that came from a fork, as of their version.
+        """Return the counts of a shape that came from a forked process, as of their version.
 
         Return None if there are none, or too old ones.
         """
@@ -443,16 +443,16 @@ def _domain_of(key: LabelKeys, node: Node | None) -> Domain | None:
 
 
 NodeSlots = tuple[int, str]
-"""How many members of a class fit on a node, and the node's name. Also used for domains."""
+"""How many members with equal shapes fit on a node, and the node's name. The name may also be that of a domain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberClass:
-    """Members of a gang that have equal shapes, in the order in which they are placed.
+    """The members of a gang that have equal shapes: equal requests, node affinity and so on.
 
     ``request`` is what each requests.
 
-    Two classes are equal only if they are the same object.
+    The members are in the order in which they are placed. Two classes are equal only if they are the same object.
     """
 
     shape: Shape
@@ -461,7 +461,10 @@ class MemberClass:
 
 
 def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
-    """Group members by shape, one class for each shape. The classes are in the order of their first members."""
+    """Group members by shape: members with equal requests and constraints form one class.
+
+    The classes are in the order of their first members.
+    """
     # Decoded pods share Shape objects. Comparing identities first hashes a shape once, not once per member.
     kinds: dict[int, list[Pod]] = {}
     equals: dict[Shape, list[Pod]] = {}
@@ -474,7 +477,7 @@ def group_classes(members: Iterable[Pod]) -> list[MemberClass]:
 
 
 def make_least_class(classes: Sequence[MemberClass]) -> MemberClass:
-    """Return a class without members that is less demanding than each of these classes.
+    """Return a class without members that is less demanding than each of these classes of equal members.
 
     It requests the smallest amount of each resource that all of them request, and has the tolerations of all. So at
     least as many of it fit on a node as members of these classes, however they are mixed: it yields an upper bound.
@@ -487,13 +490,11 @@ def make_least_class(classes: Sequence[MemberClass]) -> MemberClass:
 
 
 class Census:
-    """How many members of each class fit on each node and in each domain, as one plan sees it.
-
-    It lives as long as the plan.
+    """How many members of each class of equal members fit on each node and in each domain, as one plan sees it.
 
     The counts of a `Capacity` are corrected for the nodes that this gang must not use (``ask.closed``), and for nodes
     on which the plan counts other usage (``snapshot.over``, e.g. with nominated pods). Without a ``capacity`` all nodes
-    of the snapshot are counted.
+    of the snapshot are counted. It lives as long as the plan.
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:
@@ -507,12 +508,15 @@ class Census:
         self._closed_to: dict[MemberClass, frozenset[str]] = {}
 
     def close(self, kind: MemberClass, names: frozenset[str]) -> None:
-        """Exclude nodes for the members of a class, so that none fits there. Must be called before `count`."""
+        """Exclude nodes for the equal members ``kind``, so that none fits there. Must be called before `count`."""
         if names:
             self._closed_to[kind] = names
 
     def count(self, kind: MemberClass) -> None:
-        """Count how many members of a class fit on each node. Must be called before the methods that return counts."""
+        """Count how many of the equal members ``kind`` fit on each node.
+
+        Must be called before the methods that return counts.
+        """
         self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         self._correct(kind)
 
@@ -537,12 +541,15 @@ class Census:
         return [room for room in node_slots if room[0]]
 
     def total(self, kind: MemberClass) -> int:
-        """Return how many members of a class fit in the whole cluster."""
+        """Return how many of the equal members ``kind`` fit in the whole cluster."""
         table = self._table(kind)
         return table.total + sum(more for _, more in self._differences(kind, table))
 
     def totals(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int]:
-        """Return how many members of a class fit in each domain. A domain in which none fits may be missing."""
+        """Return how many of the equal members ``kind`` fit in each domain.
+
+        A domain in which none fits may be missing.
+        """
         domains_by_node = self._capacity.domains_by_node(key)
         table = self._table(kind)
         sums = table.sum_by(key, domains_by_node)
@@ -559,7 +566,7 @@ class Census:
         return self._capacity.domains(key)
 
     def count_empty(self, kind: MemberClass, key: LabelKeys) -> Mapping[Domain, int] | None:
-        """Return how many members of a class would fit in each domain if no pods were running.
+        """Return how many of the equal members ``kind`` would fit in each domain if no pods were running.
 
         With the key () that is the whole cluster. Nodes that the gang must not use are included. Return None if it is
         unknown.

@@ -73,7 +73,10 @@ class OneByOneSearch:
         self.moves: list[Move] = []
 
     def find_cells(self) -> None:
-        """Group the nodes into cells by the values of the labels that matter to the rules."""
+        """Group the nodes into cells: nodes with equal values for all labels that matter to the rules.
+
+        Cells get numbers from 0.
+        """
         keys = self._rules.list_keys()
         by_domains: dict[tuple[str, ...], list[str]] = {}
         for name in sorted({name for slots in self._slots.values() for name in slots}):
@@ -86,7 +89,7 @@ class OneByOneSearch:
     # --- one member ------------------------------------------------------------------------------------------------
 
     def _count_slots(self, kind: MemberClass, name: str) -> int:
-        """Return the number of further members of a class that fit on a node."""
+        """Return how many more of the equal members ``kind`` fit on a node besides the members placed so far."""
         slots = self._slots[kind].get(name, 0)
         taken = self._taken.get(name)
         if not slots or not taken:
@@ -94,7 +97,7 @@ class OneByOneSearch:
         return count_slots(self._census.allocatable(name), add(self._census.used(name), taken), kind.request)
 
     def _apply(self, kind: MemberClass, name: str) -> None:
-        """Place a member of a class on a node."""
+        """Place one of the equal members ``kind`` on a node."""
         self.moves.append((kind, name))
         self._left[kind] -= 1
         self._taken[name] = add(self._taken.get(name, {}), kind.request)
@@ -120,8 +123,9 @@ class OneByOneSearch:
     # --- the nearest way ---------------------------------------------------------------------------------------------
 
     def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> None:
-        """Place members until no more can be placed, in each step one of the first class in ``order`` that still can.
+        """Place members until no more can be placed.
 
+        In each step one member of the first class in ``order`` is placed that still can be; a class has equal members.
         Nodes are only used if ``may_use`` returns True for their name.
         """
         queues = {}
@@ -136,7 +140,10 @@ class OneByOneSearch:
             self._limit.spend(_UNITS_OF_A_MOVE)
 
     def _price_usable_cells(self, kind: MemberClass, may_use: Callable[[str], bool]) -> list[tuple[Cost, int]]:
-        """Return (price, cell) of the cells that members of a class may use, see `price`."""
+        """Return (price, cell) of the cells that the equal members ``kind`` may use, see `price`.
+
+        A cell has nodes that are alike for the rules. ``may_use`` returns whether a node may be used at present.
+        """
         slots, priced = self._slots[kind], []
         for place, names in enumerate(self._cells):
             self._limit.spend()
@@ -151,14 +158,17 @@ class OneByOneSearch:
         return "" if cell is None else self.choose_node(kind, cell)
 
     def admits(self, kind: MemberClass, cell: int) -> bool:
-        """Return whether the rules allow one more member of a class on the nodes of a cell."""
+        """Return whether the rules allow one more of the equal members ``kind`` on the nodes of a cell.
+
+        The nodes of a cell are alike for the rules.
+        """
         return self._rules.admits(kind, self._cells[cell][0])
 
     def choose_node(self, kind: MemberClass, cell: int) -> str:
-        """Return the node of a cell for the next member of a class; "" if no node has enough free resources.
+        """Return the node in a cell (nodes that are alike for the rules) for the next of the equal members ``kind``.
 
         A node with placed members is preferred, then the one on which the most members fit. With Style.SPREAD a node
-        without placed members is preferred.
+        without placed members is preferred. Return "" if no node of the cell has enough free resources.
         """
         fresh = self._find_fresh(kind, cell)
         if fresh and self._state.ask.style is Style.SPREAD:
@@ -268,7 +278,8 @@ class OneByOneSearch:
 class _CellQueue:
     """The cells that members of one class may use, the one with the lowest price first, see `OneByOneSearch.price`.
 
-    A cell whose nodes the rules do not allow at the moment is tried again after another member was placed.
+    A cell has nodes that are alike for the rules. A cell whose nodes the rules do not allow at the moment is tried
+    again after another member was placed.
     """
 
     def __init__(self, search: OneByOneSearch, kind: MemberClass, priced: list[tuple[Cost, int]]) -> None:
@@ -281,7 +292,7 @@ class _CellQueue:
         """The number of placed members when the cells in ``_not_admitted`` were tried last; -1 if never."""
 
     def pop(self, placed: int) -> int | None:
-        """Remove and return the best cell that holds one more member and that the rules allow; None if there is none.
+        """Remove and return the best cell (by number) with a place for one more member; None without one.
 
         ``placed`` is the number of members placed so far. The caller adds the cell again with `add` after placing a
         member.
@@ -306,14 +317,15 @@ class _CellQueue:
             self._not_admitted = []
 
     def add(self, cell: int) -> None:
-        """Add a cell with its present price."""
+        """Add a cell, given by its number, with its present price."""
         heappush(self._heap, (self._search.price(self._kind, cell), cell))
 
 
 def place_one_by_one(state: PlanState, placement: Placement, order: Sequence[MemberClass]) -> Sequence[Move]:
     """Return class and node of as many members as possible, in an order that kube-scheduler can follow.
 
-    ``order`` are the classes in the order in which to try them. At least the quorum is placed if a way is found.
+    A class has equal members; ``order`` are the classes in the order in which to try them. At least the quorum is
+    placed if a way is found.
     """
     assert state.rules is not None  # noqa: S101 - for the type checker: the callers have checked it
     search = OneByOneSearch(state, placement, state.rules)

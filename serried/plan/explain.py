@@ -261,7 +261,7 @@ def _diagnose_domain(
 
 
 def _find_hurdle(state: PlanState, kind: MemberClass, node: Node) -> Hurdle | None:
-    """Return why no member of a class fits on a node; None if one fits."""
+    """Return why none of the equal members ``kind`` fits on a node; None if one fits."""
     if node.name in state.ask.closed:
         return Hurdle(HurdleKind.KEPT)
     rejection = find_rejection(kind.shape, node)

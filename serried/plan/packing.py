@@ -235,7 +235,10 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
 
 
 def _trace_back(count: int, ordered: Sequence[_Domain], tables: Sequence[Mapping[Cost, int]]) -> list[DomainCount]:
-    """Return the cheapest distribution in the tables of `_search`. Among equals, leave out the largest domains."""
+    """Return the distribution that uses the fewest domains, from the tables of `_search`.
+
+    ``ordered`` are the domains by which the tables grow. Among equal ways, the largest domains are left out.
+    """
     cheapest = min(spent for spent, held in tables[-1].items() if held >= count)
     # All ways of equal cost, by the cost that is left: the number of members left, and the shares so far.
     ways: dict[Cost, tuple[int, tuple[DomainCount, ...]]] = {cheapest: (count, ())}
@@ -259,9 +262,9 @@ def _use(
 
 
 def _measure_domains(count: int, slots_by_path: Mapping[DomainPath, int], budget: StepBudget) -> list[_Domain]:
-    """Return each domain of the widest level with how many members it holds.
+    """Return each domain of the widest level, with how many members it holds for which number of domains inside it.
 
-    It is incomplete if the budget is used up.
+    The result is incomplete if the budget is used up.
     """
     inside: dict[str, dict[DomainPath, int]] = {}
     for path, room in slots_by_path.items():
@@ -293,7 +296,10 @@ def _find_best_counts(count: int, slots_by_path: Mapping[DomainPath, int], budge
 
 
 def _drop_dominated(table: Mapping[Cost, int]) -> BestCounts:
-    """Return the entries for which no other entry holds as many members and uses no more domains at any level."""
+    """Return the useful entries: no other entry holds as many members with no more domains at any level.
+
+    ``table`` has the number of members by the number of used domains of each level.
+    """
     kept: list[tuple[Cost, int]] = []
     for cost, held in sorted(table.items()):
         if held and not any(other >= held and all(map(int.__le__, less, cost)) for less, other in kept):
@@ -724,9 +730,9 @@ def _assign(
 def _attempt(state: PlanState, below: Sequence[str], placement: Placement, budget: StepBudget) -> dict[str, str]:
     """Try some orders of the classes. Return the node name by member UID of the order that places the most members.
 
-    Classes are placed one after another and never moved. That is exact for one class. If several do not fit like that,
-    `mix` is tried within the budget. So members may seem not to fit although they do, but a returned plan is always
-    valid.
+    A class has the members of equal shape. Classes are placed one after another and never moved. That is exact for one
+    class. If several do not fit like that, `mix` is tried within the budget. So members may seem not to fit although
+    they do, but a returned plan is always valid.
     """
     best: dict[str, str] = {}
     barred = state.find_excluded(placement)
@@ -767,10 +773,10 @@ def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str
 
 
 def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
-    """Return the orders in which to try to place the classes, each as batches of members.
+    """Return the orders in which to try to place the classes of equal members, each order as batches of members.
 
     First the scarcest class comes first. In the second order the members of the quorum come before the other members,
-    in the third one the class that fits most often comes first.
+    in the third one the class that fits most often comes first. ``totals`` has how many members of each class fit.
     """
     whole = _sort_by_scarcity(state.classes, totals)
     if len(whole) == 1:
@@ -788,11 +794,9 @@ def _list_orders(state: PlanState, totals: Sequence[int]) -> list[list[Batch]]:
 
 
 def _sort_by_scarcity(classes: Sequence[MemberClass], totals: Sequence[int]) -> list[Batch]:
-    """Return the classes in the order of scarcity: first those of which the fewest fit per member.
+    """Return the classes of equal members, those with the fewest possible places per member first.
 
-    ``totals`` has the counts.
-
-    Among equals the class that requests more comes first.
+    ``totals`` has how many members of each class fit. Among equals the class that requests more comes first.
     """
     ranked = [(total / len(kind.members), kind) for kind, total in zip(classes, totals, strict=True)]
     ranked.sort(key=lambda entry: entry[1].shape.requests, reverse=True)

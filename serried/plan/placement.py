@@ -118,7 +118,7 @@ _MAX_NARROWING_STEPS = 5_000
 """The maximum number of steps in one plan to improve placements that hold the gang, e.g. to use fewer racks."""
 
 _UNITS_OF_A_SUM = 50
-"""The work, in units of `Limit.spent`, of adding up by domain how many members of a class fit."""
+"""The work, in units of `Limit.spent`, of adding up by domain how many members of one shape fit."""
 
 
 class PlanState:
@@ -166,7 +166,7 @@ class PlanState:
         return self._barred
 
     def count(self) -> None:
-        """Create the members' rules, and count how many members of each class fit on each node."""
+        """Create the members' rules, and count how many members of each shape fit on each node."""
         self.rules = rules = read_rules(self._snapshot, self.classes)
         if rules is not None:
             for kind in self.classes:

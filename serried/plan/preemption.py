@@ -145,7 +145,7 @@ class _SimulatedDomain:
     """The shortages so far, one for each removed priority on which members depend, the lowest priority first."""
 
     units: list[EvictionUnit] = field(default_factory=list)
-    """The units with pods in this domain that may be evicted."""
+    """The units (pods that are evicted together) with pods in this domain that may be evicted."""
 
     owners: set[EvictionUnit] = field(default_factory=set)
     """The units whose gangs use this domain exclusively."""
@@ -249,7 +249,7 @@ class SimulatedCluster:
             self._simulated[domain].units.append(unit)
 
     def list_units(self, candidate: CandidateDomain) -> list[EvictionUnit]:
-        """Return the evictable units of a candidate domain up to its priority."""
+        """Return the evictable units of a domain whose priority is at most that of the candidate."""
         return [
             unit for unit in self._simulated[candidate.placement.domain].units if unit.priority <= candidate.priority
         ]
@@ -345,9 +345,9 @@ class SimulatedCluster:
         return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)
 
     def _violates(self, unit: EvictionUnit) -> bool:
-        """Count a removal in the budgets of the unit's domains.
+        """Count the removal of a unit in its PodDisruptionBudgets, separately for each domain that has its pods.
 
-        Return whether that exceeds a budget in one of the domains.
+        Return whether a budget is exceeded in one of the domains.
         """
         violated = False
         for domain in self.find_domains(unit):
@@ -538,7 +538,10 @@ That is so for members of several shapes, for rules such as anti-affinity, and f
 """
 
 _MAX_UNITS = 300_000
-"""The maximum work of these plans in all domains, in units of `Limit.spent`: a second or two."""
+"""The maximum work for plans while victims are chosen, in all domains together, in units of `Limit.spent`.
+
+That is a second or two.
+"""
 
 _MAX_IMPROVED = 3
 """The number of domains, those with the cheapest victims, in which victims are exchanged for cheaper ones."""

@@ -28,7 +28,7 @@ from serried.plan.rule import GangRules, is_affected_by, read_rules
 from serried.plan.tree import plan_group, plan_quorum
 
 _MAX_PLANS = 64
-"""The maximum number of plans for the reprieve in one domain."""
+"""The maximum number of plans that are made for one domain to find out which victims are not needed."""
 
 _NOTHING: Resources = {}
 
@@ -138,10 +138,11 @@ class QuorumNodes:
 
 
 class SlotRemoval:
-    """A simulated domain from which units are removed, for a gang whose members all have the same shape.
+    """A simulated domain from which running pods are removed, for a gang whose members all have the same shape.
 
-    The quorum of ``need`` members fits if that many members of ``shape`` fit on the nodes of ``removal``, so counting
-    is enough, and the answers are exact. Call `count` first.
+    Pods are removed in units, the pods that are evicted together. The quorum of ``need`` members fits if that many
+    members of ``shape`` fit on the nodes of ``removal``, so counting is enough, and the answers are exact. Call `count`
+    first.
     """
 
     def __init__(self, removal: Removal, shape: Shape, need: int, *, banned: Collection[EvictionUnit] = ()) -> None:
@@ -288,7 +289,7 @@ class SlotRemoval:
 class PlanRemoval(SlotRemoval):
     """A simulated domain from which units are removed, for gangs for which counting members is not enough.
 
-    That are trees, gangs with members of several shapes, and gangs with rules such as anti-affinity. For these the
+    These are trees, gangs with members of several shapes, and gangs with rules such as anti-affinity. For them the
     planner has to make a plan to know whether the quorum fits. The number of plans is limited by `_MAX_PLANS`, their
     work by ``work`` (in units of `Limit.spent`), and once the limit is ``content`` no more are made. From then on, a
     unit is only restored if the members can keep the nodes of the last plan. So a few units may stay removed that need

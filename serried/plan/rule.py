@@ -29,15 +29,13 @@ from serried.plan.request import Snapshot
 
 
 class PlanRule(ABC):
-    """One rule, such as anti-affinity, during one plan.
-
-    It knows the members of the gang that the plan has placed so far.
+    """One rule, such as anti-affinity, during one plan. It knows the members that the plan has placed so far.
 
     Members are given by their class ``kind`` (members of equal shape) and the node's name.
     """
 
     closed: dict[MemberClass, frozenset[str]]
-    """The names of the nodes that no member of a class may use, wherever other members are. Set by `count`."""
+    """The names of the nodes that a class of equal members may not use, wherever other members are. Set by `count`."""
 
     couples: bool
     """True if where one member is placed affects where other members may be placed. Set by `count`."""
@@ -55,21 +53,21 @@ class PlanRule(ABC):
 
     @abstractmethod
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member of a class may be placed on a node besides the members placed so far.
+        """Return whether one more of the equal members ``kind`` may be placed on a node besides those placed so far.
 
         The node must not be in ``closed``, which is not checked again.
         """
 
     @abstractmethod
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Record that ``pods`` members of a class are placed on a node.
+        """Record that ``pods`` of the equal members ``kind`` are placed on a node.
 
         A negative number undoes that, in reverse order only.
         """
 
     @abstractmethod
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return why one more member of a class may not be placed on a node; None if it may."""
+        """Return why one more of the equal members ``kind`` may not be placed on a node; None if it may."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -99,20 +97,17 @@ class PlanRule(ABC):
     # --- waves: members that kube-scheduler may bring in any order (docs/contributing/scheduling.md) ------------------
 
     def begin_wave(self) -> None:  # noqa: B027 - most rules have no state for it
-        """Begin a wave, i.e. members that kube-scheduler may try in any order.
-
-        It tries them when all members placed so far are assumed.
-        """
+        """Begin a wave: members that kube-scheduler may try in any order when all members placed so far are assumed."""
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member can join the wave on a node. The member is not placed.
+        """Return whether one more of the equal members ``kind`` can join the wave on a node. The member is not placed.
 
         It can if all nodes of the wave's members are feasible in whatever order kube-scheduler tries these members.
         """
         return self.admits(kind, name)
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Place a member of the wave on a node."""
+        """Place one of the equal members ``kind`` on a node, as a member of the wave."""
         self.place(kind, name)
 
 
@@ -133,22 +128,25 @@ class PlanRuleType:
     """
 
     concerns: Callable[[Collection[MemberClass]], bool]
-    """Returns whether the rule concerns any of the classes of members.
+    """Returns whether the rule concerns any of these members, which are grouped by shape.
 
-    It is called only if a class has the ``shape_field`` or a request with one of the ``amount_prefixes``.
+    It is called only if a member has the ``shape_field`` or a request with one of the ``amount_prefixes``.
     """
 
     make: Callable[[Snapshot, Sequence[MemberClass]], PlanRule]
     """Creates the rule for one plan."""
 
     is_affected_by: Callable[[str, Iterable[MemberClass]], bool] = lambda _amount, _classes: False
-    """Returns whether pods with a request of this name, e.g.
+    """Returns whether pods that request a resource of this name affect where the rule allows these members.
 
-    a pseudo resource, affect where the rule allows these classes.
+    The resource may be a pseudo resource, by which the rules count pods.
     """
 
     def may_concern(self, classes: Collection[MemberClass]) -> bool:
-        """Return whether the rule may concern any of the classes. If not, the plan does not need it."""
+        """Return whether the rule may concern any of these members, grouped by shape.
+
+        If not, the plan does not need it.
+        """
         if not any(getattr(kind.shape, self.shape_field) or self._has_amount(kind) for kind in classes):
             return False
         return self.concerns(classes)
@@ -158,7 +156,7 @@ class PlanRuleType:
 
 
 def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
-    """Return whether any rule may concern these classes.
+    """Return whether any rule may concern these members, grouped by shape.
 
     If so, free resources alone do not decide where the members fit.
     """
@@ -166,12 +164,15 @@ def has_rules(snapshot: Snapshot, classes: Collection[MemberClass]) -> bool:
 
 
 def is_affected_by(snapshot: Snapshot, amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether pods with a request named ``amount`` affect where any rule allows members of these classes."""
+    """Return whether pods that request a (pseudo) resource named ``amount`` affect where rules allow these members."""
     return any(each.is_affected_by(amount, classes) for each in snapshot.rules)
 
 
 def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules | None":
-    """Create the rules that concern these classes, ready to use. Return None if there are none."""
+    """Create the rules that concern these members, which are grouped by shape. Return None if there are none.
+
+    The rules are ready to use: `count` is called.
+    """
     rules = [each.make(snapshot, classes) for each in snapshot.rules if each.may_concern(classes)]
     for rule in rules:
         rule.count()
@@ -186,7 +187,7 @@ class GangRules:
         self._rules = rules
 
     def list_closed(self, kind: MemberClass) -> frozenset[str]:
-        """Return the names of the nodes that any rule forbids to all members of a class, see `PlanRule.closed`."""
+        """Return the names of the nodes that any rule forbids to the equal members ``kind``, see `PlanRule.closed`."""
         return frozenset[str]().union(*(each.closed[kind] for each in self._rules))
 
     @property
@@ -209,9 +210,9 @@ class GangRules:
         return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Record in all rules that members of a class are placed on a node.
+        """Record in all rules that ``pods`` of the equal members ``kind`` are placed on a node.
 
-        A negative number undoes that, in reverse order.
+        A negative number undoes that, in reverse order only.
         """
         for each in self._rules:
             each.place(kind, name, pods)
@@ -255,15 +256,15 @@ class GangRules:
         return None if left else order
 
     def begin_wave(self) -> None:
-        """Begin a wave in all rules, i.e.
-
-        members that kube-scheduler may try in any order, see `PlanRule.begin_wave`.
-        """
+        """Begin a wave in all rules: members that kube-scheduler may try in any order, see `PlanRule.begin_wave`."""
         for each in self._rules:
             each.begin_wave()
 
     def join_wave(self, kind: MemberClass, name: str) -> bool:
-        """Place a member in the wave on a node if all rules allow that. Return whether it was placed."""
+        """Place one of the equal members ``kind`` on a node as a member of the wave, if all rules allow that.
+
+        A wave has members that kube-scheduler may try in any order. Return whether the member was placed.
+        """
         if not all(each.fits_wave(kind, name) for each in self._rules):
             return False
         for each in self._rules:
