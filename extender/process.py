@@ -18,7 +18,7 @@ from fastapi import APIRouter
 
 from extender.core.binding.records import Records
 from extender.core.http.server import Listener, Security
-from extender.core.http.verbs import Reach, Verbs
+from extender.core.http.verbs import CallPath, Verbs
 from extender.core.scheduling.effects import Context, Term
 from extender.core.timeline import Reached
 from extender.features.status.conditions import Conditions
@@ -116,8 +116,8 @@ class Extender:
         options, home = _read_options(settings), self._home
         context = Context(self.store, Term(leads), self.reports, metrics, options, self._clock, installation=home)
         self.core = Core(leading, context, records)
-        reach = Reach.BY_SERVICE if settings.lease_mode == "hold" else Reach.BESIDE
-        self.verbs = Verbs(self.core.service, leads, metrics, self._clock, reach)
+        call_path = CallPath.SERVICE if settings.lease_mode == "hold" else CallPath.SAME_POD
+        self.verbs = Verbs(self.core.service, leads, metrics, self._clock, call_path)
 
     def _wire_cluster(self, leading: ApiClient) -> None:
         settings, leads = self.settings, self.leadership.leads
@@ -197,7 +197,7 @@ class Extender:
             # With a Lease of its own, an extender that holds it and cannot see that is as idle as one that is stuck.
             # There, refused calls show nothing, as kube-scheduler also calls extenders that do not lead.
             leads=election.leads if election is not None else lambda: self.leadership.active,
-            refused=(lambda: -math.inf) if election is not None else lambda: self.verbs.refused,
+            refused=(lambda: -math.inf) if election is not None else lambda: self.verbs.last_rejected,
             planned=lambda: self.core.loop.planned,
             # While watches are down it plans by the last known state, which must not count as planning.
             synced=lambda: self.feed.synced.is_set() and self.feed.blind_since == math.inf,

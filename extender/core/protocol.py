@@ -17,32 +17,35 @@ from serried.api.names import Key, Malformed
 from serried.api.pod import HELD, KEPT, Pod, decode_pod
 
 MAX_COMPLETE_LIST = 100
-"""The largest cluster, in nodes, that kube-scheduler does not sample (minFeasibleNodesToFind in schedule_one.go)."""
+"""The number of nodes up to which a filter call contains all feasible nodes of a cluster.
+
+In a larger cluster kube-scheduler may offer a sample (minFeasibleNodesToFind in schedule_one.go).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The answer of filter that leaves all offered nodes."""
+    """The answer of filter that allows all offered nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """The answer of filter that leaves only the planned node."""
+    """The answer of filter that allows one node only: that of the member's slot."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The answer of filter that leaves no node, so that kube-scheduler tries the pod again later."""
+    """The answer of filter that allows no node, so that kube-scheduler tries the pod again later."""
 
     text: str = field(default=HELD, compare=False)
-    """The reason in kube-scheduler's event, for people."""
+    """The reason, which kube-scheduler writes into the pod's event and condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """The answer of filter that leaves some nodes, maybe none: the others are kept for the head of the queue."""
+    """The answer of filter that allows some of the offered nodes, maybe none: the others are kept for gangs."""
 
     nodes: Sequence[str]
 
@@ -52,19 +55,19 @@ Answer = Pass | Steer | Hold | Narrow
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """MetaVictims with their node: the pods that kube-scheduler would evict there for a pod without a node."""
+    """A node on which kube-scheduler could place a pod if it evicted victims there (MetaVictims)."""
 
     node: str
     victims: tuple[str, ...]
     """The UIDs of the pods to evict."""
 
     violations: int = 0
-    """The number of PodDisruptionBudget violations (NumPDBViolations)."""
+    """The number of these evictions that PodDisruptionBudgets do not allow (NumPDBViolations)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindRequest:
-    """ExtenderBindingArgs: the pod that kube-scheduler asks to bind, and its node."""
+    """ExtenderBindingArgs: the pod to bind, and the node that kube-scheduler has chosen."""
 
     pod: Key
 
@@ -75,7 +78,7 @@ class BindRequest:
 
 
 MAX_BYTES = 8 * 1024 * 1024
-"""The size limit of a body: 100,000 node names and a pod of the largest size take less."""
+"""The most bytes that a request's body may have: enough for 100,000 node names and the largest pod."""
 
 
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
@@ -83,12 +86,12 @@ _MAX_NAME_LENGTH = 253
 
 
 class BadRequest(ValueError):
-    """Raised for a body that kube-scheduler does not send; the text names the wrong part."""
+    """Raised if a request's body cannot be decoded. The text names the wrong part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """ExtenderArgs with nodeCacheCapable: a pod and the names of the nodes that passed kube-scheduler's own filters."""
+    """ExtenderArgs with nodeCacheCapable: a pod, and the names of the nodes that kube-scheduler finds feasible."""
 
     pod: Pod
     names: Sequence[str]
@@ -96,7 +99,7 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionArgs:
-    """ExtenderPreemptionArgs: a pod, and the nodes on which it would fit once their victims are evicted."""
+    """ExtenderPreemptionArgs: a pod, and the nodes on which it would fit once victims are evicted."""
 
     pod: Pod
     candidates: Sequence[Candidate]
@@ -106,9 +109,10 @@ _NO_PODS: Mapping[str, Pod] = {}
 
 
 def read_args(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> Args:
-    """Decode the ExtenderArgs of filter and prioritize. Raise BadRequest.
+    """Decode the ExtenderArgs of filter and prioritize. Raise BadRequest if that is not possible.
 
-    ``known`` are the pods from the watch by UID: an equal one is returned instead of decoding the pod again.
+    ``known`` are the pods from the watch by UID. If the request has such a pod unchanged, that object is returned,
+    because decoding a pod takes long.
     """
     args = _object(body)
     names = args.get("NodeNames")
@@ -121,7 +125,7 @@ def read_args(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> Args:
 
 
 def read_bind(body: bytes) -> BindRequest:
-    """Decode ExtenderBindingArgs. Raise BadRequest."""
+    """Decode ExtenderBindingArgs. Raise BadRequest if that is not possible."""
     args = _object(body)
     values = {}
     for name in ("PodName", "PodNamespace", "PodUID", "Node"):
@@ -137,7 +141,10 @@ def read_bind(body: bytes) -> BindRequest:
 
 
 def read_preemption(body: bytes, known: Mapping[str, Pod] = _NO_PODS) -> PreemptionArgs:
-    """Decode ExtenderPreemptionArgs with Victims or MetaVictims; ``known`` as in `read_args`. Raise BadRequest."""
+    """Decode ExtenderPreemptionArgs, with Victims or MetaVictims. Raise BadRequest if that is not possible.
+
+    ``known`` are the pods from the watch by UID. If the request has such a pod unchanged, that object is returned.
+    """
     args = _object(body)
     candidates = args.get("NodeNameToMetaVictims") or args.get("NodeNameToVictims") or {}
     if not isinstance(candidates, dict):
@@ -157,11 +164,11 @@ def _candidate(node: str, candidate: Any) -> Candidate:
 
 
 def write_filter(answer: Answer, args: Args) -> bytes:
-    """Encode an ExtenderFilterResult.
+    """Encode an ExtenderFilterResult. ``args`` is the request that is answered.
 
-    Nodes that are not mentioned count as unresolvable, so a hold needs to name one node only. That node carries the
-    text, and neither the answer nor kube-scheduler's event grows with the cluster (NewDefaultNodeToStatus in upstream's
-    pkg/scheduler/framework).
+    kube-scheduler treats nodes that are not mentioned as unresolvable (NewDefaultNodeToStatus in upstream's
+    pkg/scheduler/framework). So a `Hold` mentions only one node, with the text as its reason: then neither the
+    answer nor kube-scheduler's event grows with the cluster.
     """
     if isinstance(answer, Steer):
         return orjson.dumps({"NodeNames": [answer.node]})
@@ -175,17 +182,17 @@ def write_filter(answer: Answer, args: Args) -> bytes:
 
 
 def write_error(text: str) -> bytes:
-    """Encode an ExtenderFilterResult or ExtenderBindingResult with an error; "" for a Binding that succeeded."""
+    """Encode an ExtenderFilterResult or ExtenderBindingResult with an error; "" for a successful Binding."""
     return orjson.dumps({"Error": text})
 
 
 def write_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
-    """Encode a HostPriorityList: a bare array."""
+    """Encode a HostPriorityList, a list of nodes with their scores. ``scores`` are in the order of ``names``."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
 
 
 def write_preemption(kept: Iterable[Candidate]) -> bytes:
-    """Encode an ExtenderPreemptionResult, always with MetaVictims."""
+    """Encode an ExtenderPreemptionResult with the candidates that kube-scheduler may use, always as MetaVictims."""
     return orjson.dumps(
         {
             "NodeNameToMetaVictims": {

@@ -34,8 +34,12 @@ from serried.cluster.usage import UsageSource
 from serried.kube.errors import ApiError
 
 
-def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
-    """Return the domain that kube-scheduler may be simulating: the one that contains all offered nodes; else None."""
+def find_simulated_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
+    """Return the domain for which kube-scheduler may simulate a placement: the one that has all offered nodes.
+
+    None if there is no such domain, or if kube-scheduler does not simulate for this group. ``names`` are the
+    offered nodes.
+    """
     if group is None or not group.constrained or not names or not may_be_simulated(group, pod, store):
         return None
     first = find_domain(group, names[0], store.nodes)
@@ -43,24 +47,24 @@ def find_tried_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], st
 
 
 def find_domain(group: PodGroup | None, name: str, nodes: Mapping[str, Node]) -> str | None:
-    """Return the value of the group's topology key on a node; None without a key, node or label."""
+    """Return the value of the group's topology key on the node ``name``; None without group, key, node or label."""
     node = nodes.get(name)
     key = None if group is None else group.topology_key
     return None if node is None or key is None else node.labels.get(key)
 
 
 _LAG_SECONDS = 5.0
-"""The seconds after an eviction in which a node missing from kube-scheduler's list does not count as refused.
+"""The seconds after evictions in which kube-scheduler does not reject a node just by not offering it.
 
-kube-scheduler's watch may show the end of the victims that late.
+Its watch may show the end of the victims that late.
 """
 
 
 class ExtenderService:
-    """Answers kube-scheduler from the Store and the ledger. One instance serves the whole process."""
+    """Answers kube-scheduler's calls from Store and ledger. One instance serves the whole process."""
 
     synced = False
-    """True once all watches are listed. Before, a pod that may belong to a gang is held and all other pods pass."""
+    """True once all watches are listed. Before, a pod that may belong to a gang is held, and all other pods pass."""
 
     def __init__(
         self,
@@ -90,42 +94,42 @@ class ExtenderService:
         self._clock = context.clock
 
     def filter(self, pod: Pod, names: Sequence[str]) -> Answer:
-        """Return which of the offered nodes the pod may use.
+        """Return which of the offered nodes ``names`` the pod may use.
 
-        For a planned member, note which nodes were offered, and move its slot to an offered node if its own is not
-        among them. Both do no harm if kube-scheduler only simulates: no room is used that the ledger did not hold
-        before. While kube-scheduler simulates another domain than the planned one, its list is not noted
-        (`find_tried_domain`).
+        A member of a planned gang gets one node, by exchanging or moving slots if need be. A member without a
+        slot is held. Which nodes are offered is noted for later plans, except while kube-scheduler simulates
+        another domain than the planned one. So a call that is only simulated does no harm: no resources are
+        used that were not reserved before.
         """
         self._activity.note_call()
         key = self._find_key(pod)
-        if key is None or (self._goes_alone(key) and not self._waits_for_gate(key)):
-            return self._let_pass(pod, names)
+        if key is None or (self._binds_one_by_one(key) and not self._waits_for_gate(key)):
+            return self._answer_plain(pod, names)
         known = self.pods.get(pod.uid)
         if known is not None and known.node and known.node in names:
             # kube-scheduler's watch is late. With any other answer it would report the bound pod as unschedulable.
             return Steer(known.node)
         cycle = self._groups.find_cycle(pod.uid)
         group = self._store.groups.get(key)
-        tried = find_tried_domain(group, pod, names, self._store)
+        simulated = find_simulated_domain(group, pod, names, self._store)
         if cycle is None or cycle.reservation.group != key or self._store.obstacles.needed:
             self._held.add(pod.uid, self._clock())
             self._groups.note_tried_again(key)
-            if tried is None:
+            if simulated is None:
                 self._note_offer(pod, names)
             return self._hold(key)
-        return self._steer(cycle, group, pod, names, tried)
+        return self._answer_planned(cycle, group, pod, names, simulated)
 
-    def _let_pass(self, pod: Pod, names: Sequence[str]) -> Answer:
-        """Answer for a pod that needs no gang: all nodes but those that features keep from it."""
+    def _answer_plain(self, pod: Pod, names: Sequence[str]) -> Answer:
+        """Return the answer for a pod that is not placed with a gang: all nodes but those kept from it by features."""
         left: Sequence[str] | None = None
         for feature in self._features[Feature.filter_pod]:
             narrowed = feature.filter_pod(pod, names if left is None else left)
             left = left if narrowed is None else narrowed
         return Pass() if left is None else Narrow(left)
 
-    def _steer(
-        self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], tried: str | None
+    def _answer_planned(
+        self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], simulated: str | None
     ) -> Answer:
         """Return the answer to a filter call for a member of a planned gang: the node of its slot, or hold the member.
 
@@ -138,7 +142,7 @@ class ExtenderService:
             cycle.mark_unschedulable(pod.uid)
             return self._hold(cycle.reservation.group)
         own = cycle.reservation.slots[pod.uid].node
-        if tried is not None and find_domain(group, own, self._store.nodes) != tried:
+        if simulated is not None and find_domain(group, own, self._store.nodes) != simulated:
             return self._hold(cycle.reservation.group)
         open_names = self._list_free(cycle, group, pod, names) if cycle.waits_for_victims else names
         node = self._slot_assigner.assign(cycle, pod, open_names)
@@ -157,11 +161,11 @@ class ExtenderService:
         return Hold(self._status.describe_hold(key))
 
     def _list_free(self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str]) -> Sequence[str]:
-        """Return the offered nodes without pending victims, for a member of a gang that preempts.
+        """Return the offered nodes on which no victims are left, for a member of a gang that preempts.
 
-        kube-scheduler's watch may show the end of a victim before the extender's watch does. If kube-scheduler then
-        offers the node and the member is held, kube-scheduler clears the nomination and the next pod takes the room. So
-        once evictions are sent, all offered nodes are returned.
+        Once evictions are sent, return all offered nodes. kube-scheduler's watch may show the end of a victim
+        first, and then offers the node. If the member were held, kube-scheduler would clear its nomination, and
+        the next pod would take the resources.
         """
         if cycle.eviction_sent and not may_be_simulated(group, pod, self._store):
             return names
@@ -172,9 +176,10 @@ class ExtenderService:
             self._offers.note_offer(pod.uid, names)
 
     def _note_missed(self, cycle: BindingCycle, pod: Pod, node: str, names: Sequence[str]) -> None:
-        """Handle a planned member in a filter call that offers none of the nodes planned for members like it.
+        """Handle a filter call for a planned member that offers no node with a slot for it.
 
-        If ``names`` shows that kube-scheduler has ruled out its planned ``node``, note that; else nominate it again.
+        If kube-scheduler has rejected the planned ``node``, handle that rejection. If ``names`` (the offered
+        nodes) does not prove it, nominate the member to its node, so that kube-scheduler tries that one next.
         """
         cycle.mark_unschedulable(pod.uid)
         if cycle.waits_for_victims:
@@ -209,17 +214,18 @@ class ExtenderService:
             self._runner.carry_out()
 
     def prioritize(self, names: Sequence[str]) -> Sequence[int]:
-        """Return a score from 0 to 10 for each node: pods of no gang are packed so that domains stay free for gangs.
+        """Return a score from 0 to 10 for each node, so that pods of no gang fill domains that are in use already.
 
-        Gang members need no score: filter leaves them one node, and then kube-scheduler does not call prioritize.
+        Other domains then stay free for gangs. Members of gangs are not scored: filter leaves them one node,
+        and kube-scheduler does not call prioritize then.
         """
         return self._store.domain_use.score(names) if self.synced else [0] * len(names)
 
     def preempt(self, pod: Pod, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates from which kube-scheduler may choose the victims that it evicts itself.
+        """Return those of the candidates, with their victims, of which kube-scheduler may evict the victims of one.
 
-        For a member of a gang none: Serried plans the victims of a whole gang. For other pods features may remove
-        candidates. kube-scheduler may call this without evicting any pod afterwards.
+        Empty for a member of a gang, because Serried plans the victims for a whole gang. For other pods,
+        features may remove candidates. kube-scheduler may call this without evicting any pod afterwards.
         """
         if self._group_of(pod) is not None:
             return ()
@@ -228,23 +234,27 @@ class ExtenderService:
         return tuple(candidates)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
-        """Return the group with which a pod is placed; None if it is placed like a plain pod."""
+        """Return the group with which a pod is placed at once; None if the pod is placed alone."""
         key = self._find_key(pod)
-        return None if key is None or self._goes_alone(key) else key
+        return None if key is None or self._binds_one_by_one(key) else key
 
-    def _goes_alone(self, key: GroupKey) -> bool:
+    def _binds_one_by_one(self, key: GroupKey) -> bool:
         group = self._store.groups.get(key)
         return self.synced and group is not None and group.goes_one_by_one
 
     def _waits_for_gate(self, key: GroupKey) -> bool:
-        """Return whether the members of a basic group are held because one of them has a foreign scheduling gate."""
+        """Return whether the members of a group that are placed one by one have to wait for each other.
+
+        They do while one of them has a scheduling gate that is not Serried's, if kube-scheduler queues the
+        group as a whole.
+        """
         return self._store.members.has_gated(key) and self._store.groups[key].gates_together
 
     def _find_key(self, pod: Pod) -> GroupKey | None:
-        """Return the group whose state decides about a pod; None for a plain pod or one that Serried does not place.
+        """Return the group to which a pod belongs; None for a plain pod, and for a pod that Serried does not schedule.
 
-        kube-scheduler calls its extenders for the pods of all its profiles. Serried does not place the pods of other
-        profiles, whatever PodGroup they name: they would be held for ever.
+        kube-scheduler calls its extenders for the pods of all its profiles. Serried must not hold pods of other
+        profiles, because it would never place them. Before `synced`, a group is guessed from the pod alone.
         """
         if pod.scheduler not in self._store.schedulers:
             return None
@@ -258,9 +268,10 @@ class ExtenderService:
         return None if key is not None and awaited is not None and awaited.is_lost(key, pod) else key
 
     async def bind(self, request: BindRequest, hangup: Callable[[], Coroutine[Any, Any, None]]) -> str:
-        """Bind a pod; a member of a gang together with its gang. Return the error text, "" for success.
+        """Bind a pod, or a member together with its gang. Return the error for kube-scheduler; "" for success.
 
-        ``hangup`` returns when kube-scheduler has closed the connection.
+        The call of a member waits until its gang may be bound, or until ``hangup`` returns: kube-scheduler has
+        then closed the connection.
         """
         failure = await self._bind(request, hangup)
         if failure:

@@ -1,6 +1,7 @@
-"""The sink to which decisions are reported, and the last milestones of each group, in bounded memory.
+"""The interface through which the core reports, and the milestones that each group has reached lately.
 
-Decisions call `StatusSink` through ``Context.status``; `Timelines` keeps when each group reached which milestone.
+The core calls `StatusSink` through ``Context.status``. `Timelines` keeps when each group reached which milestone, in
+bounded memory.
 """
 
 from collections import OrderedDict
@@ -14,75 +15,89 @@ from serried.api.verdict import Stage, Verdict
 
 
 class StatusSink(Protocol):
-    """Receives the verdicts and reports of the core, for conditions, events and ``/debug``."""
+    """Receives what the core reports of groups.
+
+    `extender.features.status` implements it, and writes the reports into conditions, events and pages.
+    """
 
     def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
-        """Report the present verdict of a group."""
+        """Report the verdict of a group, which replaces the one before."""
 
     def describe_hold(self, group: GroupKey) -> str:
-        """Return the text with which filter holds a member: its gang, and why that waits.
+        """Return the text with which filter's answer holds a member of this group: the gang, and why it waits.
 
-        The text must not change with every try, or kube-scheduler writes a new event each time.
+        The text should rarely change, because kube-scheduler writes a new event for each new text.
         """
 
     def report_broken(self, group: GroupKey, verdict: Verdict) -> None:
-        """Report a gang that has been broken for longer than the grace period."""
+        """Report a gang that has had fewer members than its quorum for longer than the grace period."""
 
     def report_disrupted(self, group: GroupKey, text: str) -> None:
-        """Report that members of a gang are deleted because another member was disrupted."""
+        """Report that Serried deletes members of a gang because another member was disrupted, such as by a drain.
+
+        ``text`` is the message.
+        """
 
     def report_preemption(self, group: GroupKey, text: str) -> None:
-        """Report that victims are about to be evicted for a gang."""
+        """Report that Serried is about to evict victims for this gang; ``text`` is the message."""
 
     def report_victim(self, victim: Victim, text: str) -> None:
-        """Report that a pod is about to be evicted for a gang."""
+        """Report that Serried is about to evict a pod for a gang; ``text`` is the message."""
 
     async def mark_preempted(self, group: GroupKey, text: str) -> None:
-        """Write the condition of a group that is about to be evicted as a whole; never raises ApiError."""
+        """Write a condition into a group all of whose members are about to be evicted; ``text`` is its message.
+
+        Never raises ApiError.
+        """
 
     async def unmark_preempted(self, group: GroupKey) -> None:
-        """Remove that condition, because some members are not evicted; never raises ApiError."""
+        """Remove the condition that `mark_preempted` has written, because some members are not evicted after all.
+
+        Never raises ApiError.
+        """
 
 
 _MAX_GROUPS = 10_000
-"""The largest number of groups; the one without a milestone for longest is dropped first."""
+"""The number of groups whose milestones are kept. The group without a new milestone for longest is dropped first."""
 
 _MAX_REACHED = 16
-"""The largest number of milestones per group."""
+"""The number of milestones that are kept per group. The first two are kept, then the latest ones."""
 
 
 class Milestone(StrEnum):
-    """A milestone in the life of a group."""
+    """A step on the way of a group to its Bindings, or back."""
 
     SEEN = "seen"
-    """The scheduler has assessed the group for the first time."""
+    """Serried has assessed the group for the first time."""
 
     QUORUM = "quorum"
-    """The quorum of the group exists."""
+    """Enough members of the group exist for its quorum."""
 
     PREEMPTING = "preempting"
-    """Victims are evicted for the group."""
+    """Serried evicts victims for the group."""
 
     PLANNED = "planned"
+    """The group has a plan, whose slots are reserved."""
 
     STEERED = "steered"
-    """Filter has answered the planned node of the first member."""
+    """Filter has answered the node of a slot for the first member."""
 
     AT_BIND = "atBind"
     """The bind call of the first member is open."""
 
     COMMITTED = "committed"
-    """The quorum is at bind."""
+    """The bind calls of the whole quorum are open, so its members are being bound."""
 
     BOUND = "bound"
     """The quorum is bound."""
 
     GIVEN_UP = "givenUp"
-    """The plan was given up."""
+    """The plan was given up before the quorum was bound."""
 
     BROKEN = "broken"
+    """The group ran, and has fewer members than its quorum."""
     PREEMPTED = "preempted"
-    """The group is evicted for a gang, or deleted because one of its members was."""
+    """The group is evicted for another gang, or deleted because one of its members was disrupted."""
 
 
 _MILESTONES = {
@@ -93,15 +108,16 @@ _MILESTONES = {
     Stage.BROKEN: Milestone.BROKEN,
     Stage.GIVEN_UP: Milestone.GIVEN_UP,
 }
+"""The milestone that a group reaches with a verdict of this stage."""
 
 _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMITTED, Milestone.QUORUM})
-"""Milestones noted once per round: only the first one after the last plan or loss of the quorum counts."""
+"""The milestones that are noted only once until the next round begins (`_ROUND_BEGINS`)."""
 
-_ROUNDS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
-"""Milestones with which a new round begins."""
+_ROUND_BEGINS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
+"""The milestones with which a round begins, i.e. a new try to bind the group's quorum."""
 
-_BEGINS = frozenset({Milestone.SEEN, Milestone.BROKEN})
-"""Milestones from which the time to a bound quorum is measured."""
+_TIMED_FROM = frozenset({Milestone.SEEN, Milestone.BROKEN})
+"""The milestones from which the time to a bound quorum is measured."""
 
 
 class Reached(NamedTuple):
@@ -112,7 +128,10 @@ class Reached(NamedTuple):
 
 
 class Timelines:
-    """The last milestones of every group, over all terms of this process. ``wall`` gives seconds since 1970."""
+    """The last milestones of all groups that this process has seen, also in earlier terms.
+
+    ``wall`` returns seconds since 1970.
+    """
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self.on_bound: Callable[[GroupKey, Sequence[Reached]], None] = lambda _group, _way: None
@@ -125,11 +144,11 @@ class Timelines:
         return len(self._events)
 
     def of_group(self, group: GroupKey) -> tuple[Reached, ...]:
-        """Return the milestones of a group, oldest first; () if none is known."""
+        """Return the milestones of a group, oldest first; empty if none is known."""
         return tuple(self._events.get(group, ()))
 
     def note_verdict(self, group: GroupKey, verdict: Verdict) -> None:
-        """Note the milestones that a group has reached with this verdict."""
+        """Note the milestones that a group has reached according to its new verdict."""
         if group not in self._events:
             self.note(group, Milestone.SEEN)
         if verdict.reason.stage not in {Stage.FORMING, Stage.BROKEN}:
@@ -138,7 +157,11 @@ class Timelines:
             self.note(group, _MILESTONES[verdict.reason.stage])
 
     def note(self, group: GroupKey, milestone: Milestone) -> None:
-        """Note that a group reaches a milestone now. A milestone already reached in this round is ignored."""
+        """Note that a group reaches a milestone now.
+
+        Ignored if it is the group's last milestone, or one of `_ONCE_A_ROUND` that was reached in this round
+        already.
+        """
         events = self._events.get(group)
         if events is None:
             events = self._begin(group)
@@ -152,7 +175,9 @@ class Timelines:
             self._report_bound(group, events)
 
     def _report_bound(self, group: GroupKey, events: list[Reached]) -> None:
-        begin = max((place for place, event in enumerate(events) if event.milestone in _BEGINS), default=len(events))
+        begin = max(
+            (place for place, event in enumerate(events) if event.milestone in _TIMED_FROM), default=len(events)
+        )
         way = events[begin:]
         # A gang that was bound before this process began has no plan here, so there is no time to measure.
         if any(event.milestone is Milestone.PLANNED for event in way):
@@ -170,6 +195,8 @@ def _has(events: list[Reached], milestone: Milestone) -> bool:
     for event in reversed(events):
         if event.milestone is milestone:
             return True
-        if event.milestone is Milestone.BROKEN or (event.milestone in _ROUNDS and milestone is not Milestone.QUORUM):
+        if event.milestone is Milestone.BROKEN or (
+            event.milestone in _ROUND_BEGINS and milestone is not Milestone.QUORUM
+        ):
             return False
     return False

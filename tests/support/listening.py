@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Self
 
-from extender.core.http.server import Hangup, Listener, Peers, Reply, Routes
+from extender.core.http.server import Connections, Hangup, Listener, Reply, Routes
 
 SOON = 0.2
 MOST = 4000
@@ -14,8 +14,8 @@ MOST = 4000
 class House:
     """A listener with one verb that answers at once and one that waits for ``release``; both record their calls."""
 
-    def __init__(self, peers: Peers | None = None) -> None:
-        self.peers = Peers() if peers is None else peers
+    def __init__(self, peers: Connections | None = None) -> None:
+        self.peers = Connections() if peers is None else peers
         self.seen: list[bytes] = []
         self.hung_up: list[bytes] = []
         self.release = asyncio.Event()

@@ -1,11 +1,10 @@
-"""The HTTP/1 server for kube-scheduler, on httptools: requests to handlers, replies in order.
+"""The HTTP/1 server for kube-scheduler, on httptools. It passes requests to handlers, and sends replies in order.
 
 `extender.process` opens a `Listener` with the routes of `extender.core.http.verbs`. kube-scheduler waits for every
-answer, so the path of a request is short: the parser's callbacks collect it, a prompt handler answers it in the same
-iteration of the loop, and head and body are sent in one write (docs/decisions/0006).
+answer, so the path of a request is short: callbacks of the parser collect the request, an `ImmediateHandler` answers it
+in the same iteration of the event loop, and head and body are sent in one write (docs/decisions/0006).
 
-If a client opens too many connections, the connection that was unused for longest is closed, so that idle connections
-do not keep useful ones out.
+If there are too many connections, the connection that was unused for longest is closed.
 """
 
 import asyncio
@@ -27,21 +26,24 @@ import orjson
 from serried.ops.server import Bounds, Intake, Turn, listen_at, no_turn
 from serried.ops.tls import ReloadingContext
 
-_MOST = 32_768
+_MAX_CONNECTIONS = 32_768
 """The limit of connections: three open bind calls for each member of a gang of 10,000."""
 
 _FILES_SHARE = 0.75
 """The fraction of this process's file descriptors that connections may use."""
 
 
-class Peers:
-    """The connections of one listener, with a limit; iteration is over all of them."""
+class Connections:
+    """The connections of one listener, at most ``limit``. Iteration is over all of them.
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = most or count_allowed(_MOST, _FILES_SHARE)
+    The default limit depends on the file descriptors that this process may have.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit or count_allowed(_MAX_CONNECTIONS, _FILES_SHARE)
         self._all: set[_Connection] = set()
 
-        self._resting: dict[_Connection, None] = {}
+        self._idle: dict[_Connection, None] = {}
         """The connections without an open call, the one that was unused for longest first."""
 
     def __iter__(self) -> Iterator["_Connection"]:
@@ -53,34 +55,34 @@ class Peers:
     def add(self, peer: "_Connection") -> None:
         """Add a new connection. If there are too many, abort the one that was unused for longest, maybe this one."""
         self._all.add(peer)
-        self._resting[peer] = None
-        if len(self._all) > self._most:
-            oldest = next(iter(self._resting))
+        self._idle[peer] = None
+        if len(self._all) > self._limit:
+            oldest = next(iter(self._idle))
             self.remove(oldest)  # before connection_lost, as more connections may be made in this iteration
             oldest.abort()
 
     def remove(self, peer: "_Connection") -> None:
         """Remove a connection that has ended."""
         self._all.discard(peer)
-        self._resting.pop(peer, None)
+        self._idle.pop(peer, None)
 
     def note_use(self, peer: "_Connection") -> None:
-        """Note that a request begins."""
-        if self._resting.pop(peer, self) is None:
-            self._resting[peer] = None
+        """Note that a request begins, so that the connection counts as used just now."""
+        if self._idle.pop(peer, self) is None:
+            self._idle[peer] = None
 
     def note_call(self, peer: "_Connection") -> None:
-        """Note that a call is open: until its answer the connection is not closed for a new one."""
-        self._resting.pop(peer, None)
+        """Note that a handler waits with its answer. Until `note_answer` the connection is not aborted for new ones."""
+        self._idle.pop(peer, None)
 
     def note_answer(self, peer: "_Connection") -> None:
-        """Note that the open call is answered."""
+        """Note that the handler has answered, so that the connection may be aborted for new ones again."""
         if peer in self._all:
-            self._resting[peer] = None
+            self._idle[peer] = None
 
 
 def count_allowed(most: int, share: float) -> int:
-    """Return ``most``, or the given share of this process's file descriptors if that is less; at least 1."""
+    """Return ``most``, or the fraction ``share`` of this process's file descriptor limit if that is less; 1 or more."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if files == resource.RLIM_INFINITY else max(1, min(most, int(files * share)))
 
@@ -88,94 +90,107 @@ def count_allowed(most: int, share: float) -> int:
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 120.0
-"""The seconds after which an idle connection is closed.
+"""The seconds after which an unused connection is closed.
 
-More than the 90 seconds for which Go keeps idle connections: a request on a connection that was just closed is lost.
+They are more than the 90 seconds after which Go's client closes it: otherwise kube-scheduler might send a request on a
+connection that was just closed, and the request would be lost.
 """
 
 _ARRIVAL_SECONDS = 20.0
-"""The seconds in which a request must have arrived, from its first byte to its last.
+"""The seconds in which a request must arrive, from its first byte to its last.
 
-kube-scheduler sends it in one piece.
+kube-scheduler sends a request in one piece.
 """
 
 _LINGER_SECONDS = 2.0
-"""The seconds for which the rest of a rejected request is read and dropped: a reset could destroy the answer."""
+"""The seconds for which the rest of a rejected request is read and dropped before the connection is closed.
+
+Closing it with unread data would reset it, and the client might not get the answer.
+"""
 
 _CLOSING_SECONDS = 0.5
-"""The seconds for open calls when the listener closes: enough for a Binding being sent, not for a gang."""
+"""The seconds that open bind calls get when the listener closes.
+
+That is enough for a Binding that is being sent, but not to wait for a gang.
+"""
 
 _MAX_OTHER_BYTES = 1 << 20
-"""The limit of the bytes of a request beside its body: head, frames of chunks, trailers."""
+"""The most bytes that a request may have besides its body: head, chunk headers, trailers."""
 
-_MOST_ENTERING = 16_384
-"""The limit of connections in a TLS handshake: a gang of 10,000 may call all at once."""
+_MAX_HANDSHAKES = 16_384
+"""The limit of connections that are in a TLS handshake: a gang of 10,000 may call all at once."""
 
-_ENTERING_FILES_SHARE = 0.125
-"""The fraction of this process's file descriptors that handshakes may use."""
+_HANDSHAKE_FILES_SHARE = 0.125
+"""The fraction of this process's file descriptors that connections in a handshake may use."""
 
-_SHARE_OF_ONE = 0.75
+_SHARE_OF_ONE_ADDRESS = 0.75
 """The fraction of the handshakes that may come from one address."""
 
 _MAX_QUEUED = 16
-"""The limit of requests behind an open call. kube-scheduler sends none: its client waits for each answer."""
+"""The limit of requests that arrive on a connection while a call on it is open.
+
+kube-scheduler sends none, because its client waits for each answer.
+"""
 
 _FOLLOW_SECONDS = 10.0
-"""The period in which certificate files are read again without new connections: existing ones follow them, too."""
+"""The period in seconds in which the certificate files are read again.
+
+New connections read them anyway; this is so that existing connections are closed after a change, too.
+"""
 
 Hangup = Callable[[], Coroutine[Any, Any, None]]
-"""Returns when the client has closed the connection."""
+"""A coroutine function that returns once the client has closed the connection."""
 
 
 class Reply(NamedTuple):
     """The answer to one request."""
 
     body: bytes
-    """The body, JSON."""
+    """The JSON body."""
 
     status: int = 200
 
     close: bool = False
-    """True to close the connection after the answer."""
+    """True if the connection is to be closed after this answer."""
 
 
-Prompt = Callable[[bytes], Reply]
-"""A handler that answers at once."""
+ImmediateHandler = Callable[[bytes], Reply]
+"""Takes the body of a request and returns the answer at once."""
 
-Patient = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
-"""A handler that may keep its connection waiting."""
+WaitingHandler = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
+"""Takes the body of a request, and may wait before it returns the answer, as bind calls do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
     """The handlers of POST requests by path."""
 
-    prompt: Mapping[bytes, Prompt]
-    patient: Mapping[bytes, Patient]
+    immediate: Mapping[bytes, ImmediateHandler]
+    waiting: Mapping[bytes, WaitingHandler]
 
     max_bytes: int
-    """The limit of a body in bytes.
+    """The most bytes that a body may have.
 
-    Of a larger body a handler gets the first part, which is over the limit, too; the connection is closed after the
-    answer.
+    If a body has more, the handler gets its first part, which is longer than this limit, so that the handler can
+    reject it. The connection is closed after the answer.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The settings by which callers are authenticated: TLS with client certificates."""
+    """How callers are authenticated: TLS with client certificates."""
 
     context: ReloadingContext
 
     admits: Callable[[Mapping[str, Any]], bool]
-    """Returns whether the owner of a certificate may call; called once per connection."""
+    """Returns whether the client with this certificate may call. It is called once per connection."""
 
     wall: Callable[[], float] = time.time
-    """The time in seconds since 1970, to check when certificates expire."""
+    """Returns the time in seconds since 1970, to check when certificates expire."""
 
 
 class _Handshake:
-    """The certificates with which a TLS connection was made."""
+    """The certificates that were used in the TLS handshake of one connection."""
 
     __slots__ = ("_expires", "_made_with", "_security", "peer")
 
@@ -188,33 +203,36 @@ class _Handshake:
 
         self._expires = ssl.cert_time_to_seconds(self.peer["notAfter"]) if self.peer else math.inf
 
-    def counts(self) -> bool:
-        """Return whether the server's files are unchanged and the client's certificate has not expired."""
+    def is_valid(self) -> bool:
+        """Return whether the server's certificate files are unchanged, and the client's certificate has not expired."""
         return self._security.context.current is self._made_with and self._security.wall() < self._expires
 
 
-def _bound_entering() -> Bounds:
-    most = count_allowed(_MOST_ENTERING, _ENTERING_FILES_SHARE)
-    return Bounds(max(1, int(most * _SHARE_OF_ONE)), most)
+def _limit_handshakes() -> Bounds:
+    most = count_allowed(_MAX_HANDSHAKES, _HANDSHAKE_FILES_SHARE)
+    return Bounds(max(1, int(most * _SHARE_OF_ONE_ADDRESS)), most)
 
 
 class Listener:
-    """Serves one set of routes on sockets; plain HTTP without ``security``. Each handshake waits for its ``turn``."""
+    """Serves one set of routes on sockets, with TLS if there is a ``security``.
+
+    ``turn`` waits until a TLS handshake may start, because handshakes are expensive.
+    """
 
     def __init__(
-        self, routes: Routes, peers: Peers | None = None, security: Security | None = None, turn: Turn = no_turn
+        self, routes: Routes, peers: Connections | None = None, security: Security | None = None, turn: Turn = no_turn
     ) -> None:
         self._routes = routes
         self._security = security
         self._turn = turn
         self._servers: list[asyncio.Server | Intake] = []
-        self._peers = Peers() if peers is None else peers
+        self._peers = Connections() if peers is None else peers
 
-        self._following: asyncio.TimerHandle | None = None
-        """The timer of the next check of the certificate files."""
+        self._reload_timer: asyncio.TimerHandle | None = None
+        """The timer of the next check of the certificate files; None without TLS."""
 
     async def serve(self, host: str, port: int) -> None:
-        """Serve until cancelled. Raise OSError if the address is taken."""
+        """Serve until cancelled. Raise OSError if the address is in use."""
         await self.open(host, port)
         try:
             await asyncio.get_running_loop().create_future()
@@ -222,7 +240,10 @@ class Listener:
             await self.close()
 
     async def open(self, host: str, port: int) -> int:
-        """Listen on an address. Return the port, which the system chooses if ``port`` is 0."""
+        """Listen on an address. Return the port, which the system chooses if ``port`` is 0.
+
+        Raise OSError if the address is in use.
+        """
         servers: Sequence[asyncio.Server | Intake]
         sockets = listen_at(host, port)
         if self._security is None:
@@ -230,9 +251,9 @@ class Listener:
             servers = [await loop.create_server(self._make, sock=each, backlog=4096) for each in sockets]
         else:
             context = self._security.context
-            bounds = _bound_entering()
+            bounds = _limit_handshakes()
             servers = [Intake(each, self._make, lambda _: context, self._turn, bounds=bounds) for each in sockets]
-            if self._following is None:
+            if self._reload_timer is None:
                 self._follow(context)
         self._servers += servers
         found = int(servers[0].sockets[0].getsockname()[1])
@@ -240,17 +261,20 @@ class Listener:
         return found
 
     def _follow(self, context: ReloadingContext) -> None:
-        self._following = asyncio.get_running_loop().call_later(_FOLLOW_SECONDS, self._follow, context)
+        self._reload_timer = asyncio.get_running_loop().call_later(_FOLLOW_SECONDS, self._follow, context)
         context.follow()
 
     def _make(self) -> asyncio.Protocol:
         return _Connection(self._routes, self._peers, self._security)
 
     async def close(self) -> None:
-        """Stop accepting, and close idle connections. Open calls get a moment, then 503."""
-        if self._following is not None:
-            self._following.cancel()
-            self._following = None
+        """Stop accepting connections, and close those that are unused.
+
+        Open bind calls get `_CLOSING_SECONDS` to finish, then are answered with status 503.
+        """
+        if self._reload_timer is not None:
+            self._reload_timer.cancel()
+            self._reload_timer = None
         for server in self._servers:
             server.close()
         for connection in self._peers:
@@ -264,7 +288,7 @@ class Listener:
 
 
 class _Request:
-    """The part of one request that has arrived."""
+    """One request as far as it has arrived."""
 
     __slots__ = ("expects", "keep", "method", "parts", "size", "taken", "url", "whole")
 
@@ -273,56 +297,56 @@ class _Request:
         self.method = b""
 
         self.parts: list[bytes] = []
-        """The parts of the body."""
+        """The parts of the body that have arrived."""
 
         self.size = 0
-        """The size of the body in bytes."""
+        """The size of ``parts`` in bytes."""
 
         self.taken = taken
-        """True once the request is answered, queued or dropped."""
+        """True once the request was passed to a handler, queued or dropped, so that nothing more is collected."""
 
         self.expects = False
-        """True if the client waits for "100 Continue"."""
+        """True while the client waits for "100 Continue" before it sends the body."""
 
         self.keep = False
-        """True if the connection is kept after the request."""
+        """True if the connection stays open after the answer, as the client has requested."""
 
         self.whole = False
-        """True once the whole request has arrived."""
+        """True once the last byte of the request has arrived."""
 
 
 class _Connection(asyncio.Protocol):
     """One connection, from its handshake to its end.
 
-    While a call is open the socket is still read, because only so the end of the connection is noticed. What a client
-    sends meanwhile is queued up to a limit; beyond it the connection is aborted.
+    Data is read even while a call is open, because the end of the connection can only be noticed by reading.
+    Requests that arrive meanwhile are queued; if there are too many, the connection is aborted.
     """
 
     call: asyncio.Task[None] | None = None
-    """The task of the open call of a patient handler; None without one."""
+    """The task of the `WaitingHandler` that has not answered yet; None without one."""
 
     _handshake: _Handshake | None = None
-    """The TLS handshake; None for plain HTTP."""
+    """The certificates of the TLS connection; None for plain HTTP."""
 
     _queued_bytes = 0
-    """The bytes of the bodies in the queue."""
+    """The sum of the bytes of the bodies in ``_queue``."""
 
     _arrival_timer: asyncio.TimerHandle | None = None
-    """The timer that runs while a request has arrived in part."""
+    """The timer that runs while a request has arrived only in part."""
 
     _other_bytes = 0
-    """The bytes of the present request that have arrived beside its body."""
+    """The bytes of the present request that are not part of its body."""
 
     _body_bytes = 0
-    """The bytes of a body among those that are being parsed."""
+    """The bytes of bodies in the data that is being parsed."""
 
-    _ignoring = False
-    """True while arriving data is dropped: only the end of the connection is of interest."""
+    _dropping = False
+    """True while all data is dropped that arrives: only the end of the connection is of interest."""
 
-    _retired = False
+    _closing = False
     """True if the connection is to be closed once no call is open."""
 
-    def __init__(self, routes: Routes, peers: Peers, security: Security | None) -> None:
+    def __init__(self, routes: Routes, peers: Connections, security: Security | None) -> None:
         self._routes = routes
         self._peers = peers
         self._security = security
@@ -333,13 +357,13 @@ class _Connection(asyncio.Protocol):
         """The request that is arriving."""
 
         self._queue: deque[_Request] = deque()
-        """The requests behind the open call."""
+        """The requests that have arrived while a call was open."""
 
-        self._gone = asyncio.Event()
+        self._closed = asyncio.Event()
         """Set when the connection has ended."""
 
-        self._since = self._loop.time()
-        """The loop time at which the connection was last used."""
+        self._last_used = self._loop.time()
+        """The loop time of the last request or answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -355,9 +379,9 @@ class _Connection(asyncio.Protocol):
         self._timer.cancel()
         self._stop_arrival_timer()
         self._peers.remove(self)
-        self._ignoring = True
+        self._dropping = True
         self._queue.clear()
-        self._gone.set()
+        self._closed.set()
 
     def pause_writing(self) -> None:
         self._transport.pause_reading()
@@ -367,7 +391,7 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._ignoring:
+        if self._dropping:
             return
         self._body_bytes = 0
         try:
@@ -380,15 +404,15 @@ class _Connection(asyncio.Protocol):
         self._other_bytes += len(data) - self._body_bytes
         if self._other_bytes > _MAX_OTHER_BYTES:
             self._reject(431, "the request's head, or what it has beside its body, is too large")
-        if self._arrival_timer is None and not (self._request.taken or self._ignoring):
+        if self._arrival_timer is None and not (self._request.taken or self._dropping):
             self._arrival_timer = self._loop.call_later(
                 _ARRIVAL_SECONDS, self._reject, 408, "the request does not arrive"
             )
 
     def on_message_begin(self) -> None:
-        self._request = _Request(taken=self._ignoring)
+        self._request = _Request(taken=self._dropping)
         self._peers.note_use(self)
-        self._since = self._loop.time()
+        self._last_used = self._loop.time()
         self._other_bytes = 0
         self._body_bytes = 0
 
@@ -431,14 +455,14 @@ class _Connection(asyncio.Protocol):
     def _dispatch(self, request: _Request) -> None:
         request.taken = True
         self._stop_arrival_timer()
-        self._ignoring = not (request.whole and request.keep)
+        self._dropping = not (request.whole and request.keep)
         if self.call is None:
             self._answer(request)
             return
         self._queue.append(request)
         self._queued_bytes += request.size
         if len(self._queue) > _MAX_QUEUED or self._queued_bytes > self._routes.max_bytes:
-            self._ignoring = True
+            self._dropping = True
             self._transport.abort()
 
     def _stop_arrival_timer(self) -> None:
@@ -448,19 +472,19 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, request: _Request) -> None:
         path = request.url.partition(b"?")[0]
-        prompt = self._routes.prompt.get(path)
-        patient = self._routes.patient.get(path)
-        if prompt is None and patient is None:
+        immediate = self._routes.immediate.get(path)
+        waiting = self._routes.waiting.get(path)
+        if immediate is None and waiting is None:
             self._write(request, _error(404, "there is no such verb"))
         elif request.method != b"POST":
             self._write(request, _error(405, "POST is the only method"))
-        elif prompt is not None:
-            self._write(request, _attempt(prompt, b"".join(request.parts)))
-        elif patient is not None:
-            self.call = self._loop.create_task(self._wait(patient, request))
+        elif immediate is not None:
+            self._write(request, _attempt(immediate, b"".join(request.parts)))
+        elif waiting is not None:
+            self.call = self._loop.create_task(self._wait(waiting, request))
             self._peers.note_call(self)
 
-    async def _wait(self, handler: Patient, request: _Request) -> None:
+    async def _wait(self, handler: WaitingHandler, request: _Request) -> None:
         reply = _STOPPING
         try:
             reply = await handler(b"".join(request.parts), self._hangup)
@@ -477,23 +501,23 @@ class _Connection(asyncio.Protocol):
             self._send_continue()
 
     async def _hangup(self) -> None:
-        await self._gone.wait()
+        await self._closed.wait()
 
     def _write(self, request: _Request, reply: Reply) -> None:
         if self._transport.is_closing():
             return
-        keep = request.keep and request.whole and not (reply.close or self._retired)
+        keep = request.keep and request.whole and not (reply.close or self._closing)
         # A client whose handshake is outdated has to connect again.
-        keep = keep and (self._handshake is None or self._handshake.counts())
+        keep = keep and (self._handshake is None or self._handshake.is_valid())
         body = b"" if request.method == b"HEAD" else reply.body
         end = b"\r\n" if keep else b"connection: close\r\n\r\n"
         self._transport.write(b"%b%d\r\n%b%b" % (_head(reply.status), len(reply.body), end, body))
-        self._since = self._loop.time()
+        self._last_used = self._loop.time()
         if not keep:
             self._finish(request)
 
     def _finish(self, request: _Request) -> None:
-        self._ignoring = True
+        self._dropping = True
         self._queue.clear()
         self._request.parts = []
         if request.whole:
@@ -505,7 +529,7 @@ class _Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
     def _reject(self, status: int, sentence: str) -> None:
-        if self._ignoring:
+        if self._dropping:
             return
         self._request.taken = True
         self._stop_arrival_timer()
@@ -518,25 +542,25 @@ class _Connection(asyncio.Protocol):
     def _check_idle(self) -> None:
         now = self._loop.time()
         if self.call is not None:
-            self._since = now
-        if now - self._since >= IDLE_SECONDS:
+            self._last_used = now
+        if now - self._last_used >= IDLE_SECONDS:
             self._transport.abort()
         else:
-            self._timer = self._loop.call_later(self._since + IDLE_SECONDS - now, self._check_idle)
+            self._timer = self._loop.call_later(self._last_used + IDLE_SECONDS - now, self._check_idle)
 
     def abort(self) -> None:
-        """Abort the connection, because there are too many and this one was unused for longest."""
+        """Abort the connection because there are too many, and this one was unused for longest."""
         log.warning("the connection that was idle for longest is closed, as there are too many")
         self._transport.abort()
 
     def retire(self) -> None:
-        """Close the connection once no call is open. Requests behind the call are not begun."""
-        self._retired = True
+        """Close the connection as soon as no call is open. Queued requests are not answered."""
+        self._closing = True
         if self.call is None:
             self._transport.close()
 
 
-def _attempt(handler: Prompt, body: bytes) -> Reply:
+def _attempt(handler: ImmediateHandler, body: bytes) -> Reply:
     try:
         return handler(body)
     except Exception as error:  # noqa: BLE001 - kube-scheduler gets an answer to every call
@@ -560,12 +584,12 @@ def _head(status: int) -> bytes:
 
 
 def _reject_all(routes: Routes) -> Routes:
-    """Return routes that answer 403 to all requests."""
+    """Return routes that answer 403 to all requests, for a client that may not call."""
 
     def refuse(body: bytes) -> Reply:  # noqa: ARG001 - a handler
         return _error(403, "this certificate has none of the names that may call (--client-names)")._replace(close=True)
 
-    return Routes(dict.fromkeys([*routes.prompt, *routes.patient], refuse), {}, routes.max_bytes)
+    return Routes(dict.fromkeys([*routes.immediate, *routes.waiting], refuse), {}, routes.max_bytes)
 
 
 _STOPPING = _error(503, "the extender is stopping")

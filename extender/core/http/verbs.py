@@ -1,7 +1,7 @@
-"""The four verbs as handlers: decode the body, call `ExtenderService`, encode the answer.
+"""The handlers of the four calls of kube-scheduler: decode the body, call `ExtenderService`, encode the answer.
 
-`Verbs.routes` is what the listener serves. kube-scheduler reads no body of an answer that is not 200, so errors are
-sent in the protocol's own ``Error`` field where it has one. Handlers do not raise: kube-scheduler would only see an
+`Listener` serves `Verbs.routes`. kube-scheduler does not read the body of an answer other than 200, so errors are sent
+in the field ``Error`` of the protocol where it has one. Handlers do not raise, because kube-scheduler would only see an
 empty 500.
 """
 
@@ -28,22 +28,26 @@ from serried.ops.metrics import ExtenderMetrics
 log = logging.getLogger(__name__)
 
 
-class Reach(StrEnum):
-    """The way in which kube-scheduler reaches this instance."""
+class CallPath(StrEnum):
+    """The way in which kube-scheduler's calls reach this instance."""
 
-    BESIDE = "beside"
-    """kube-scheduler runs in the same Pod and calls this instance only."""
+    SAME_POD = "beside"
+    """kube-scheduler runs in the same Pod, and calls this instance only."""
 
-    BY_SERVICE = "by service"
+    SERVICE = "by service"
     """kube-scheduler connects through a Service, and its next connection may reach another instance.
 
-    So no connection is kept after a bind call. Otherwise, if this instance hangs or its node loses power, later calls
-    would use that connection until it times out, which takes minutes, and a gang would wait for it.
+    So the connection is closed after each bind call. If it were kept and this instance hung, or its node lost
+    power, kube-scheduler would send later calls through it until it times out, after minutes, and a gang would wait
+    for that.
     """
 
 
 class Verbs:
-    """The handlers of one service. ``active`` returns whether this instance may answer, ``clock`` gives seconds."""
+    """The handlers of kube-scheduler's calls to one service.
+
+    ``active`` returns whether this instance may answer, i.e. its scheduler leads. ``clock`` returns seconds.
+    """
 
     def __init__(
         self,
@@ -51,22 +55,22 @@ class Verbs:
         active: Callable[[], bool],
         metrics: ExtenderMetrics,
         clock: Callable[[], float],
-        reach: Reach = Reach.BESIDE,
+        call_path: CallPath = CallPath.SAME_POD,
     ) -> None:
         self._service = service
         self._active = active
         self._metrics = metrics
         self._clock = clock
-        self._reach = reach
+        self._call_path = call_path
 
-        self.refused = -math.inf
-        """The clock's time when a call was last rejected because this instance is not active."""
+        self.last_rejected = -math.inf
+        """The clock's time when a call was last rejected because this instance must not answer; -inf for never."""
 
     def routes(self) -> Routes:
-        """Return the routes of the four verbs; only bind may wait."""
+        """Return the routes of the four calls. Only bind may wait before it answers."""
         return Routes(
-            prompt={b"/filter": self.filter, b"/prioritize": self.prioritize, b"/preempt": self.preempt},
-            patient={b"/bind": self.bind},
+            immediate={b"/filter": self.filter, b"/prioritize": self.prioritize, b"/preempt": self.preempt},
+            waiting={b"/bind": self.bind},
             max_bytes=MAX_BYTES,
         )
 
@@ -84,7 +88,7 @@ class Verbs:
     def prioritize(self, body: bytes) -> Reply:
         """Handle POST /prioritize: ExtenderArgs to HostPriorityList.
 
-        The protocol has no error here, only the status.
+        The protocol has no field for an error here, so an error is sent as status 400.
         """
         start = self._clock()
         try:
@@ -96,7 +100,10 @@ class Verbs:
             self._metrics.verb("prioritize", self._clock() - start)
 
     def preempt(self, body: bytes) -> Reply:
-        """Handle POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult. Here, too, errors are a status."""
+        """Handle POST /preempt: ExtenderPreemptionArgs to ExtenderPreemptionResult.
+
+        The protocol has no field for an error here, so an error is sent as status 400.
+        """
         try:
             args = read_preemption(self._admit(body), self._service.pods)
             return Reply(write_preemption(self._service.preempt(args.pod, args.candidates)))
@@ -106,13 +113,14 @@ class Verbs:
     async def bind(self, body: bytes, hangup: Hangup) -> Reply:
         """Handle POST /bind: ExtenderBindingArgs to ExtenderBindingResult.
 
-        A member's call is open until its gang is bound.
+        The call for a member of a gang stays open until the gang is bound, or ``hangup`` returns because
+        kube-scheduler has closed the connection.
         """
         start = self._clock()
         try:
             args = read_bind(self._admit(body))
             said = await self._service.bind(args, hangup)
-            return Reply(write_error(said), close=self._reach is Reach.BY_SERVICE)
+            return Reply(write_error(said), close=self._call_path is CallPath.SERVICE)
         except Exception as error:  # noqa: BLE001 - see the module's contract
             return _refuse("bind", error, 200)
         finally:
@@ -120,7 +128,7 @@ class Verbs:
 
     def _admit(self, body: bytes) -> bytes:
         if not self._active():
-            self.refused = self._clock()
+            self.last_rejected = self._clock()
             raise _NotActiveError("this instance is not active: its scheduler does not hold the Lease")
         if len(body) > MAX_BYTES:
             raise BadRequest(f"the body is larger than {MAX_BYTES} bytes")
@@ -128,7 +136,10 @@ class Verbs:
 
 
 class _NotActiveError(Exception):
-    """Raised while another instance must answer. The connection is closed, so that kube-scheduler opens a new one."""
+    """Raised if another instance must answer, because it leads.
+
+    The connection is closed then, so that kube-scheduler opens a new one, which may reach that instance.
+    """
 
 
 def _refuse(verb: str, error: Exception, status: int) -> Reply:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from extender.core.http.server import Listener
-from extender.core.http.verbs import Reach, Verbs
+from extender.core.http.verbs import CallPath, Verbs
 from tests.support.builders import pod
 from tests.support.extender_harness import Harness, gang, members, small_nodes
 
@@ -24,13 +24,13 @@ async def world() -> AsyncIterator[Harness]:
 
 
 @pytest.fixture
-def reach() -> Reach:
-    return Reach.BESIDE
+def call_path() -> CallPath:
+    return CallPath.SAME_POD
 
 
 @pytest.fixture
-async def http(world: Harness, reach: Reach) -> AsyncIterator[httpx.AsyncClient]:
-    listener = Listener(Verbs(world.service, lambda: True, Mock(), world.clock, reach).routes())
+async def http(world: Harness, call_path: CallPath) -> AsyncIterator[httpx.AsyncClient]:
+    listener = Listener(Verbs(world.service, lambda: True, Mock(), world.clock, call_path).routes())
     port = await listener.open("127.0.0.1", 0)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
@@ -67,10 +67,10 @@ async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: Harne
 
 
 @pytest.mark.parametrize(
-    ("reach", "told"),
+    ("call_path", "told"),
     [
-        pytest.param(Reach.BESIDE, None, id="beside keeps its connection"),
-        pytest.param(Reach.BY_SERVICE, "close", id="elsewhere makes a new one, to whoever leads by then"),
+        pytest.param(CallPath.SAME_POD, None, id="beside keeps its connection"),
+        pytest.param(CallPath.SERVICE, "close", id="elsewhere makes a new one, to whoever leads by then"),
     ],
 )
 async def test_after_its_bind_call_a_scheduler(http: httpx.AsyncClient, told: str | None) -> None:
@@ -78,7 +78,7 @@ async def test_after_its_bind_call_a_scheduler(http: httpx.AsyncClient, told: st
         assert (await call).headers.get("connection") == told
 
 
-@pytest.mark.parametrize("reach", [Reach.BY_SERVICE])
+@pytest.mark.parametrize("call_path", [CallPath.SERVICE])
 async def test_one_elsewhere_keeps_the_connection_of_its_filter_calls(http: httpx.AsyncClient) -> None:
     answer = await http.post("/filter", json={"Pod": pod("p").cpu(1).raw(), "Nodes": None, "NodeNames": ["n1"]})
     assert answer.json()["NodeNames"] == ["n1"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender.core.http import server
-from extender.core.http.server import Listener, Peers, Reply, Routes
+from extender.core.http.server import Connections, Listener, Reply, Routes
 from extender.process import secure_verbs
 from serried.ops import server as intake
 from serried.ops.server import Bounds
@@ -52,7 +52,7 @@ class Verbs:
         security = secure_verbs(extender_settings(flags, {}))
         assert security is not None
         self.turns = Turns()
-        self.peers = Peers()
+        self.peers = Connections()
         self.listener = Listener(Routes({b"/filter": Reply}, {}, 100), self.peers, security, self.turns.take)
         self.port = 0
         self._trust = ssl.create_default_context(cafile=str(ours.file))
@@ -92,7 +92,7 @@ class Verbs:
 
 @pytest.fixture
 async def verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Verbs]:
-    monkeypatch.setattr(server, "_bound_entering", lambda: BOUNDS)
+    monkeypatch.setattr(server, "_limit_handshakes", lambda: BOUNDS)
     made = await Verbs(tmp_path).open()
     yield made
     await made.close()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.core.http import server as listener
-from extender.core.http.server import Peers
+from extender.core.http.server import Connections
 from tests.support.listening import SOON, Client, House, post, until
 
 FEW = 20
@@ -78,7 +78,7 @@ class TestArrival:
 class TestCrowds:
     @pytest.fixture
     async def house(self) -> AsyncIterator[House]:
-        made = await House(Peers(FEW)).open()
+        made = await House(Connections(FEW)).open()
         yield made
         await made.close()
 
