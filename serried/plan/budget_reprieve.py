@@ -132,7 +132,7 @@ class BudgetReprieve:
         pod = unit.pods[0]
         return unit.priority, -relative_size(pod.shape, self._removal.request), pod.uid
 
-    # --- one node after the other ------------------------------------------------------------------------------
+    # --- one node after the other ----------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         alone: dict[str, list[EvictionUnit]] = {}
@@ -173,7 +173,7 @@ class BudgetReprieve:
                     if unit not in stay:
                         self._refund_disruptions(unit.budgets)
 
-    # --- other ways --------------------------------------------------------------------------------------------
+    # --- other ways ------------------------------------------------------------------------------------------------
 
     def _search(self) -> bool:
         """Remove all evictable pods, then try all combinations of which to put back.
@@ -232,7 +232,7 @@ class BudgetReprieve:
         self._limit.units -= limit.spent - before
         return bool(fits)
 
-    # --- units and budgets -------------------------------------------------------------------------------------
+    # --- units and budgets -----------------------------------------------------------------------------------------
 
     def _remove(self, units: Sequence[EvictionUnit]) -> None:
         self._gone.update(dict.fromkeys(units))

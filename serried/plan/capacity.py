@@ -528,9 +528,9 @@ class Census:
         return found
 
     def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
-        """Return (count, node name) for each of the named nodes on which a member of the class fits.
+        """Return (count, node name) for each of the named nodes on which one of the equal members ``kind`` fits.
 
-        None means all nodes.
+        None as ``names`` means all nodes.
         """
         by_node = self._table(kind).by_node
         if not self._special and kind not in self._closed_to:

@@ -120,7 +120,7 @@ class OneByOneSearch:
         self._touched = [{} for _ in self._cells]
         self._ranked = {}
 
-    # --- the nearest way ---------------------------------------------------------------------------------------------
+    # --- one way, never undone -------------------------------------------------------------------------------------
 
     def fill(self, order: Sequence[MemberClass], may_use: Callable[[str], bool] = lambda _: True) -> None:
         """Place members until no more can be placed.
@@ -188,15 +188,15 @@ class OneByOneSearch:
         return names[-1] if names else ""
 
     def price(self, kind: MemberClass, cell: int) -> Cost:
-        """Return the sort key of a cell for the next member of a class; the cell with the lowest key is tried first.
+        """Return the sort key of a cell for the next of the equal members ``kind``; the lowest is tried first.
 
-        It is the one with the fewest pods that spread constraints count, then with the most placed members (with
-        Style.SPREAD the fewest).
+        The nodes of a cell are alike for the rules. The best is the one with the fewest pods that spread constraints
+        count, then with the most placed members (with Style.SPREAD the fewest).
         """
         name, here = self._cells[cell][0], self._here[cell]
         return self._rules.crowding(kind, name), here if self._state.ask.style is Style.SPREAD else -here, cell
 
-    # --- all ways ----------------------------------------------------------------------------------------------------
+    # --- all ways --------------------------------------------------------------------------------------------------
 
     def _list_moves(self) -> Iterator[Move]:
         """Yield the possible next moves. Of nodes that are interchangeable only one is yielded."""
@@ -248,7 +248,7 @@ class OneByOneSearch:
         self.clear()
         return best
 
-    # --- starts ------------------------------------------------------------------------------------------------------
+    # --- first domains ---------------------------------------------------------------------------------------------
 
     def list_first_domains(self, order: Sequence[MemberClass]) -> list[Callable[[str], bool]]:
         """Return filters for node names, one for each domain in which the first member may be placed, the best first.
@@ -304,7 +304,7 @@ class _CellQueue:
                 if now > price:
                     heappush(self._heap, (now, cell))
                 elif not self._search.choose_node(self._kind, cell):
-                    continue  # full for good
+                    continue  # its nodes have no free resources, and will not get any
                 elif self._search.admits(self._kind, cell):
                     return cell
                 else:
@@ -348,7 +348,7 @@ def place_one_by_one(state: PlanState, placement: Placement, order: Sequence[Mem
 
 
 def _list_excluded_nodes(state: PlanState, placement: Placement) -> dict[MemberClass, frozenset[str]]:
-    """Return by class the names of the nodes that kube-scheduler has rejected for all members of the class."""
+    """Return the names of the nodes that kube-scheduler has rejected for all members of equal shape, by their class."""
     pairs = state.find_excluded(placement)
     names: dict[str, set[str]] = {}
     for uid, name in pairs:

@@ -353,7 +353,7 @@ class _AdviceSearch:
         answer = plan_group(replace(self._snapshot, nodes=all_nodes, used=all_used), ask, fork)
         return answer if isinstance(answer, Plan) and len(answer.nodes) >= max(1, ask.need) else None
 
-    # --- nodes -------------------------------------------------------------------------------------------------
+    # --- nodes -----------------------------------------------------------------------------------------------------
 
     def try_labelling(self) -> Advice | None:
         """Return the advice to label nodes.
@@ -381,7 +381,7 @@ class _AdviceSearch:
             return None
         chosen = _count_members(plan, closed)
         if not chosen:
-            return None  # it fits without them
+            return None  # the gang fits without uncordoning
         for name in sorted(chosen, key=lambda each: (chosen[each], each))[:_MAX_DROPS]:
             fewer = {each: closed[each] for each in chosen if each != name}
             without = self._plan(self._ask, fewer) if fewer else None
@@ -392,7 +392,7 @@ class _AdviceSearch:
                     return None
         return Advice(Change.UNCORDON, plan, nodes=tuple(sorted(chosen)))
 
-    # --- what the gang asks for --------------------------------------------------------------------------------
+    # --- the gang's request ----------------------------------------------------------------------------------------
 
     def try_smaller_requests(self) -> Advice | None:
         """Return the advice to request less of the resource of which the smallest cut is enough.
@@ -416,7 +416,7 @@ class _AdviceSearch:
         low = 0
         high = len(amounts)
         while low < high:
-            # The smallest amount first. If even half of the request does not help, one plan is enough.
+            # The smallest amount comes first, so that one plan is enough if even half of the request does not fit.
             middle = (low + high) // 2 if best is not None else low
             smaller = _cap_request(self._ask, resource, amounts[middle])
             plan = self._plan(smaller)
@@ -490,7 +490,7 @@ class _AdviceSearch:
     def _is_level(self, label: str) -> bool:
         return "topology" in label or label in self._keys or label in self._ask.levels
 
-    # --- others ------------------------------------------------------------------------------------------------
+    # --- other gangs -----------------------------------------------------------------------------------------------
 
     def try_releasing_nodes(self) -> Advice | None:
         """Return the advice to let the gang use the nodes that it must not use now.

@@ -162,7 +162,7 @@ class _Simulation:
         self._tried: dict[str, int] = {}
         self._trees_left = _MAX_TREES_TRIED if ask.parts else 0
         self._untimed: dict[str, list[Ending]] = {}
-        # By domain: the ends that are not simulated yet, and the number of pods that keep it closed.
+        # By domain: the number of ends that are not simulated yet, and of pods that use it exclusively.
         self._not_ended: Counter[str] = Counter()
         self._holders: Counter[str] = Counter()
 
@@ -264,8 +264,8 @@ class _Simulation:
             self._capacity.refresh(table, self._limit)
             spare -= max(0, len(kind.members) - self._room(table, domain))
             if spare < 0:
-                # The class that was short is checked first next time: until it has room, the others need not be
-                # counted.
+                # The class of which too few fit is checked first next time. Until enough of it fit, no other class
+                # needs to be counted.
                 self._classes.insert(0, self._classes.pop(place))
                 return False
         total = self._total(domain)

@@ -214,7 +214,7 @@ def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, bud
     domain, from the largest on, whether the domains before it are enough.
     """
     ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
-    # The room of the largest domains, by their number.
+    # How many members fit in the 0, 1, 2, ... largest domains together.
     most = list(accumulate((domain.room for domain in reversed(ordered[-fewest:])), initial=0))
     tables: list[dict[Cost, int]] = [{(0,) * (1 + len(cost)): 0}]
     for domain in ordered:
@@ -445,7 +445,7 @@ def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
     ``node_slots`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
     """
     given: dict[str, int] = {}
-    # Sorted by fewest members, then by the most room at the start.
+    # Sorted by fewest members, then by the most that fit at the start.
     heap = [(0, -free, name) for free, name in node_slots]
     heapq.heapify(heap)
     while heap and count:
@@ -503,7 +503,7 @@ def match_members(
     full: set[ExcludedNodes] = set()
     for member in members:
         kind = excluded[member.uid]
-        # If no path leads to a free slot for a kind now, none will later.
+        # If members with these excluded nodes find no place now, they will not find one later.
         if kind not in full and not match.admit(member.uid, kind):
             full.add(kind)
     return {uid: name for name, kinds in match.guests.items() for uids in kinds.values() for uid in uids}
@@ -523,7 +523,7 @@ class _Match:
 
         Return False, and change nothing, if there is no way.
         """
-        # Slots are never freed, so the search continues where the last free one was found.
+        # Places are never freed, so the search continues at the node where the last one was found.
         place = self._next.get(kind, 0)
         while place < len(self._names) and (not self._free[self._names[place]] or self._names[place] in kind):
             place += 1
@@ -603,7 +603,7 @@ class Packing:
         self._census.limit.spend(len(node_slots))
         excluded = self._find_excluded_nodes(members, node_slots)
         everywhere = frozenset.intersection(*excluded.values()) if excluded else _NONE
-        if everywhere:  # closed to the whole class, so no matching is needed for them
+        if everywhere:  # excluded for the whole class, so no matching is needed for them
             node_slots = [room for room in node_slots if room[1] not in everywhere]
         chosen = fill(len(members), node_slots, self._levels, self._style)
         self._census.limit.spend(len(chosen))

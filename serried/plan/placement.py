@@ -193,7 +193,7 @@ class PlanState:
         return self.census.totals(kind, key)
 
     def totals(self, placement: Placement) -> list[int]:
-        """Return for each class how many of its members fit in the placement if it held no members of other classes."""
+        """Return for each class of equal members how many fit in the placement if it held no other members."""
         if not placement.key:
             return [self.census.total(kind) for kind in self.classes]
         found = self._totals.get(placement.key)

@@ -260,7 +260,7 @@ class SimulatedCluster:
         domain = self._domains_by_node.get(name) if self._step.key else ()
         return domain if domain in self._simulated else None
 
-    # --- units that go ---------------------------------------------------------------------------------------------
+    # --- remove units ----------------------------------------------------------------------------------------------
 
     def remove(self, priority: int, units: Sequence[EvictionUnit]) -> list[Domain]:
         """Remove all units of one priority. Return the domains with changed nodes, in name order.
@@ -291,7 +291,7 @@ class SimulatedCluster:
         for unit in units:
             kind = guarded if unit.budgets else harmful if self._breaks(unit) else harmless
             kind.append(unit)
-        # A budget's disruptions are used node by node: at equal cost, victims on fewer nodes free more slots.
+        # A budget's disruptions are used node by node: at equal cost, more members fit if victims are on fewer nodes.
         guarded = sorted(guarded, key=lambda unit: (unit.pods[0].node, unit.pods[0].uid))
         for unit in guarded:
             (harmful if self._violates(unit) or self._breaks(unit) else harmless).append(unit)
@@ -363,7 +363,7 @@ class SimulatedCluster:
         spare = self._allowances.gangs.get(unit.gang) if unit.gang is not None else None
         return spare is not None and len(unit.pods) > spare.count
 
-    # --- candidates -------------------------------------------------------------------------------------------------
+    # --- candidates ------------------------------------------------------------------------------------------------
 
     def list_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
         """Return those of the given domains that hold the quorum now, the best first.
@@ -422,7 +422,7 @@ class SimulatedCluster:
             elif worked < (1 if self._limit.content else _MAX_WITHIN_BUDGETS):
                 removal = self.simulate_domain(
                     candidate.placement, 0
-                )  # 0, because no unit is restored here by planning.
+                )  # 0: BudgetReprieve makes no plans to put units back.
                 removal.count()
                 units = self.list_units(candidate)
                 going = BudgetReprieve(removal, units, self._allowances.limits, self._step_limit).run()
@@ -571,7 +571,7 @@ def plan_victims(
     """
     limit = snapshot.limit
     ask = reopen_full(snapshot, ask, capacity)
-    # No victims are needed if the gang fits, and none help if room is not what it lacks.
+    # No victims are needed if the gang fits, and none help if it does not lack free resources.
     answer = plan_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):
         return Preemption(answer, (), Cost())

@@ -34,7 +34,10 @@ _NOTHING: Resources = {}
 
 
 class Removal:
-    """The usage of each node of a snapshot without the pods that are removed in the simulation."""
+    """The usage of each node without the running pods that a simulation of evictions has removed.
+
+    Pods are removed and put back ("restored") in units, the pods that are evicted together.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
@@ -185,25 +188,25 @@ class SlotRemoval:
                 self._recount(node.name)
 
     def remove(self, units: Sequence[EvictionUnit]) -> None:
-        """Remove units from their nodes, and count again how many members fit there."""
+        """Remove the pods of these units from the simulated nodes, and count again how many members fit there."""
         self._move(units, self.removal.remove)
 
     def restore(self, units: Sequence[EvictionUnit]) -> None:
-        """Put removed units back on their nodes, even if the quorum does not fit any more."""
+        """Put removed units back on their simulated nodes, even if the quorum does not fit any more."""
         self._move(units, self.removal.restore)
 
     def fits(self) -> bool:
-        """Return whether the quorum fits without the removed units."""
+        """Return whether the preemptor's quorum fits without the units that are removed at the moment."""
         return self.has_slots()
 
     def has_slots(self) -> bool:
-        """Return whether at least as many members as the quorum has fit by free resources. If not, `fits` is False."""
+        """Return whether as many members as the quorum has fit by free resources. If not, `fits` is False."""
         return self.total >= self._need
 
     def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-        """Restore each unit that leaves the number of fitting members unchanged, trying the last unit first.
+        """Put each unit back that leaves the number of fitting members unchanged, trying the last unit first.
 
-        Return the other units, which stay removed.
+        Return the other units, which stay removed from the simulated nodes.
         """
         stay = []
         for unit in reversed(units):
@@ -215,9 +218,9 @@ class SlotRemoval:
         return stay
 
     def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Restore each item, which is one or more units, if the quorum still fits with all of its units restored.
+        """Put each item back, which is one or more removed units, if the quorum still fits with all of its units.
 
-        Items are tried one by one in this order. Return the items that stay removed.
+        Items are tried one by one in this order. Return the items that stay removed from the simulated nodes.
         """
         stay = []
         for item in items:
@@ -228,16 +231,19 @@ class SlotRemoval:
         return stay
 
     def save(self) -> QuorumNodes:
-        """Return the nodes of the quorum, to be passed to `roll_back` later."""
+        """Return the state of the last plan, to be passed to `roll_back` later."""
         return self._quorum_nodes
 
     def roll_back(self, units: Sequence[EvictionUnit], quorum_nodes: QuorumNodes) -> None:
-        """Undo the removal of ``units`` since `save`. Set the nodes of the quorum to those that `save` has returned."""
+        """Put ``units``, which were removed since `save`, back.
+
+        Set the last plan to the one that `save` has returned.
+        """
         self.restore(units)
         self._quorum_nodes = quorum_nodes
 
     def count_lost(self, units: Sequence[EvictionUnit]) -> int:
-        """Return how many fewer members would fit if all these units were restored.
+        """Return how many fewer members would fit if all these removed units were put back.
 
         The simulation is left as it was.
         """
@@ -248,7 +254,7 @@ class SlotRemoval:
         return lost
 
     def count_each_lost(self, units: Sequence[EvictionUnit]) -> list[int]:
-        """Return how many fewer members would fit with each unit, if the units were restored in this order.
+        """Return how many fewer members would fit with each removed unit, if the units were put back in this order.
 
         The simulation is left as it was.
         """
@@ -261,13 +267,13 @@ class SlotRemoval:
         return lost
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """Return the plan for the whole gang on the nodes as they are without the removed units."""
+        """Return the plan for the whole gang on the simulated nodes, from which units are removed."""
         answer = plan_group(self.snapshot(), ask)
-        assert isinstance(answer, Plan), answer  # noqa: S101 - for members of one shape slots decide
+        assert isinstance(answer, Plan), answer  # noqa: S101 - for members of one shape counts decide
         return answer
 
     def snapshot(self) -> Snapshot:
-        """Return the simulated nodes with their usage without the removed units, as a live view."""
+        """Return the simulated nodes and their usage, from which units are removed, as a live view."""
         return self.removal.snapshot()
 
     def _move(self, units: Sequence[EvictionUnit], move: Callable[[Iterable[EvictionUnit]], Iterable[str]]) -> None:
@@ -325,7 +331,7 @@ class PlanRemoval(SlotRemoval):
         return self._rules is not None
 
     def count(self) -> None:
-        """Count how many members fit on each node, and create the members' rules.
+        """Count how many members fit on each simulated node, and create the members' rules.
 
         Must be called before any unit is removed.
         """
@@ -333,12 +339,15 @@ class PlanRemoval(SlotRemoval):
         self._rules = read_rules(self.snapshot(), self._kinds)
 
     def remove(self, units: Sequence[EvictionUnit]) -> None:
-        """Remove units from their nodes, in the counts and in the rules."""
+        """Remove the pods of these units from the simulated nodes, in the counts and in the rules."""
         super().remove(units)
         self._note(units, -1)
 
     def restore(self, units: Sequence[EvictionUnit]) -> None:
-        """Put removed units back, in the counts and in the rules, even if the quorum does not fit any more."""
+        """Put removed units back on their simulated nodes, even if the quorum does not fit any more.
+
+        The counts of members that fit and the members' rules follow.
+        """
         super().restore(units)
         self._note(units, 1)
 
@@ -351,10 +360,10 @@ class PlanRemoval(SlotRemoval):
                 rules.add_pods(dict(pod.shape.requests), pod.node, pods)
 
     def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Restore each item, which is one or more units, if the quorum still fits with all of its units restored.
+        """Put each item back, which is one or more removed units, if the quorum still fits with all of its units.
 
         To save plans, several items are tried together, more and more of them while that succeeds. Return the items
-        that stay removed.
+        that stay removed from the simulated nodes.
         """
         if self._quorum_nodes.plan is None:
             self._plan()
@@ -374,23 +383,20 @@ class PlanRemoval(SlotRemoval):
         return stay
 
     def fits(self) -> bool:
-        """Return whether the planner finds a plan for the quorum without the removed units."""
+        """Return whether the planner finds a plan for the quorum without the units that are removed at the moment."""
         if not self.has_slots():
             return False
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
 
     def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-        """Restore nothing.
-
-        Return all units, because counts do not show whether a unit is in the way of a larger member.
-        """
+        """Put no unit back, and return all. Counts do not show whether a unit is in the way of a larger member."""
         return list(units)
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """Return the plan for the whole gang without the removed units.
+        """Return the plan for the whole gang on the simulated nodes, from which units are removed.
 
-        If none is found in time, return the quorum's last plan.
+        If none is found in time, return the last plan, which is for the quorum.
         """
         answer = self._ask_planner(lambda: plan_group(self.snapshot(), ask, self._capacity))
         found = answer if isinstance(answer, Plan) else self._quorum_nodes.plan
@@ -405,7 +411,7 @@ class PlanRemoval(SlotRemoval):
         return False
 
     def _keeps_quorum_nodes(self, units: Sequence[EvictionUnit]) -> bool:
-        """Return whether the members can keep the nodes of the last plan now that these units are restored."""
+        """Return whether the members can keep the nodes of the last plan, after these units were put back."""
         if self._quorum_nodes.plan is None:
             return False
         nodes = self.removal.nodes
@@ -454,14 +460,20 @@ class PlanRemoval(SlotRemoval):
 
 
 UnitBundle = Sequence[EvictionUnit]
-"""Units that are restored together or not at all, for example the units of one gang."""
+"""Units that are put back together or not at all, for example the pods of one gang.
+
+A unit has pods evicted together.
+"""
 
 
 class _SortKey(NamedTuple):
-    """The sort key of a unit in the order in which units are restored; the unit with the smallest key is first."""
+    """The sort key by which units are put back on their simulated nodes; the unit with the smallest key is first.
+
+    A unit has the pods that are evicted together.
+    """
 
     price: float
-    """The number of members of the preemptor that no longer fit if the unit is restored, per pod.
+    """The number of members of the preemptor that no longer fit if the unit is put back, per pod.
 
     Units of one node are grouped (`_group_by_price`), and all units of a group have the mean of the group.
     """
@@ -469,7 +481,7 @@ class _SortKey(NamedTuple):
     below: int
     """The number of removed pods of lower priority on its node, times -1.
 
-    The more there are, the earlier the unit comes.
+    The more there are, the earlier it is put back.
     """
 
     age: float
@@ -485,11 +497,12 @@ class _SortKey(NamedTuple):
 def reprieve(
     removal: SlotRemoval, gone: Sequence[EvictionUnit], allowances: Allowances, newest: int
 ) -> list[EvictionUnit]:
-    """Restore the removed units that the preemptor does not need as victims. Return the units that have to be evicted.
+    """Put the removed units back that the preemptor does not need as victims. Return the units that have to be evicted.
 
-    ``removal`` is the simulation of one domain, from which the units ``gone`` are removed. ``newest`` is the start time
-    of the newest running pod, in seconds since 1970. For a preemptor with members of one shape, each returned unit is
-    needed: without its eviction the quorum would not fit, or would not have the domain exclusively.
+    A unit has the pods that are evicted together. ``removal`` is the simulation of one domain, from which the units
+    ``gone`` are removed. ``newest`` is the start time of the newest running pod, in seconds since 1970. For a preemptor
+    with members of one shape, each returned unit is needed: without its eviction the quorum would not fit, or would not
+    have the domain exclusively.
     """
     by_priority: dict[int, list[EvictionUnit]] = {}
     below: Counter[str] = Counter()
@@ -506,7 +519,7 @@ def reprieve(
         level.restore_for_gangs(allowances)
         level.restore_others()
         victims += level.gone
-    # With rules between pods, restoring one unit can make it possible to roll_back another one.
+    # With rules between pods, putting one unit back can make it possible to put another one back.
     before = 0
     while removal.has_rules and len(victims) not in (1, before):
         before = len(victims)
@@ -517,7 +530,7 @@ def reprieve(
 
 
 class _PriorityLevel:
-    """The removed units of one priority while they are restored. ``gone`` are those that are still removed.
+    """The removed units of one priority while the preemptor's simulation puts them back. ``gone`` are still removed.
 
     Call `start`, then `restore_for_budgets`, `restore_for_gangs` and `restore_others` in this order.
     """
@@ -529,7 +542,7 @@ class _PriorityLevel:
         self._final: set[EvictionUnit] = set()
 
     def start(self, order: Iterable[EvictionUnit]) -> None:
-        """Take over all units of the priority, in the order in which to try to restore them."""
+        """Take over all removed units of the priority, in the order in which to try to put them back."""
         for unit in order:
             self.gone[unit] = None
             self._losses.add(unit)
@@ -537,13 +550,13 @@ class _PriorityLevel:
                 self._final.add(unit)  # Its resources are not needed, but the gang wants the domain exclusively.
 
     def restore_for_budgets(self) -> None:
-        """Restore the units whose eviction would violate PodDisruptionBudgets, as far as the quorum still fits."""
+        """Put units back whose eviction would violate PodDisruptionBudgets, as far as the preemptor still fits."""
         counted = [unit for unit in self.gone if unit.budgets]
         while picked := self._pick_violating(counted):
             self._put_back([unit] for unit in picked)
 
     def restore_for_gangs(self, allowances: Allowances) -> None:
-        """Restore of each gang as many units as it needs for its quorum, or none if not all of these can be restored.
+        """Put back as many units of each gang as it needs for its quorum, or none if the preemptor does not fit then.
 
         Gangs whose parent group would lose its quorum, too, come first, then those that take the least capacity.
         """
@@ -562,7 +575,7 @@ class _PriorityLevel:
         self._put_back(bundle for _, bundle in order)
 
     def restore_others(self) -> None:
-        """Restore each of the units that are left, if the quorum of the preemptor fits with it."""
+        """Put back each of the units that are left, if the preemptor still fits with it."""
         self._put_back([unit] for unit in list(self.gone) if unit not in self._final)
 
     def _pick_violating(self, counted: Iterable[EvictionUnit]) -> list[EvictionUnit]:
@@ -576,7 +589,7 @@ class _PriorityLevel:
         return picked
 
     def _pick_missing(self, gang: GroupKey, units: Sequence[EvictionUnit]) -> UnitBundle:
-        """Return the fewest of these units of a gang that have to be restored so that it keeps its quorum.
+        """Return the fewest of these units of a gang that have to be put back so that the gang keeps its quorum.
 
         Return [] if it keeps its quorum anyway, or would not even with all of the units.
         """
@@ -604,7 +617,7 @@ class _PriorityLevel:
 def _sort_units(
     removal: SlotRemoval, units: Sequence[EvictionUnit], below: Counter[str], newest: int
 ) -> list[EvictionUnit]:
-    """Return units of one priority in the order in which to restore them: the lowest price per pod first (`_SortKey`).
+    """Return units of one priority in the order in which to put them back: the lowest price per pod first (`_SortKey`).
 
     ``below`` has the number of pods of this and lower priorities by node name; the pods of these units are subtracted.
     """
@@ -636,7 +649,7 @@ def _make_sort_keys(
     units: Sequence[EvictionUnit], lost: Sequence[int], node: str, below: int, newest: int
 ) -> Iterator[tuple[EvictionUnit, _SortKey]]:
     """Yield each unit of one node with its sort key. ``lost`` is what `count_each_lost` returns for the units."""
-    # Counted per node, not per bunch. Otherwise the order of equal bunches would depend on the order of the units.
+    # Counted per node, not per group. Otherwise the order of equal groups would depend on the order of the units.
     places = count()
     for room, bunch in _group_by_price(units, lost):
         old = -sum(sum_ages(unit, newest) for unit in bunch) / len(bunch)
@@ -647,7 +660,7 @@ def _make_sort_keys(
 def _group_by_price(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Iterator[tuple[int, list[EvictionUnit]]]:
     """Group the units of one node such that each group costs more members per unit than the group before it.
 
-    ``lost`` has for each unit how many fewer members fit when it is restored after the units before it. Yield the sum
+    ``lost`` has for each unit how many fewer members fit when it is put back after the units before it. Yield the sum
     of ``lost`` and the units of each group. A unit with 0 joins the group before it, because the resources it uses were
     lost with that group.
     """

@@ -100,7 +100,11 @@ class PlanRequest:
     """
 
     closed: frozenset[str] = frozenset()
-    """The names of the nodes that no member may use, e.g. because Serried keeps them for the head of the queue."""
+    """The names of the nodes that no member may use.
+
+    For instance, their free resources are kept for the gang at the head of the queue, or kube-scheduler did not list
+    them.
+    """
 
     unoffered: frozenset[str] = frozenset()
     """The nodes of ``closed`` that are in it only because kube-scheduler's last filter call did not list them.
@@ -139,7 +143,7 @@ class PlanRequest:
     """
 
     style: Style = Style.PACK
-    """Whether members are packed on as few nodes and domains as possible, or spread evenly."""
+    """The way to place members: packed on as few nodes and domains as possible, or spread evenly."""
 
     own_slots: bool = False
     """True if each member has a planned node already, and may only use this one."""
@@ -283,10 +287,7 @@ def find_allowed_levels(levels: Sequence[Level], waited: float) -> AllowedLevels
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A gang in the queue: its quorum is complete, but it has no plan yet.
-
-    It has what decides on its place in the queue.
-    """
+    """A gang in the queue: its quorum is complete, and it waits to be placed. The fields decide on its position."""
 
     group: GroupKey
     priority: int
@@ -298,9 +299,9 @@ class Waiting:
     """True if the gang was running and has lost its quorum. The members that still run use resources for nothing."""
 
     rejected: bool = False
-    """True if kube-scheduler rejected all nodes for a member for reasons other than resources.
+    """True if kube-scheduler rejected all nodes for a member for reasons other than free resources.
 
-    Serried keeps none for it then.
+    Then Serried does not keep free resources for the gang when it is at the head of the queue.
     """
 
 

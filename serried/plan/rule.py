@@ -80,21 +80,21 @@ class PlanRule(ABC):
         """
 
     def crowding(self, kind: MemberClass, name: str) -> int:  # noqa: ARG002 - most rules prefer no node
-        """Return how many pods are in the node's domains over which the rule spreads members of the class evenly.
+        """Return how many pods are in the node's domains, over which ``kind`` (equal members) has to be spread evenly.
 
         Nodes with the lowest number are tried first. It is 0 for rules other than topology spread.
         """
         return 0
 
     def find_first_key(self, kind: MemberClass) -> str | None:  # noqa: ARG002 - most rules leave no choice
-        """Return the topology key whose domain the first member of a class may choose. Its other members must share it.
+        """Return the topology key of which the first of the equal members ``kind`` fixes the domain for the others.
 
         That is so for members with affinity to each other, while no matching pod runs. Return None if there is no such
         key.
         """
         return None
 
-    # --- waves: members that kube-scheduler may bring in any order (docs/contributing/scheduling.md) ------------------
+    # --- waves: members that kube-scheduler may try in any order (docs/contributing/scheduling.md) ------------------
 
     def begin_wave(self) -> None:  # noqa: B027 - most rules have no state for it
         """Begin a wave: members that kube-scheduler may try in any order when all members placed so far are assumed."""
@@ -203,7 +203,7 @@ class GangRules:
         return list(dict.fromkeys(key for each in self._rules for key in each.list_keys()))
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether all rules allow one more member of a class on a node besides the members placed so far."""
+        """Return whether all rules allow one more of the equal members ``kind`` on a node besides those placed."""
         for each in self._rules:  # noqa: SIM110 - a generator would take a third longer, for each member and cell
             if not each.admits(kind, name):
                 return False
@@ -280,7 +280,10 @@ class GangRules:
         return next((key for each in self._rules if (key := each.find_first_key(kind)) is not None), None)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return the first rule's reason why one more member of a class may not be placed on a node; None if it may."""
+        """Return the first rule's reason why one more of the equal members ``kind`` may not be on a node.
+
+        Return None if it may.
+        """
         return next((found for each in self._rules if (found := each.find_hurdle(kind, name)) is not None), None)
 
     def describe(self) -> str:

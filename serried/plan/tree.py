@@ -113,7 +113,7 @@ class _Search:
         couples = found.couples or _affect_each_other(_list_leaves(ask))
         return Plan(found.domains[ask.name][1], found.nodes, waves=found.waves if couples else ())
 
-    # --- quorums -----------------------------------------------------------------------------------------------
+    # --- quorums ---------------------------------------------------------------------------------------------------
 
     def _place_group(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
         """Yield the ways to place a group's quorum besides the members that are placed, the best first."""
@@ -157,7 +157,7 @@ class _Search:
         if placed is None:
             yield self._add(ask, plan, partial)
             tried.add(frozenset(plan.nodes))
-        # A quorum of one shape leaves room for other groups that one of another shape would use.
+        # A quorum of members of one shape may leave the resources free that other groups need.
         for kind in kinds:
             mine = {member.uid for member in kind.members}
             order = sorted(ask.members, key=lambda member: (member.uid not in mine, member.uid not in answer.nodes))
@@ -173,7 +173,7 @@ class _Search:
                     yield placed
 
     def _place_exactly(self, ask: PlanRequest, partial: PartialPlan) -> Iterator[PartialPlan]:
-        # The usual case: the best choice is the planner's own, and others are rarely needed.
+        # The usual case: the plan of plan_gang is tried first, because other choices are rarely needed.
         best = self._solve(ask, partial)
         if isinstance(best, Verdict):
             self._record_failure(ask, partial)
@@ -262,7 +262,7 @@ class _Search:
             return None
         return self._add(ask, answer, partial)
 
-    # --- members beyond the quorums ----------------------------------------------------------------------------
+    # --- members beyond the quorums --------------------------------------------------------------------------------
 
     def _add_surplus(self, ask: PlanRequest, partial: PartialPlan) -> PartialPlan:
         if ask.name not in partial.domains:
@@ -278,7 +278,7 @@ class _Search:
         answer = self._solve(_pin(late, domain), partial)
         return partial if isinstance(answer, Verdict) else self._add(ask, answer, partial)
 
-    # --- the cluster with the members that are placed ------------------------------------------------------------
+    # --- the cluster with the members that are placed --------------------------------------------------------------
 
     def _solve(self, ask: PlanRequest, partial: PartialPlan) -> Plan | Verdict:
         """Return a plan for the members of one group besides the members that are placed, or a verdict."""
@@ -304,7 +304,7 @@ class _Search:
         couples = partial.couples or bool(plan.waves)
         return replace(partial, nodes={**partial.nodes, **plan.nodes}, used=used, waves=waves, couples=couples)
 
-    # --- refusals ----------------------------------------------------------------------------------------------
+    # --- verdicts --------------------------------------------------------------------------------------------------
 
     def _record_failure(self, ask: PlanRequest, partial: PartialPlan) -> None:
         if self._furthest_failure is None or len(partial.nodes) >= len(self._furthest_failure[1].nodes):
@@ -358,7 +358,7 @@ def _order_parts(ask: PlanRequest) -> list[PlanRequest]:
     left, found = dict.fromkeys(range(len(order))), list[PlanRequest]()
     while left:
         free = (at for at in left if not any(mates[at] & counted[other] for other in left if other != at))
-        place = next(free, next(iter(left)))  # groups that wait for each other: the first one begins
+        place = next(free, next(iter(left)))  # groups that need each other nearby: the first one begins
         found.append(order[place])
         del left[place]
     return found
