@@ -25,10 +25,7 @@ Domain = tuple[str, ...]
 """A domain: the values of its `LabelKeys`, in the same order; () for the whole cluster."""
 
 PackedCounts = Sequence[tuple[Shape, "array[int]"]]
-"""For each shape the number of pods that fit on each node, as an array.
-
-Sender and receiver know the order of the nodes.
-"""
+"""The number of pods that fit on each node, as one array per shape. Sender and receiver know the order of the nodes."""
 
 _MIN_CLASSES_KEPT = 16
 """The number of shapes whose counts are always kept, however many nodes they have."""
@@ -443,7 +440,7 @@ def _domain_of(key: LabelKeys, node: Node | None) -> Domain | None:
 
 
 NodeSlots = tuple[int, str]
-"""How many members with equal shapes fit on a node, and the node's name. The name may also be that of a domain."""
+"""The number of members with equal shapes that fit on a node, and the node's name. The name may also be a domain's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -490,11 +487,11 @@ def make_least_class(classes: Sequence[MemberClass]) -> MemberClass:
 
 
 class Census:
-    """How many members of each class of equal members fit on each node and in each domain, as one plan sees it.
+    """The number of members of each class that fit on each node and in each domain, as one plan sees it.
 
-    The counts of a `Capacity` are corrected for the nodes that this gang must not use (``ask.closed``), and for nodes
-    on which the plan counts other usage (``snapshot.over``, e.g. with nominated pods). Without a ``capacity`` all nodes
-    of the snapshot are counted. It lives as long as the plan.
+    A class has members of equal shape. The counts of a `Capacity` are corrected for the nodes that this gang must not
+    use (``ask.closed``), and for nodes on which the plan counts other usage (``snapshot.over``, e.g. with nominated
+    pods). Without a ``capacity`` all nodes of the snapshot are counted. It lives as long as the plan.
     """
 
     def __init__(self, snapshot: Snapshot, ask: PlanRequest, capacity: Capacity | None) -> None:

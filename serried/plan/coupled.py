@@ -62,13 +62,13 @@ class OneByOneSearch:
         self._cells: list[list[str]] = []
         self._cell_of: dict[str, int] = {}
         self._here: Counter[int] = Counter()
-        """The number of placed members in each cell."""
+        """The number of placed members by number of the cell. A cell has nodes that are alike for the rules."""
 
         self._touched: list[dict[str, None]] = []
-        """For each cell, the nodes that have placed members, in the order of their first member."""
+        """The nodes of each cell that have placed members, in the order of their first member."""
 
         self._ranked: dict[tuple[MemberClass, int], list[str]] = {}
-        """For each class and cell, the nodes without placed members, those on which the most members fit last."""
+        """The nodes without placed members by class and cell, those on which the most members fit last."""
 
         self.moves: list[Move] = []
 

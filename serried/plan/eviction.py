@@ -189,13 +189,13 @@ class Blocker(StrEnum):
     """The kinds of reasons why the planner finds no victims for a gang."""
 
     PROTECTION = "protection"
-    """The gang would only fit if pods of lower priority were evicted that must not be evicted."""
+    """Protected pods: the gang would only fit if pods of lower priority were evicted that must not be evicted."""
 
     PRIORITY = "priority"
-    """The gang would only fit if pods were evicted whose priority is not lower than the gang's."""
+    """Pods of too high a priority: the gang would only fit if pods were evicted that do not have a lower priority."""
 
     ROOM = "room"
-    """The gang would not fit even if all running pods were evicted."""
+    """No running pods: the gang would not fit even if all pods were evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class NoVictims:
     """The priority up to which pods would have to be evicted, if ``blocker`` is PRIORITY; otherwise None."""
 
     protections: tuple[str, ...] = ()
-    """For PROTECTION, the phrases why pods in ``domain`` must not be evicted, without repeats; otherwise ()."""
+    """The phrases why pods in ``domain`` must not be evicted, without repeats, for PROTECTION; otherwise ()."""
 
     protected: int = 0
     """The number of pods in ``domain`` that have a lower priority but are protected, if ``blocker`` is PROTECTION.

@@ -38,7 +38,7 @@ class HurdleCount:
 
 @dataclass(frozen=True, slots=True)
 class DomainDiagnosis:
-    """What a domain lacks to hold a gang."""
+    """The shortage of a gang in one domain: how many members fit there, and why not more."""
 
     domain: str
 
@@ -59,7 +59,7 @@ class DomainDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the domains lack to hold a gang. It is an answer of `diagnose`."""
+    """The answer of `diagnose`: how many members of a gang fit in each domain, and why not more."""
 
     key: str
     """The topology key of the domains; "" if the whole cluster is the only domain."""
@@ -130,13 +130,13 @@ class Advice:
     """The plan for the gang after the change."""
 
     nodes: tuple[str, ...] = ()
-    """For UNCORDON the nodes to uncordon, for MOVE the new nodes of the other gang; otherwise ()."""
+    """The nodes to uncordon for UNCORDON, the new nodes of the other gang for MOVE; otherwise ()."""
 
     name: str = ""
     """The resource, topology key or other gang that the change is about; "" if it is about none."""
 
     before: int = 0
-    """For SMALLER the largest request of a member at present, for FEWER the required members; otherwise 0."""
+    """The largest request of a member at present for SMALLER, the required members for FEWER; otherwise 0."""
 
     after: int = 0
     """The value that ``before`` has to be lowered to; 0 if ``before`` is."""
@@ -145,7 +145,7 @@ class Advice:
     """For MOVE the domain that the other gang would move to; "" if it has no topology key, and otherwise."""
 
     pods: int = 0
-    """For MOVE and END the number of pods of the other gang; otherwise 0."""
+    """The number of pods of the other gang for MOVE and END; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ DomainCount = tuple[int, str]
 """The number of members that a domain gets, and its name."""
 
 BestCounts = Sequence[tuple[Cost, int]]
-"""For a domain, how many members it holds at most if they use a given number of domains inside it, cheapest first."""
+"""The most members that a domain holds, for each number of used domains inside it, the fewest domains first."""
 
 MAX_STEPS = 5_000
 """The maximum number of steps for one search, some ten milliseconds."""
@@ -210,8 +210,8 @@ def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[DomainPath,
 def _search(count: int, domains: Iterable[_Domain], fewest: int, cost: Cost, budget: StepBudget) -> list[DomainCount]:
     """Return the distribution over ``fewest`` domains that uses the fewest domains inside them, at most ``cost``.
 
-    Return [] if the budget is used up. Each table adds one domain, the larger ones last. So it is known for each
-    domain, from the largest on, whether the domains before it are enough.
+    Return [] if the budget is used up. Each of its tables adds one domain, the larger domains last. So it is known for
+    each domain, from the largest on, whether the domains before it are enough.
     """
     ordered = sorted(domains, key=lambda domain: (domain.room, domain.name))
     # How many members fit in the 0, 1, 2, ... largest domains together.

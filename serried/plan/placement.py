@@ -122,7 +122,7 @@ _UNITS_OF_A_SUM = 50
 
 
 class PlanState:
-    """What the planner knows and has found out while it plans one gang. It lives as long as the call of `plan_gang`.
+    """The state of the planner while it plans one gang. It lives as long as the call of `plan_gang`.
 
     Members of equal shape form a class (`MemberClass`, the elements of ``classes``). ``census`` knows how many members
     of a class fit on each node. The two budgets limit searches. Call `count` before anything else.

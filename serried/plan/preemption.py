@@ -79,7 +79,7 @@ _MAX_WITHIN_BUDGETS = 16
 
 
 class Shortage(NamedTuple):
-    """How many members of the quorum fit in a domain only if pods of one priority are evicted.
+    """The members of the quorum that fit in a domain only if pods of one priority are evicted.
 
     It estimates the cost.
     """

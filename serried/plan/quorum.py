@@ -98,7 +98,7 @@ class GroupMembers:
     """
 
     below: Mapping[str, "GroupMembers"] = field(default_factory=dict)
-    """For a tree the members of each of its PodGroups by name; empty for a single PodGroup."""
+    """The members of each PodGroup of a tree by name; empty for a single PodGroup."""
 
     refused: tuple[Pod, ...] = ()
     """The pending members that no node can take as far as is known, e.g. because their ResourceClaim does not exist."""
@@ -130,7 +130,10 @@ class GroupMembers:
 
 
 class MemberState(Enum):
-    """The state of a member for the planner. The values are the names of the fields of ``GroupMembers``."""
+    """The states of a member that the planner distinguishes.
+
+    The values are the names of the fields of ``GroupMembers``.
+    """
 
     BOUND = "bound"
     TERMINATING = "terminating"

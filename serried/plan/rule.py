@@ -180,7 +180,7 @@ def read_rules(snapshot: Snapshot, classes: Sequence[MemberClass]) -> "GangRules
 
 
 class GangRules:
-    """All rules that concern the members of one gang during one plan, as one rule. There is at least one."""
+    """The rules that concern the members of one gang during one plan, used like one rule. There is at least one."""
 
     def __init__(self, rules: Sequence[PlanRule], limit: Limit) -> None:
         self.limit = limit

@@ -42,7 +42,7 @@ class PartialPlan:
     """The amounts in use on the nodes of ``nodes``, including the placed members."""
 
     domains: Mapping[str, tuple[Within, str]] = field(default_factory=dict)
-    """For each placed or running group by name: the domains of its parents, and its own domain."""
+    """The domains of the parents and the own domain of each group that is placed or running, by the group's name."""
 
     waves: tuple[tuple[str, ...], ...] = ()
     """The placed members in waves (`Plan.waves`), group after group."""
