@@ -36,7 +36,7 @@ _MAX_EXACT = 16
 """The maximum number of members for which all ways are tried to place more members than the quorum."""
 
 _MAX_STARTS = 64
-"""The maximum number of domains that are tried as the one that the first member fixes for the others."""
+"""The maximum number of domains that are tried, if affinity makes all members share the domain of the first one."""
 
 
 class OneByOneSearch:

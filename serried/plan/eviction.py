@@ -235,13 +235,13 @@ class Losses:
         self._disruptions: Counter[Budget] = Counter()
 
     def add(self, unit: EvictionUnit) -> None:
-        """Count a victim."""
+        """Count the losses that evicting this unit causes, as a victim."""
         if unit.gang is not None:
             self._members[unit.gang] += len(unit.pods)
         self._disruptions.update(unit.budgets)
 
     def remove(self, unit: EvictionUnit) -> None:
-        """Undo `add` for a victim."""
+        """Subtract the losses of a victim that was counted by `add`."""
         if unit.gang is not None:
             self._members[unit.gang] -= len(unit.pods)
         self._disruptions.subtract(unit.budgets)

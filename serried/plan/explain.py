@@ -142,7 +142,7 @@ class Advice:
     """The value that ``before`` has to be lowered to; 0 if ``before`` is."""
 
     domain: str = ""
-    """For MOVE the domain that the other gang would move to; "" if it has no topology key, and otherwise."""
+    """The domain that the other gang would move to for MOVE; "" if that gang requires no topology key."""
 
     pods: int = 0
     """The number of pods of the other gang for MOVE and END; otherwise 0."""

@@ -49,7 +49,10 @@ class Bin(NamedTuple):
     used: Resources
 
     slots: Counts
-    """For each class the number of its members that fit on the node if no other members are there."""
+    """The number of members of each class that fit on the node if no other members are there.
+
+    A class has the members of equal shape.
+    """
 
 
 def mix(

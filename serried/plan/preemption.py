@@ -127,7 +127,7 @@ class _SimulatedDomain:
     placement: Placement
 
     room: int = 0
-    """The number of members that fit in the domain without the removed pods, as of the last count."""
+    """The number of the preemptor's members that fit in the domain without the removed pods, as of the last count."""
 
     tried: int = -1
     """The value of ``room`` at the last plan, which has failed; -1 if no plan was made."""
@@ -197,7 +197,10 @@ class SimulatedCluster:
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Find the domains that the preemptor may use. Count how many members fit in each before pods are removed."""
+        """Find the domains that the preemptor may use.
+
+        Count how many of its members fit in each before pods are removed.
+        """
         self._table = self._capacity.table(self._least.shape, self._limit)
         for kind in self._kinds if len(self._kinds) > 1 else ():
             self._tables.append((kind, self._capacity.table(kind.shape, self._limit)))
@@ -265,8 +268,8 @@ class SimulatedCluster:
     def remove(self, priority: int, units: Sequence[EvictionUnit]) -> list[Domain]:
         """Remove all units of one priority. Return the domains with changed nodes, in name order.
 
-        Units whose eviction violates no budget and takes no gang's quorum are removed first, so that `Shortage.harmful`
-        counts only members that need the other ones.
+        A unit has the pods that are evicted together. Units whose eviction violates no budget and takes no gang's
+        quorum are removed first, so that `Shortage.harmful` counts only members that need the other ones.
         """
         harmless, harmful = self._split_by_harm(units)
         changed: dict[Domain, int] = {}
@@ -366,7 +369,7 @@ class SimulatedCluster:
     # --- candidates ------------------------------------------------------------------------------------------------
 
     def list_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """Return those of the given domains that hold the quorum now, the best first.
+        """Return those of the given domains that hold the preemptor's quorum without the removed pods, the best first.
 
         ``priority`` is that of the pods that were removed last. Domains for which a plan has to be made are tried in
         the order of how many members fit, and only until a few plans have succeeded.
@@ -374,7 +377,7 @@ class SimulatedCluster:
         return self._list(domains, priority, _GROWTH)
 
     def list_last_candidates(self, domains: Iterable[Domain], priority: int) -> list[CandidateDomain]:
-        """Return the given domains that hold the quorum, the best first, when no more units will be removed.
+        """Return the domains that hold the preemptor's quorum when all evictable pods are removed, the best first.
 
         In contrast to `list_candidates`, all domains are planned again for which a plan has failed before.
         """
@@ -396,9 +399,9 @@ class SimulatedCluster:
         return sorted([*planned, *counted], key=lambda candidate: candidate.sort_key)
 
     def find_over_budget(self, domains: Iterable[Domain], priority: int) -> Placement | None:
-        """Return the best of the given domains that hold the quorum now if budgets are ignored.
+        """Return the best of the given domains that would hold the preemptor's quorum if budgets were ignored.
 
-        Return None if none does.
+        Return None if none does even without the removed pods.
         """
         found: list[CandidateDomain] = []
         for simulated in sorted((self._simulated[domain] for domain in domains), key=lambda simulated: -simulated.room):
@@ -437,11 +440,14 @@ class SimulatedCluster:
 
     @property
     def max_room(self) -> int:
-        """The number of members that fit in the best of the domains that no gang uses exclusively; 0 without one."""
+        """The most members of the preemptor that fit in a domain without the removed pods; 0 without a domain.
+
+        Domains that other gangs use exclusively are left out.
+        """
         return max((simulated.room for simulated in self._simulated.values() if not simulated.holders), default=0)
 
     def is_counted(self, placement: Placement) -> bool:
-        """Return whether the quorum fits if enough members fit by free resources, so that no plan has to be made.
+        """Return whether counting is enough to know that the preemptor's quorum fits, so that no plan has to be made.
 
         That is so for members of one shape without rules, if kube-scheduler has rejected no member for a node of the
         placement.
@@ -475,7 +481,7 @@ class SimulatedCluster:
         return removal
 
     def _is_promising(self, domain: Domain) -> bool:
-        """Return False if the quorum cannot fit, because too few members of a class would fit even alone."""
+        """Return False if the preemptor cannot fit, because too few members of equal shape would fit even alone."""
         spare = len(self._ask.members) - self._need
         for kind, table in self._tables:
             self._capacity.refresh(table, self._limit)
@@ -485,7 +491,7 @@ class SimulatedCluster:
         return True
 
     def explain(self) -> Verdict:
-        """Return the planner's verdict why the gang does not fit without the removed pods."""
+        """Return the planner's verdict why the preemptor does not fit without the removed pods."""
         shown = self._removal.snapshot()
         held = {simulated.placement.name for simulated in self._simulated.values() if simulated.holders}
         ask = replace(self._ask, taken=self._ask.taken | held)

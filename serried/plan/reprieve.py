@@ -60,11 +60,17 @@ class Removal:
         self.used: Mapping[str, Resources] = Overlay(self._left, snapshot.used)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot without the removed pods. It is live: later calls of `remove` and `restore` change it."""
+        """Return the snapshot of the cluster without the removed pods.
+
+        Later calls of `remove` and `restore` change it.
+        """
         return replace(self._snapshot, used=self.used, over=())
 
     def remove(self, units: Iterable[EvictionUnit]) -> Iterable[str]:
-        """Remove the pods of these units. Return the names of the nodes whose usage has changed."""
+        """Remove the pods of these units from the simulated usage.
+
+        Return the names of the nodes whose usage has changed.
+        """
         names: dict[str, None] = {}
         for unit in units:
             self.limit.spend(len(unit.pods))
@@ -80,7 +86,10 @@ class Removal:
         return names
 
     def restore(self, units: Iterable[EvictionUnit]) -> Iterable[str]:
-        """Put the pods of these units back. Return the names of the nodes whose usage has changed."""
+        """Put the pods of these units back into the simulated usage.
+
+        Return the names of the nodes whose usage has changed.
+        """
         names: dict[str, None] = {}
         for unit in units:
             self.limit.spend(len(unit.pods))
@@ -129,7 +138,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class QuorumNodes:
-    """The nodes that the last plan in a simulated domain gave to the quorum. Without a plan, all fields are empty."""
+    """The nodes that the last plan in a simulated domain gave to the preemptor's quorum; empty without a plan."""
 
     plan: Plan | None = None
 
@@ -178,7 +187,7 @@ class SlotRemoval:
         return False
 
     def count(self) -> None:
-        """Count how many members fit on each node. Must be called before any unit is removed."""
+        """Count how many members of the preemptor fit on each node. Must be called before any unit is removed."""
         for node in self.removal.nodes.values():
             self.limit.spend()
             if admits(self._shape, node):
@@ -200,11 +209,14 @@ class SlotRemoval:
         return self.has_slots()
 
     def has_slots(self) -> bool:
-        """Return whether as many members as the quorum has fit by free resources. If not, `fits` is False."""
+        """Return whether as many members of the preemptor as its quorum has fit by free resources.
+
+        If not, `fits` is False.
+        """
         return self.total >= self._need
 
     def restore_unneeded(self, units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-        """Put each unit back that leaves the number of fitting members unchanged, trying the last unit first.
+        """Put each unit back if as many members of the preemptor fit with it as without, trying the last unit first.
 
         Return the other units, which stay removed from the simulated nodes.
         """
@@ -243,7 +255,7 @@ class SlotRemoval:
         self._quorum_nodes = quorum_nodes
 
     def count_lost(self, units: Sequence[EvictionUnit]) -> int:
-        """Return how many fewer members would fit if all these removed units were put back.
+        """Return how many fewer members of the preemptor would fit if all these removed units were put back.
 
         The simulation is left as it was.
         """
@@ -254,7 +266,7 @@ class SlotRemoval:
         return lost
 
     def count_each_lost(self, units: Sequence[EvictionUnit]) -> list[int]:
-        """Return how many fewer members would fit with each removed unit, if the units were put back in this order.
+        """Return how many fewer members of the preemptor would fit with each removed unit, if put back in this order.
 
         The simulation is left as it was.
         """
@@ -267,7 +279,7 @@ class SlotRemoval:
         return lost
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """Return the plan for the whole gang on the simulated nodes, from which units are removed."""
+        """Return the plan for the whole preemptor on the simulated nodes, from which units are removed."""
         answer = plan_group(self.snapshot(), ask)
         assert isinstance(answer, Plan), answer  # noqa: S101 - for members of one shape counts decide
         return answer
@@ -331,7 +343,7 @@ class PlanRemoval(SlotRemoval):
         return self._rules is not None
 
     def count(self) -> None:
-        """Count how many members fit on each simulated node, and create the members' rules.
+        """Count how many members of the preemptor fit on each simulated node, and create the members' rules.
 
         Must be called before any unit is removed.
         """
@@ -383,7 +395,7 @@ class PlanRemoval(SlotRemoval):
         return stay
 
     def fits(self) -> bool:
-        """Return whether the planner finds a plan for the quorum without the units that are removed at the moment."""
+        """Return whether the planner finds a plan for the preemptor's quorum without the removed units."""
         if not self.has_slots():
             return False
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
@@ -394,7 +406,7 @@ class PlanRemoval(SlotRemoval):
         return list(units)
 
     def plan(self, ask: PlanRequest) -> Plan:
-        """Return the plan for the whole gang on the simulated nodes, from which units are removed.
+        """Return the plan for the whole preemptor on the simulated nodes, from which units are removed.
 
         If none is found in time, return the last plan, which is for the quorum.
         """
@@ -425,7 +437,7 @@ class PlanRemoval(SlotRemoval):
         return self._rules.holds(self._quorum_nodes.moves)
 
     def _decides(self, shape: Shape) -> bool:
-        """Return whether a pod of this shape affects where the rules allow members."""
+        """Return whether a pod of this shape affects where rules allow members of the preemptor."""
         found = self._deciding.get(id(shape))
         if found is None:
             amounts, snapshot = (name for name, _ in shape.requests), self.snapshot()
@@ -448,7 +460,7 @@ class PlanRemoval(SlotRemoval):
         return True
 
     def _ask_planner(self, plan: Callable[[], Plan | Verdict]) -> Plan | Verdict | None:
-        """Call ``plan`` within the work that is left. Return None if it was ended before it had an answer."""
+        """Return what ``plan`` returns, unless it takes more work than is left; None then."""
         before = self.limit.spent
         answer = self.limit.attempt(plan, until_content=self._quorum_nodes.plan is not None)
         self._work_left -= self.limit.spent - before
@@ -678,9 +690,9 @@ def _group_by_price(units: Sequence[EvictionUnit], lost: Sequence[int]) -> Itera
 
 
 def relative_size(shape: Shape, request: Resources) -> float:
-    """Return how large a pod is compared with a member that requests ``request``: 2.0 if it requests twice as much.
+    """Return how large a pod is compared with a member of the preemptor: 2.0 if it requests twice as much.
 
-    The resource with the largest ratio counts.
+    ``request`` is what the member requests. The resource with the largest ratio counts.
     """
     amounts = dict(shape.requests)
     return max((amounts.get(name, 0) / amount for name, amount in request.items() if amount > 0), default=0.0)

@@ -121,7 +121,7 @@ class PlanRequest:
     exclusive: bool = False
     """True if the group wants to have its domain exclusively.
 
-    Victims may then be chosen to free a domain of ``taken``.
+    Victims may then be chosen to free a domain that another gang uses exclusively (``taken``).
     """
 
     levels: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ class PlanRequest:
     def is_equivalent(self, other: "PlanRequest") -> bool:
         """Return whether the planner has the same answer for both requests in the same cluster.
 
-        The members are compared by UID, priority and shape only.
+        Members are compared by UID, priority and shape. All other fields of the requests must be equal.
         """
         return (
             len(self.members) == len(other.members)

@@ -102,12 +102,13 @@ class PlanRule(ABC):
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
         """Return whether one more of the equal members ``kind`` can join the wave on a node. The member is not placed.
 
-        It can if all nodes of the wave's members are feasible in whatever order kube-scheduler tries these members.
+        A wave has members that kube-scheduler may try in any order. So the member can join if all nodes of the wave's
+        members are feasible in whatever order they are tried.
         """
         return self.admits(kind, name)
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Place one of the equal members ``kind`` on a node, as a member of the wave."""
+        """Place one of the equal members ``kind`` on a node, as part of the wave that `begin_wave` began."""
         self.place(kind, name)
 
 
