@@ -183,7 +183,7 @@ class ExtenderService:
         """
         cycle.mark_unschedulable(pod.uid)
         if cycle.waits_for_victims:
-            # The nomination makes kube-scheduler keep other pods off, but the victims still use the room.
+            # The nomination makes kube-scheduler keep other pods off, but the victims still use the resources.
             self._held.add(pod.uid, self._clock())
             return
         if cycle.open_slots.waits_for_mates(pod.uid) or (pod.nominated and list(names) == [pod.nominated]):
@@ -196,7 +196,7 @@ class ExtenderService:
         # The planned node was not offered. kube-scheduler has refused it only if it has tried it: because the pod in
         # this request is nominated to it, or because the list is complete. A sample without the node proves nothing.
         # Nor does the first complete list: kube-scheduler may have begun the cycle before its watch showed that the
-        # room was free. After evictions its watch shows the victims end one after the other.
+        # resources were free. After evictions its watch shows the victims end one after the other.
         missed, nominated = cycle.member(pod.uid).not_offered, pod.nominated == node
         lags = cycle.eviction_sent and self._clock() < cycle.started + _LAG_SECONDS
         if not ((missed and nominated) if lags else (missed or nominated)):
@@ -295,15 +295,15 @@ class ExtenderService:
         return await self._bind_member(request, hangup)
 
     async def _bind_plain(self, request: BindRequest, pod: Pod) -> str:
-        # Claimed before the write: a plan made before the watch shows the bound pod must not see the room as free.
+        # Before the write: a plan made before the watch shows the bound pod must not count the resources as free.
         self._store.occupancy.add_usage(pod.uid, UsageSource.ASSUMED, request.node, pod.shape.requests)
-        stands = False
+        bound = False
         try:
             sent = await self._binder.bind(request.pod, request.uid, request.node)
-            stands = sent.outcome is BindOutcome.BOUND
+            bound = sent.outcome is BindOutcome.BOUND
         finally:
-            # For a failed Binding or a pod that the watch does not show, no watch event would release this claim.
-            if not stands or pod.uid not in self._store.pods:
+            # For a failed Binding or a pod that the watch does not show, no watch event would release these resources.
+            if not bound or pod.uid not in self._store.pods:
                 self._store.occupancy.release(pod.uid, UsageSource.ASSUMED)
         return sent.error
 

@@ -27,23 +27,30 @@ from serried.api.reservation import Slot
 
 @dataclass(slots=True)
 class Wave:
-    """The members whose slots open at the same time, in the order in which the plan fills their slots."""
+    """A part of a gang's members that filter lets kube-scheduler place before the next part, in the plan's order.
+
+    Gangs have waves only if their members have rules about each other, such as affinity.
+    """
 
     uids: list[str]
 
     any_order: bool = False
     """True if kube-scheduler may try the members in any order: each takes the first open slot that it is offered.
 
-    The members are then of one class, and are activated together instead of being nominated.
+    The members then have equal requests and constraints. They are not nominated, but activated together.
     """
 
 
 @dataclass(slots=True)
 class OpenSlots:
-    """The slots of one binding cycle that members may take. `BindingCycle` and `SlotAssigner` change it."""
+    """The slots of one binding cycle that filter has not answered yet, i.e. that any member of the class may take.
+
+    A class is the members of a PodGroup with an equal `Shape`. `BindingCycle` and `SlotAssigner` change this
+    object.
+    """
 
     waves: list[Wave] = field(default_factory=list)
-    """The open wave, then the closed ones; empty if the gang has no waves, so that all of its slots are open."""
+    """The wave whose slots are open, then those whose slots are closed; empty if all slots of the gang are open."""
 
     equivalence_keys: tuple[str, ...] | None = None
     """The label keys that decide which nodes may replace a planned node: those with equal values of these labels.
@@ -53,19 +60,20 @@ class OpenSlots:
     """
 
     chosen_missed: str = ""
-    """The UID of the member of ``missed`` that was nominated last; "" for none."""
+    """The UID of the member of ``missed`` that Serried has nominated last; "" for none."""
 
     missed: dict[str, None] = field(default_factory=dict)
-    """The UIDs of members of an ``any_order`` wave to which kube-scheduler has offered no node with an open slot.
+    """The UIDs of members of the open wave to which kube-scheduler has offered no node with an open slot.
 
-    Serried nominates them one at a time, in this order: kube-scheduler treats a nominated pod as if it ran on its node,
-    so the rules of several nominated members would make each other's nodes infeasible.
+    Only members of a `Wave.any_order` wave are noted here. Serried nominates them one at a time, in this order:
+    kube-scheduler treats a nominated pod as if it ran on its node, so the rules of several nominated members would
+    make each other's nodes infeasible.
     """
 
     refused_nodes: int = 0
-    """The number of nodes on which kube-scheduler has refused ``chosen_missed``.
+    """The number of nodes on which kube-scheduler has rejected the member ``chosen_missed``.
 
-    0 again once another member is chosen, or filter answers a slot's node to any member.
+    0 again once another member is chosen, or filter answers the node of a slot to any member.
     """
 
     _closed: set[str] = field(init=False)
@@ -86,14 +94,14 @@ class OpenSlots:
 
     @property
     def has_waves(self) -> bool:
-        """True while the gang has waves, and not all slots of the last one are taken."""
+        """True while the gang's members are placed in waves; False once filter has answered for the whole last wave."""
         return bool(self.waves)
 
     @property
     def open_wave(self) -> Sequence[str]:
-        """The UIDs of the wave that is open now; empty without waves.
+        """The UIDs of the members whose wave is open now; empty without waves.
 
-        Of an ``any_order`` wave, members come first whose slots are not taken, in the plan's order.
+        In a `Wave.any_order` wave, the members whose slots are not taken come first, in the plan's order.
         """
         return self.waves[0].uids if self.waves else ()
 
@@ -103,18 +111,18 @@ class OpenSlots:
         return self.waves[1].uids if len(self.waves) > 1 else ()
 
     def is_closed(self, uid: str) -> bool:
-        """Return whether a member's slot is closed, because its wave is not open yet."""
+        """Return whether filter must hold a member, because members of an earlier wave have to be placed first."""
         return uid in self._closed
 
     def in_any_order(self, uid: str) -> bool:
-        """Return whether a member is of the open wave, and that wave is an ``any_order`` one."""
+        """Return whether a member's wave is open, and kube-scheduler may try the members of that wave in any order."""
         return uid in self._any_order
 
     def waits_for_mates(self, uid: str) -> bool:
         """Return whether a member must wait until other members of its gang are placed.
 
-        Its wave is closed, or it is one of ``missed`` and another one is nominated first. A rejection of the member by
-        kube-scheduler means nothing then.
+        Its wave is closed, or another member of ``missed`` is nominated first. If kube-scheduler rejects the
+        member then, that does not count as a refusal of its node.
         """
         return uid in self._closed or (uid in self.missed and uid != self.chosen_missed)
 
@@ -141,7 +149,7 @@ class OpenSlots:
             self.waves[0].uids.append(uid)  # keeps members whose slots are not taken first
 
     def exchange(self, uid: str, mate: str) -> None:
-        """Exchange the places of two members (UIDs) in the open wave. Ignored if one of them is in another wave."""
+        """Exchange the places of two members (UIDs) in the order of the open wave. Ignored if one is not in it."""
         wave = self.open_wave
         if uid in wave and mate in wave:
             here, there = wave.index(uid), wave.index(mate)
@@ -180,10 +188,11 @@ class OpenSlots:
 
 
 def merge_waves(waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], leaf_of: Callable[[str], str]) -> list[Wave]:
-    """Return the waves of a plan, with successive waves merged if all their members are of one class.
+    """Return the waves of a plan, with successive waves merged if all their members are equal.
 
-    ``waves`` are the plan's, as UIDs; ``pods`` are the members by UID; ``leaf_of`` returns the name of a member's
-    PodGroup in its tree. Members that share a volume claim without a volume are not merged.
+    Equal members have the same `Shape` and PodGroup. ``waves`` are the plan's, as UIDs; ``pods`` are the members by
+    UID; ``leaf_of`` returns the name of a member's PodGroup in its tree. Members that share a volume claim without
+    a volume are not merged.
     """
 
     def describe(uid: str) -> object:

@@ -144,25 +144,28 @@ class PlanningTask:
 
 
 _MAX_BEGUN = 2
-"""The number of tasks per lane (`_Lane`) that may have a child at a time."""
+"""The number of tasks per namespace that may have a child at a time. Searches for victims are counted separately."""
 
 _MAX_CHILDREN = 6
-"""The number of children at a time: each needs some MiB of memory of its own."""
+"""The number of child processes at a time: each needs some MiB of memory of its own."""
 
 _MAX_BATCH = 16
 """The number of further plans that one child may make (`PlanningTask.batch`)."""
 
 _BATCH_SECONDS = 0.1
-"""The seconds of work after which a child begins no further plan. A fork blocks the loop for milliseconds."""
+"""The seconds of work after which a child begins no further plan of its batch.
+
+Several short plans share a child, because a fork blocks the loop for milliseconds.
+"""
 
 _BATCH_WAIT_SECONDS = 0.5
-"""The seconds of work of a child after which its ``batch`` is released, so that other children take the plans."""
+"""The seconds of work after which the further plans that wait for a child are given to other children."""
 
 _MAX_SEARCHES_BEGUN = 1
 """The number of searches for victims per namespace at a time: two would find the same victims."""
 
 _LONG_SECONDS = 0.5
-"""The seconds of work after which the next search of the namespace may begin beside a running one."""
+"""The seconds of work on a search for victims after which the next one of its namespace may begin, too."""
 
 
 class _Lane(NamedTuple):
@@ -188,7 +191,7 @@ class TaskQueue:
         self._tasks = planning_tasks
 
         self._new: dict[_Lane, deque[PlanningTask]] = {}
-        """The tasks that have not begun, by lane, in the order of creation."""
+        """The tasks that have not begun, in the order of creation, by namespace and kind (`_Lane`)."""
 
         self._begun: list[PlanningTask] = []
         """The tasks that have begun: each has a child, or is to be worked on again."""
@@ -216,13 +219,16 @@ class TaskQueue:
     def choose(self) -> PlanningTask | None:
         """Return the task to work on next; None if there is none.
 
-        That is the one with the least work so far, then one of the namespace that has waited longest. Limits of
-        children per lane and in all decide whether it may be a task that has not begun.
+        That is the one with the least work so far. Among equals, it is one of the namespace that has waited
+        longest. A task that has not begun is chosen only while few enough children exist, in all and for its
+        namespace.
         """
         self._begun = [each for each in self._begun if self._is_open(each)]
-        room = len(self._begun) < _MAX_CHILDREN
+        may_begin = len(self._begun) < _MAX_CHILDREN
         waiting = (
-            [task for lane in self._list_ready_lanes() if (task := self._find_first(lane)) is not None] if room else []
+            [task for lane in self._list_ready_lanes() if (task := self._find_first(lane)) is not None]
+            if may_begin
+            else []
         )
         chosen = min([*self._begun, *waiting], key=self._rank, default=None)
         if chosen is not None and chosen in waiting:
@@ -232,7 +238,7 @@ class TaskQueue:
         return chosen
 
     def _list_ready_lanes(self) -> list[_Lane]:
-        """Return the lanes of which one more task may begin."""
+        """Return the queues (one per namespace and kind, see `_Lane`) of which one more task may begin."""
         begun = Counter(_lane_of(each) for each in self._begun)
         short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
         free = [lane for lane in self._new if begun[lane] < _MAX_BEGUN]
@@ -244,7 +250,10 @@ class TaskQueue:
         return level, self._served.get(task.group.namespace, 0), number
 
     def _find_first(self, lane: _Lane) -> PlanningTask | None:
-        """Return the first task of a lane; None if there is none, or if it is in another task's ``batch``."""
+        """Return the first task of a queue that is not done; None if there is none.
+
+        Also None if the child of another task is to work on it soon (`PlanningTask.in_batch`).
+        """
         new = self._new[lane]
         while new:
             if self._is_open(new[0]):
@@ -288,31 +297,31 @@ _MAX_SLICE_SECONDS = 0.1
 """The most seconds that count as work for one such slice, as the machine may have been suspended."""
 
 _HANG_FACTOR = 4.0
-"""The multiple of a task's limit after which, with `_HANG_SECONDS` added, a child without answer is killed."""
+"""A child is killed if it has not answered after its task's limit times this, plus `_HANG_SECONDS`."""
 
 _HANG_SECONDS = 5.0
-"""The seconds that are added to the multiple of the limit (`_HANG_FACTOR`)."""
+"""The seconds that a child gets in addition to `_HANG_FACTOR` times its task's limit before it is killed."""
 
 _FAILURE_PAUSES = (0.5, 30.0)
 """The first and the longest backoff in seconds after a child has failed; doubled with each failure in a row."""
 
 _PLAN_SECONDS = 2.0
-"""The limit in seconds for the first try at a plan."""
+"""The seconds of work after which the first try at a plan is given up."""
 
 _FORECAST_SECONDS = 5.0
-"""The limit in seconds for a forecast."""
+"""The seconds of work after which a forecast is given up."""
 
 _PREEMPTION_SECONDS = 5.0
-"""The limit in seconds for the first search for victims of a group."""
+"""The seconds of work after which the first search for victims of a group is given up."""
 
 _MAX_PREEMPTION_SECONDS = 80.0
-"""The longest limit in seconds for a search: the limit is doubled each time that it was reached."""
+"""The most seconds of work for a search for victims. Each search that is given up doubles them for the next."""
 
 _CONTENT_FRACTION = 0.5
-"""The fraction of its limit after which a search for victims returns the best result so far."""
+"""The fraction of its seconds of work after which a search for victims returns the best result so far."""
 
 _MAX_PLAN_SECONDS = 32.0
-"""The longest limit in seconds for a plan: the limit is doubled each time that it was reached."""
+"""The most seconds of work for a plan. Each try that is given up doubles them for the next."""
 
 _PAUSE_FACTOR = 10.0
 """The backoff after a long plan that found nothing, as a multiple of its seconds of work."""
@@ -327,10 +336,10 @@ _MAX_WEIGHT_READ_AT_ONCE = 200
 """The largest sum of `fit.weigh` over a request's shapes for which this process tries the plan itself."""
 
 _MAX_RESTARTS = 3
-"""The number of times that a plan is made again in a child because the cluster has changed."""
+"""The number of times that a child makes a plan again because the cluster has changed meanwhile."""
 
 _MAX_ANSWERS = 4
-"""The number of answers kept per group that it has not used yet."""
+"""The number of answers that are kept per group until the group uses them."""
 
 
 class TaskResult(NamedTuple):
@@ -398,13 +407,13 @@ class PlanningTasks:
     _queue: TaskQueue = field(init=False)
 
     _plan_limits: dict[GroupKey, float] = field(default_factory=dict, init=False)
-    """The limit in seconds for the next plan, by group. A group has one if its last answer took long."""
+    """The seconds of work after which a group's next plan is given up, for groups whose last plan took long."""
 
     _search_limits: dict[GroupKey, float] = field(default_factory=dict, init=False)
-    """The limit in seconds for the next search, by group. A group has one if its last search was given up."""
+    """The seconds of work after which a group's next search is given up, if its last search was given up."""
 
     _backoffs: dict[GroupKey, PlanBackoff] = field(default_factory=dict, init=False)
-    """The backoffs that result from answers returned since `drop_plans` or `drop_returned_plans`, by group."""
+    """By group, the backoff after its returned answers, until `drop_plans` or `drop_returned_plans` returns it."""
 
     _count: int = field(default=0, init=False)
     """The number of tasks created so far."""
@@ -413,7 +422,7 @@ class PlanningTasks:
     """True while `work` runs, or is in the outbox to be run."""
 
     _generation: int = field(default=0, init=False)
-    """A number that `clear` changes: a running `work` stops when it has changed."""
+    """A number that `clear` changes. A `work` that was started before stops when it sees the change."""
 
     _failure_pause: float = field(default=0.0, init=False)
     """The seconds of the last backoff after a child has failed; 0 once a child has sent an answer."""
@@ -571,7 +580,7 @@ class PlanningTasks:
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
     def is_stale(self, group: GroupKey) -> bool:
-        """Return whether resources were freed while a plan was made that this group got since its last `drop_plans`."""
+        """Return whether resources were freed while a plan for a group was made, so that it may be outdated."""
         backoff = self._backoffs.get(group)
         return backoff is not None and backoff.stale
 
@@ -582,7 +591,7 @@ class PlanningTasks:
     # --- groups ------------------------------------------------------------------------------------------------
 
     def drop_plans(self, group: GroupKey) -> PlanBackoff:
-        """Drop all plans of a group, also unfinished ones. Return the backoff that results from those it got."""
+        """Drop all plans of a group, also unfinished ones. Return the backoff that results from those it has used."""
         self._drop(group, TaskKind.PLAN)
         return self._backoffs.pop(group, PlanBackoff(0.0, stale=False))
 
@@ -637,11 +646,7 @@ class PlanningTasks:
             self._context.outbox.put(WorkOnTasks())
 
     def work(self) -> Coroutine[Any, Any, None]:
-        """Return a coroutine that works on the tasks, one child at a time, until none is left.
-
-        The call itself notes the present `_generation`, so that a `clear` before the coroutine begins stops it,
-        too.
-        """
+        """Return a coroutine that works on the tasks, one child at a time, until none is left or `clear` is called."""
         return self._work(self._generation)
 
     async def _work(self, generation: int) -> None:

@@ -30,7 +30,7 @@ from serried.api.verdict import Verdict
 from serried.plan.request import Ageing, Plan, PlanRequest, QueueKey, Waiting, order_groups
 
 _REFRESH_SECONDS = 30.0
-"""The period in which the priorities of all gangs are listed anew (`QueueOrder.refresh_priorities`)."""
+"""The seconds between two listings of the priorities that gangs may have (`QueueOrder.refresh_priorities`)."""
 
 
 class QueueOrder:
@@ -48,7 +48,7 @@ class QueueOrder:
 
         ``state`` is None for a group that the scheduler has not seen yet.
         """
-        # A member that has just ended counts at once, or the gang that is considered first would get the room.
+        # A member that has just ended counts at once, or the gang that is considered first would get its resources.
         broken = group in self._vacancies or (state is not None and bool(state.memory) and self._is_urgent(state))
         since = state.quorum_since if state is not None else None
         rejected = state is not None and state.refusals.rejection is not None
@@ -75,17 +75,17 @@ class QueueOrder:
         return self._ageing.raise_priority(waiting, self._clock())
 
     def refresh_priorities(self) -> None:
-        """List the priorities of all gangs anew.
+        """List the priorities that gangs have at present.
 
-        Ageing raises a gang step by step from one priority in the list to the next.
+        Ageing raises a gang that waits from one of these priorities to the next.
         """
         self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))
 
 
 class Queue:
-    """The gangs that wait for resources. Synchronous, so that nothing changes between a plan and its reservation.
+    """The gangs that wait for free resources. Synchronous, so that nothing changes between a plan and its reservation.
 
-    ``clock`` gives loop seconds.
+    ``clock`` returns loop seconds.
     """
 
     def __init__(self, context: Context, planning_tasks: PlanningTasks, planning: Planning) -> None:
@@ -106,7 +106,7 @@ class Queue:
         """The loop time at which the priorities were last listed."""
 
     def __contains__(self, group: GroupKey) -> bool:
-        """Return whether a gang is unschedulable."""
+        """Return whether a gang is unschedulable, i.e. waits until freed resources could help it."""
         return group in self.unschedulable
 
     # --- order -------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Queue:
         return woken
 
     def refresh_periodically(self) -> None:
-        """List the priorities of all gangs anew if `_REFRESH_SECONDS` are over. Called about twice a second."""
+        """List the priorities of gangs anew every `_REFRESH_SECONDS`. Called about twice a second."""
         now = self._clock()
         if now - self._refreshed_at >= _REFRESH_SECONDS:
             self._refreshed_at = now
@@ -236,6 +236,6 @@ class Queue:
         return self.unschedulable.wake(freed, withdrawn, reached)
 
     def requeue(self, group: GroupKey) -> None:
-        """Let the next `take_woken` return an unschedulable gang."""
+        """Have an unschedulable gang planned again: the next `take_woken` returns it."""
         self.unschedulable.leave(group)
         self._woken.add(group)

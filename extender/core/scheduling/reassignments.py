@@ -69,8 +69,8 @@ class Reassignments:
         Nothing is done if neither they nor the free resources have changed since the last call.
         """
         repair = self._find_repair(gang, cycle, group)
-        room = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
-        tried = (room, cycle.checked_state, cycle.late_version)
+        freed = self._store.occupancy.freed, self._store.nominations.withdrawn, repair.fitting
+        tried = (freed, cycle.checked_state, cycle.late_version)
         if not cycle.late or tried == cycle.refill_tried:
             return
         late = self._list_late(cycle, group)

@@ -81,7 +81,7 @@ class Cluster(Protocol):
 
 
 class Refuser(Enum):
-    """The component that has refused a node for a member, and in which situation; see the table above."""
+    """The component that has refused a node for a member, and in which situation (see the table of this module)."""
 
     SCHEDULER = auto()
     """kube-scheduler, while no other member of the gang had its node."""
@@ -95,25 +95,31 @@ class Refuser(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A conclusion from one refusal, and what ends it."""
+    """A conclusion from one refusal, and when it ends: for instance, some members are not planned on a node."""
 
     until: float
-    """The loop time at which the fact ends; infinite if only the end of the round or a change ends it."""
+    """The loop time at which the fact ends at the latest.
+
+    Infinite if it only ends by a change, or once all nodes that fit are refused.
+    """
 
     node: Node | None = None
     """The node as it was at the refusal; None if it did not exist, or if the fact is about no node."""
 
     by: Refuser = Refuser.SCHEDULER
-    """The component that has refused."""
+    """The component that has refused the node, and in which situation."""
 
     text: str = ""
-    """kube-scheduler's message, for the verdict; "" if the fact does not come from a condition."""
+    """kube-scheduler's message, for the verdict; "" if the fact does not come from a pod's condition."""
 
     member: str = ""
-    """The UID of the member with that condition; "" if the fact does not come from a condition."""
+    """The UID of the member whose condition led to the fact; "" if it does not come from a condition."""
 
     evicted: bool = False
-    """True if the refused try had victims. No condition ends the fact then, because full nodes hide the reason."""
+    """True if victims were evicted for the member before the refusal.
+
+    No condition ends the fact then, because other pods may fill the node again and hide the reason.
+    """
 
     occupants: frozenset[str] = frozenset()
     """The UIDs of pods; the fact ends when one of them is no longer bound. Empty if it depends on no pod."""
@@ -148,19 +154,20 @@ _Facts = dict[tuple[Shape, str], Fact]
 
 @dataclass(slots=True)
 class Refusals:
-    """All facts of one gang. It lives as long as the gang's `GroupState`.
+    """What refusals of nodes by kube-scheduler and kubelets mean for one gang, as a `Fact` each.
 
-    ``now`` is always in loop seconds, and ``cluster`` is the cluster as it is now.
+    It lives as long as the gang's `GroupState`. ``now`` is always in loop seconds, and ``cluster`` is the cluster
+    as it is now.
     """
 
     excluded: _Facts = field(default_factory=dict)
-    """The facts by shape and node: members with the shape are not planned on the node."""
+    """By shape and node, why members with the shape are not planned on the node, and for how long."""
 
     exempt: _Facts = field(default_factory=dict)
-    """The facts by shape and node: no pod is evicted on the node for members with the shape."""
+    """By shape and node, why no pod is evicted on the node for members with the shape, and for how long."""
 
     taken_by_others: dict[str, Fact] = field(default_factory=dict)
-    """The facts by node: no pod is evicted there, as pods of other schedulers took what the last victims freed."""
+    """By node, the pods of other schedulers that took what victims had freed: no pod is evicted there meanwhile."""
 
     rejection: Fact | None = None
     """The fact that kube-scheduler had no node for a member while other members had theirs; None without one.
@@ -186,7 +193,7 @@ class Refusals:
     # --- learning ----------------------------------------------------------------------------------------------
 
     def exclude_node(self, shape: Shape, node: str, cluster: Cluster, *, beside_mates: bool = False) -> None:
-        """Exclude a node for a shape, because kube-scheduler has rejected it for a member.
+        """Note that members with a shape are not planned on a node, as kube-scheduler has rejected it for one of them.
 
         ``beside_mates`` is True if other members of the gang had their nodes at that time.
         """
@@ -194,10 +201,10 @@ class Refusals:
         self.excluded[shape, node] = Fact(math.inf, cluster.nodes.get(node), by)
 
     def exclude_after_filter(self, pod: Pod, node: str, now: float, cluster: Cluster, *, evicted: bool) -> None:
-        """Exclude a node for a member's shape, because kube-scheduler has rejected it after filter had answered it.
+        """Note that members with the pod's shape are not planned on a node, as kube-scheduler rejected it after filter.
 
-        The node is exempt from evictions, too: they would not help. ``evicted`` is True if this try had
-        victims.
+        No pods are evicted there either: that would not help. ``evicted`` is True if victims were evicted for
+        this try.
         """
         said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid)
         self.excluded[pod.shape, node] = said
@@ -205,7 +212,7 @@ class Refusals:
         self.exempt[pod.shape, node] = replace(said, until=until, evicted=evicted)
 
     def exclude_after_kubelet(self, pod: Pod, now: float, cluster: Cluster) -> None:
-        """Exclude the node of a bound member for its shape, because the kubelet there has failed the member."""
+        """Note that members with the pod's shape are not planned on its node, as the kubelet has failed the pod."""
         until = now + _KUBELET_SECONDS
         self.excluded[pod.shape, pod.node] = Fact(until, cluster.nodes.get(pod.node), Refuser.KUBELET)
 
@@ -230,8 +237,8 @@ class Refusals:
     ) -> None:
         """Note that kube-scheduler has no node for a member while other members have the nodes ``mates``.
 
-        Exclude the nodes ``beside`` these for its shape. ``text`` is kube-scheduler's message. ``evicted`` is
-        True if this try had victims.
+        Members with its shape are not planned on the nodes ``beside``. ``text`` is kube-scheduler's message.
+        ``evicted`` is True if victims were evicted for this try.
         """
         for node in beside:
             self.exclude_node(pod.shape, node, cluster, beside_mates=True)
@@ -255,9 +262,9 @@ class Refusals:
             self.rejection = _prolong(self.rejection, until)
 
     def note_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
-        """Note the complete list of nodes that kube-scheduler offers to a shape. Return whether a node is new in it.
+        """Note all nodes that kube-scheduler offers to members with a shape. Return whether one of them is new.
 
-        Facts that kube-scheduler has rejected one of these nodes alone (SCHEDULER) end.
+        Conclusions from earlier rejections of these nodes end.
         """
         known = self.offers.get(shape)
         for facts in (self.excluded, self.exempt):
@@ -268,10 +275,10 @@ class Refusals:
         return known is not None and not names <= known[1]
 
     def note_offer_while_rejected(self, names: frozenset[str]) -> bool:
-        """Note nodes that are offered while the gang has a `rejection`. Return whether one of them is new.
+        """Note nodes that are offered while the gang waits after a `rejection`. Return whether one of them is new.
 
-        If one is, exclusions beside mates (BESIDE_MATES) end: with some mates on the new node, the others may
-        fit.
+        If one is, nodes may be planned again that were only rejected while other members had theirs: with some
+        of these on the new node, the others may fit.
         """
         if self.rejection is None:
             return False
@@ -284,7 +291,10 @@ class Refusals:
     # --- ending facts ------------------------------------------------------------------------------------------
 
     def end_exclusions_at(self, until: float) -> None:
-        """End the round: all exclusions without a time limit end at ``until``, as no node without one is left."""
+        """Allow all excluded nodes again from ``until``, except those with a time limit of their own.
+
+        Called when the gang fits on no other node, so that it is not stuck for ever.
+        """
         self.excluded = {
             key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.excluded.items()
         }
@@ -295,7 +305,7 @@ class Refusals:
         self.taken_by_others.clear()
 
     def drop_rejection(self) -> None:
-        """Drop the rejection, and the exclusions beside mates."""
+        """Forget that a member was rejected while others had nodes, and which nodes were rejected in that situation."""
         self.rejection = self._offered = None
         self._drop_beside_mates()
 
@@ -318,7 +328,7 @@ class Refusals:
         return ""
 
     def find_exclusions(self, pods: Collection[Pod], now: float, cluster: Cluster) -> Exclusions:
-        """Return the nodes on which these members must not be planned. Exclusions that have ended are dropped first."""
+        """Return the nodes on which these members must not be planned, as far as the reasons still hold."""
         self.excluded = _drop_ended(self.excluded, now, cluster)
         if not self.excluded:
             return NO_EXCLUSIONS
@@ -332,7 +342,7 @@ class Refusals:
         return Exclusions(pairs, for_all)
 
     def find_exempt(self, pods: Iterable[Pod], now: float, cluster: Cluster) -> frozenset[str]:
-        """Return the nodes on which no pod is evicted for any of these members. Facts that have ended are dropped."""
+        """Return the nodes on which no pod may be evicted for any of these members, if the reasons still hold."""
         self.exempt = _drop_ended(self.exempt, now, cluster)
         shapes = {pod.shape for pod in pods} if self.exempt else ()
         return frozenset(node for shape, node in self.exempt if shape in shapes)
@@ -358,7 +368,7 @@ class Refusals:
         return frozenset(nodes.keys() - frozenset().union(*known)) if len(known) == len(offers) else frozenset()
 
     def describe_after_filter(self, pods: Iterable[Pod]) -> str:
-        """Return how many nodes are excluded for these members by AFTER_FILTER, and why, as a phrase; "" if none is."""
+        """Return how many nodes kube-scheduler has rejected for these members after filter, and why; "" for none."""
         shapes = {pod.shape for pod in pods}
         texts = {
             node: fact.text

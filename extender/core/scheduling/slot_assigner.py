@@ -53,18 +53,19 @@ class SlotAssigner:
             return self._take_first_open(cycle, pod, names) or offered
         # No mate gets a node that was tried and refused, unless victims still have to end there.
         refused = asked.nominated == own and not cycle.waits_for_victims
-        spare = self._take_unplanned_node(cycle, pod, names, refused=refused) if cycle.open_slots.any_node else None
-        if spare is not None or refused:
-            return spare
+        unplanned = self._take_unplanned_node(cycle, pod, names, refused=refused) if cycle.open_slots.any_node else None
+        if unplanned is not None or refused:
+            return unplanned
         found = ((name, mate) for name, mate in self._list_slots(names) if self._may_exchange(cycle, pod, mate))
         name, mate = next(found, ("", ""))
         return self._exchange(cycle, pod, mate, name) if mate else None
 
     def _take_first_open(self, cycle: BindingCycle, pod: Pod, names: Collection[str]) -> str | None:
-        """Give a member of an ``any_order`` wave the first open slot of the wave that is on an offered node.
+        """Give a member the first open slot of its wave, in the plan's order, that is on an offered node.
 
-        If a slot's node is not offered, an offered node with equal labels (`OpenSlots.equivalence_keys`) replaces it.
-        Return the node; None if no slot can be had.
+        For waves whose members kube-scheduler may try in any order. If a slot's node is not offered, an offered
+        node with equal labels (`OpenSlots.equivalence_keys`) replaces it. Return the node; None if the member
+        gets no slot.
         """
         slots, offered = cycle.reservation.slots, set(names)
         cells: dict[tuple[str | None, ...], list[str]] | None = None
@@ -81,9 +82,9 @@ class SlotAssigner:
         return None
 
     def _group_by_labels(self, cycle: BindingCycle, names: Iterable[str]) -> dict[tuple[str | None, ...], list[str]]:
-        """Return the names of offered nodes by their values of `OpenSlots.equivalence_keys`.
+        """Return the offered nodes by their values of the labels in `OpenSlots.equivalence_keys`.
 
-        Empty if no node may replace a planned one.
+        Nodes with equal values may replace each other in the plan. Empty if no node may replace a planned one.
         """
         found: dict[tuple[str | None, ...], list[str]] = {}
         for name in names if cycle.open_slots.equivalence_keys is not None else ():
@@ -101,11 +102,11 @@ class SlotAssigner:
         return ((name, uid) for name in names for uid in self._ledger.list_on(name))
 
     def _may_exchange(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
-        """Return whether ``pod`` may exchange slots with ``mate`` (UID), a member of its class in the same gang.
+        """Return whether ``pod`` may exchange slots with ``mate`` (UID), an equal member of the same gang.
 
-        Filter must not have answered for the mate, and the waves of both must be open. The mate must not be nominated,
-        except in an ``any_order`` wave or while victims still run on its node. A slot that was kept for the replacement
-        of a deleted member is never exchanged.
+        Filter must not have answered for the mate, and the waves of both must be open. The mate must not be
+        nominated, unless victims still run on its node or its wave is tried in any order. A slot that was kept
+        for the replacement of a deleted member is never exchanged.
         """
         slots, open_slots, other = cycle.reservation.slots, cycle.open_slots, self._store.pods.get(mate)
         if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or not cycle.may_move(mate):
@@ -218,7 +219,10 @@ class SlotAssigner:
     # --- no slot on an offered node ----------------------------------------------------------------------------
 
     def queue_missed(self, cycle: BindingCycle, uid: str) -> None:
-        """Queue a member of an ``any_order`` wave for nomination, because no node with an open slot was offered."""
+        """Queue a member for its nomination, because kube-scheduler offers no node with an open slot of its wave.
+
+        Members of such a wave are nominated one at a time (`OpenSlots.missed`).
+        """
         cycle.open_slots.add_missed(uid)
         self._nominate_next(cycle)
 
@@ -237,16 +241,16 @@ class SlotAssigner:
             self._outbox.put(Nominate(cycle, left))
 
     def _nominate_next(self, cycle: BindingCycle) -> None:
-        """Nominate the next one of `OpenSlots.missed` to the first open slot of the wave."""
+        """Nominate the next queued member (`OpenSlots.missed`) to the first open slot of its wave, if there is one."""
         uid = cycle.open_slots.choose_missed(cycle.reservation.slots)
         if uid:
             self._nominate_chosen(cycle, uid)
 
     def nominate_elsewhere(self, cycle: BindingCycle, uid: str) -> bool:
-        """Nominate `OpenSlots.chosen_missed` to an open slot on another node. Return whether there is one.
+        """Nominate the member ``uid`` to an open slot on another node, as kube-scheduler has rejected the last one.
 
-        Called when kube-scheduler has refused it on the node before: if kube-scheduler has tried the members in another
-        order than the plan's, the first open slot may break a rule of the member by now.
+        Return False if there is no such slot. kube-scheduler may have tried the members in another order than
+        the plan's, so that the first open slot breaks a rule of this member now.
         """
         cycle.open_slots.refused_nodes += 1
         return self._nominate_chosen(cycle, uid)
@@ -286,11 +290,11 @@ def _is_nominated(member: Member, pod: Pod) -> bool:
 
 
 def _keeps_order(pod: Pod) -> bool:
-    """Return whether the slots of an ``any_order`` wave have to be taken in the plan's order.
+    """Return whether equal members of a wave must take its slots in the plan's order.
 
-    A member then takes the first open slot that is offered, even if its own is offered, too. That is so unless the pod
-    has exactly one rule about other pods (affinity, anti-affinity or spread). With one rule any order works; with
-    several rules another order may leave the last members no feasible node.
+    Each then takes the first open slot that it is offered, even if its own is offered, too. With exactly one rule
+    about other pods (affinity, anti-affinity or spread) any order works. With several rules another order may leave
+    the last members no feasible node.
     """
     rules = pod.shape.neighbours
     return rules is None or (rules.beside is not None) + len(rules.apart) + len(rules.spread) != 1

@@ -30,7 +30,7 @@ def count_share(share_percent: int, count: int) -> int:
 
 
 _MAX_UNPLANNED_OFFERS = 100
-"""The number of `QueueEntry.unplanned_offers` from which further ones do not requeue the group."""
+"""The most nodes in `QueueEntry.unplanned_offers`. Beyond that, new ones do not requeue the group."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,10 @@ class QueueEntry:
     """
 
     unplanned_offers: frozenset[str] = frozenset()
-    """The nodes that kube-scheduler offers to members though the planner found no node for any member."""
+    """The nodes that kube-scheduler offers to a member though the planner found no node for any member.
+
+    Each of them has the group planned again once, as the planner may be wrong.
+    """
 
     retries_for_offers: bool = False
     """True if the next try is only because of `unplanned_offers`."""
@@ -157,7 +160,10 @@ _MAX_WOKEN_OF_NAMESPACE = 4
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """The properties of rejected groups that decide which nodes could help them, and how many members fit there."""
+    """The properties of rejected groups that decide which nodes could help them, and how many members fit there.
+
+    Groups with equal properties share one hint.
+    """
 
     shapes: frozenset[Shape]
     """The shapes of the members: requests, selectors, tolerations and so on."""
@@ -197,13 +203,13 @@ class _Waiters:
     """The groups with one hint, and the upper bounds of the slots for them."""
 
     bounds: dict[str, int] = field(default_factory=dict)
-    """The upper bound of the slots, by domain."""
+    """For each domain, the most members of one group that may fit there by now."""
 
     default_bound: int = 0
-    """The upper bound of the slots for each domain that is not in ``bounds``."""
+    """The most members of one group that may fit in a domain that is not in ``bounds``."""
 
     needs: dict[GroupKey, int] = field(default_factory=dict)
-    """The number of slots that each group needs."""
+    """For each group, the number of members that must fit."""
 
     released: set[GroupKey] = field(default_factory=set)
     """The groups that have released their own slots. The removal of their own nominations must not wake them."""
@@ -326,7 +332,7 @@ class UnschedulableGroups:
         return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 
     def _set_bound(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
-        """Set the upper bounds of a hint to the slots that a verdict has counted."""
+        """Set the bounds of a hint to the number of members that fit in each domain according to a verdict."""
         if not hint.counted:
             return
         named = {"": refusal.have} if hint.topology_key is None else {d.domain: d.slots for d in refusal.domains}
@@ -348,7 +354,10 @@ class UnschedulableGroups:
         return set(islice(waiters.not_woken, _MAX_WOKEN_OF_NAMESPACE))
 
     def _list_helped(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
-        """Return the groups of a hint whose need is within the bound of a domain with freed nodes; all for None."""
+        """Return the groups of a hint that may fit in a domain with freed nodes; all of them if ``freed`` is None.
+
+        The freed resources are added to the domains' bounds.
+        """
         if freed is None:
             return set(waiters.needs)
         grown = {self._add_freed(hint, waiters, name, before) for name, before in freed.items()} - {None}
@@ -368,7 +377,7 @@ class UnschedulableGroups:
         if not hint.counted:
             return domain if self._may_help(hint, waiters, node, before) else None
         free = self._count(hint, node, self._used.get(name, {}))
-        # A refusal between the two counts has seen some of this room. The bound may be too high, but never too low.
+        # A verdict between the two counts includes some of these slots. The bound may be too high, but never too low.
         grown = free - (0 if before is None else self._count(hint, node, before))
         waiters.bounds[domain] = waiters.bounds.get(domain, waiters.default_bound) + max(0, grown)
         return domain if free else None
