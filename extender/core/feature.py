@@ -55,7 +55,7 @@ class Memory:
     """
 
     for_wait: ClassVar[bool] = False
-    """True if the core drops this state as soon as the group no longer waits for resources."""
+    """True if the core drops this state as soon as the group no longer waits for free resources."""
 
     captured: ClassVar[str] = ""
     """The key under which snapshots for replays and simulations contain this state.
@@ -66,7 +66,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What is known of the replacements of a gang's deleted members.
+    """The replacements of a gang's deleted members, and which of them fit in the slots kept for them.
 
     They need no quorum of their own, because the running members count for it.
     """
@@ -103,29 +103,32 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A feature's decision to start a gang on the resources of victims."""
+    """The decision of a feature to start a gang with the resources that victims free."""
 
     request: PlanRequest
     plan: Plan
 
     victims: Sequence[EvictionUnit]
-    """The victims. Running pods are evicted. A gang that is planned, but not bound, only loses its plan."""
+    """The pods that have to make way, by unit: the pods that are evicted together.
+
+    Running pods are evicted. A gang that is planned, but not bound, only loses its plan.
+    """
 
 
 class Feature:
     """Base class of features. A subclass overrides the methods of the extension points at which it does something."""
 
     busy: Collection[object] = (True,)
-    """A live collection. While it is empty, the core leaves out the points that depend on it.
+    """A live collection. While it is empty, the core does not call those methods whose docstrings name it.
 
-    A feature empties it while it keeps no nodes and no gang waits because of it.
+    A feature empties it while it keeps no nodes for any gang, and no gang waits because of the feature.
     """
 
     describes_all: Collection[object] = ()
-    """A live collection. While it is not empty, `describe` is called for groups without a `Memory`, too."""
+    """A live collection. While it is not empty, `describe` is called for all groups, not only those with a `Memory`."""
 
     memories: tuple[type[Memory], ...] = ()
-    """The `Memory` classes that the feature uses."""
+    """The `Memory` classes of which the feature keeps one object per group."""
 
     member_labels: Collection[str] = ()
     """The label keys of members that the feature reads. Snapshots for replays keep these labels."""
@@ -133,7 +136,7 @@ class Feature:
     concerns: Callable[[PodGroup], object] = bool
     """Returns something true for the PodGroups to which the feature applies.
 
-    It is not a method: a function from outside of the feature's file, so that other groups do not enter that file.
+    It is a function from outside of the feature's module. So for other groups no code of that module runs.
     """
 
     # --- a group is looked at ----------------------------------------------------------------------------------
@@ -159,10 +162,11 @@ class Feature:
     def keep_gated(
         self, gang: "GroupState", group: PodGroup, members: GroupMembers, shortage: Verdict
     ) -> Verdict | None:
-        """Return the verdict of a group whose scheduling gates Serried is to keep, although its quorum waits.
+        """Return the verdict of a group whose members Serried keeps behind its scheduling gate; None to lift the gate.
 
-        ``shortage`` is the verdict so far: some members can run on no node. None lets Serried remove the gates,
-        so that kube-scheduler tries the pods. Called while ``describes_all`` is not empty.
+        Called while ``describes_all`` is not empty, for a group with members that no node can take, which
+        ``shortage`` says. Without the gate kube-scheduler tries these members, as it may know nodes that the
+        planner does not.
         """
         return None
 
@@ -189,21 +193,22 @@ class Feature:
         waiting: Waiting,
         request: PlanRequest,
     ) -> PlanRequest:
-        """Return a gang's request, without the domains in which other gangs are planned first.
+        """Return a gang's request, without the domains in which other gangs are to be planned first.
 
-        Called for groups that the feature ``concerns``. ``waiting`` has the gang's place in the queue.
+        Called for groups that the feature ``concerns``. ``waiting`` has what decides the gang's place in the
+        queue.
         """
         return request
 
     def filter(self, waiting: Waiting, request: PlanRequest, plan: Plan) -> Plan | Verdict:
-        """Check a plan for a gang. Return it, another plan that leaves the nodes kept for other gangs, or a verdict.
+        """Check a plan for a gang: return it, another plan without the nodes kept for other gangs, or a verdict.
 
-        ``waiting`` has the gang's place in the queue. Not called while ``busy`` is empty.
+        ``waiting`` has what decides the gang's place in the queue. Not called while ``busy`` is empty.
         """
         return plan
 
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that the plan for a gang must not use, because they are kept for others.
+        """Return the nodes that the plan for the gang ``waiting`` must not use, because they are kept for other gangs.
 
         Kept nodes on which both this gang and the others fit are not among them. Not called while ``busy`` is
         empty.
@@ -211,7 +216,7 @@ class Feature:
         return frozenset()
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes that are kept for other gangs than this one.
+        """Return all nodes that are kept for other gangs than ``waiting``.
 
         Members that join the gang after its plan must not use them. Not called while ``busy`` is empty.
         """
@@ -231,7 +236,10 @@ class Feature:
         return refusal
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
-        """Search for victims for a gang that the planner has rejected. Return a decision, or the verdict to report."""
+        """Search for victims for a gang that the planner has rejected with the verdict ``refusal``.
+
+        Return the decision to start the gang with the resources of victims, or the verdict to report.
+        """
         return refusal
 
     def revisit(
@@ -243,8 +251,8 @@ class Feature:
     ) -> Decision | Verdict | None:
         """Handle a waiting gang for which nothing has changed since the planner rejected it.
 
-        Return a decision with victims that were found meanwhile, or a verdict to report. ``said`` is the result
-        of the features before this one: return it if there is neither.
+        Return a decision with victims that were found meanwhile, or the verdict to report. ``said`` is what the
+        features before this one have returned, to be returned if there is nothing to add.
         """
         return said
 
@@ -255,10 +263,9 @@ class Feature:
         return False
 
     def left_queue(self, group: GroupKey, *, placed: bool) -> None:
-        """Handle a gang that no longer waits in the queue.
+        """Handle a gang that no longer waits for free resources. Not called while ``busy`` is empty.
 
-        ``placed`` is True if it has got resources, False if it was deleted or has lost its quorum. Not called
-        while ``busy`` is empty.
+        ``placed`` is True if it has got its resources, False if it was deleted or has lost its quorum.
         """
 
     def list_requeues(self) -> Work[Iterable[GroupKey]]:
@@ -275,7 +282,7 @@ class Feature:
         return None
 
     def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """Return the domains of a topology key in which another gang of the namespace is planned first.
+        """Return the domains of a topology key in which another gang of the namespace is to be planned first.
 
         ``key`` is the topology key, None for the whole cluster. Not called while ``busy`` is empty.
         """

@@ -54,9 +54,9 @@ def find_domain(group: PodGroup | None, name: str, nodes: Mapping[str, Node]) ->
 
 
 _LAG_SECONDS = 5.0
-"""The seconds after evictions in which kube-scheduler does not reject a node just by not offering it.
+"""The seconds after evictions in which a missing node in a filter call does not mean that kube-scheduler refuses it.
 
-Its watch may show the end of the victims that late.
+kube-scheduler's watch may show the end of the victims that late.
 """
 
 
@@ -64,7 +64,10 @@ class ExtenderService:
     """Answers kube-scheduler's calls from Store and ledger. One instance serves the whole process."""
 
     synced = False
-    """True once all watches are listed. Before, a pod that may belong to a gang is held, and all other pods pass."""
+    """True once all watches are listed.
+
+    Before, filter holds pods that may belong to a gang, and allows all other pods all nodes.
+    """
 
     def __init__(
         self,
@@ -131,11 +134,11 @@ class ExtenderService:
     def _answer_planned(
         self, cycle: BindingCycle, group: PodGroup | None, pod: Pod, names: Sequence[str], simulated: str | None
     ) -> Answer:
-        """Return the answer to a filter call for a member of a planned gang: the node of its slot, or hold the member.
+        """Return the answer for a member of a planned gang: the node of its slot, or hold the member.
 
-        ``names`` are the offered nodes. ``tried`` is the domain for which kube-scheduler simulates a placement (a gang
-        that kube-scheduler places itself); None if it does not. The member is held if it is planned elsewhere, if its
-        wave is not open, or if no open slot for it is on an offered node.
+        ``names`` are the offered nodes. ``simulated`` is the domain for which kube-scheduler may simulate a
+        placement; None if it does not. The member is held if it is planned in another domain, if other members
+        must be placed before it, or if there is no slot for it on an offered node.
         """
         self._nominator.note_filter_call(pod.uid)
         if cycle.open_slots.is_closed(pod.uid) and not may_be_simulated(group, pod, self._store):
@@ -234,7 +237,7 @@ class ExtenderService:
         return tuple(candidates)
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
-        """Return the group with which a pod is placed at once; None if the pod is placed alone."""
+        """Return the gang with which a pod is placed; None if the pod is placed on its own."""
         key = self._find_key(pod)
         return None if key is None or self._binds_one_by_one(key) else key
 

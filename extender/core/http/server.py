@@ -67,7 +67,7 @@ class Connections:
         self._idle.pop(peer, None)
 
     def note_use(self, peer: "_Connection") -> None:
-        """Note that a request begins, so that the connection counts as used just now."""
+        """Note that a request begins, so that the connection is not the one that was unused for longest."""
         if self._idle.pop(peer, self) is None:
             self._idle[peer] = None
 
@@ -178,7 +178,7 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How callers are authenticated: TLS with client certificates."""
+    """The way in which callers are authenticated: by TLS with client certificates."""
 
     context: ReloadingContext
 

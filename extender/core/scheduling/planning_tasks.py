@@ -379,7 +379,7 @@ class Answer(NamedTuple):
 
 
 class PlanBackoff(NamedTuple):
-    """How long a group should back off because of the plans made for it."""
+    """The backoff of a group because of the plans made for it."""
 
     seconds: float
     """The seconds for which the group backs off; 0 for no backoff."""

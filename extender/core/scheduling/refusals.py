@@ -1,4 +1,4 @@
-"""What refusals of nodes mean for one gang: where members are not planned, and where no pods are evicted. No I/O.
+"""Consequences of refusals of nodes for one gang: where members are not planned, where no pods are evicted. No I/O.
 
 The planner may find a node feasible that kube-scheduler or the kubelet then refuses for a member. `Refusals` has what
 is concluded from that for one gang, as a `Fact` each. A fact usually is about a node and all members with one shape,
@@ -154,20 +154,23 @@ _Facts = dict[tuple[Shape, str], Fact]
 
 @dataclass(slots=True)
 class Refusals:
-    """What refusals of nodes by kube-scheduler and kubelets mean for one gang, as a `Fact` each.
+    """The consequences of refusals of nodes by kube-scheduler and kubelets for one gang, as a `Fact` each.
 
     It lives as long as the gang's `GroupState`. ``now`` is always in loop seconds, and ``cluster`` is the cluster
     as it is now.
     """
 
     excluded: _Facts = field(default_factory=dict)
-    """By shape and node, why members with the shape are not planned on the node, and for how long."""
+    """The reasons and ends of exclusions, by shape and node: members with the shape are not planned on the node."""
 
     exempt: _Facts = field(default_factory=dict)
-    """By shape and node, why no pod is evicted on the node for members with the shape, and for how long."""
+    """The reasons and ends of exemptions, by shape and node: no pod is evicted there for members with the shape."""
 
     taken_by_others: dict[str, Fact] = field(default_factory=dict)
-    """By node, the pods of other schedulers that took what victims had freed: no pod is evicted there meanwhile."""
+    """The pods of other schedulers that took what victims had freed, by node, as a `Fact`.
+
+    No pod is evicted on the node while they run.
+    """
 
     rejection: Fact | None = None
     """The fact that kube-scheduler had no node for a member while other members had theirs; None without one.
@@ -176,7 +179,10 @@ class Refusals:
     """
 
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
-    """For each shape, the loop time until which its last complete list of offered nodes holds, and their names."""
+    """The nodes in kube-scheduler's last complete filter call, by shape of the member.
+
+    Each entry also has the loop time until which they count as the only feasible nodes.
+    """
 
     no_search_before: float = 0.0
     """The end of the eviction pause, in loop seconds: before it no victims are searched for."""

@@ -331,7 +331,7 @@ _Need: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _TreeInput:
-    """What the requests of all groups of a tree are built from. A PodGroup without members here is left out."""
+    """The values from which the requests of all groups of a tree are built. PodGroups without members are left out."""
 
     members: _Members
     need: _Need

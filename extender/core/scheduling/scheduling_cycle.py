@@ -117,7 +117,7 @@ class CycleEndings:
         self.abort(cycle, verdict)
 
     def finish(self, cycle: BindingCycle) -> None:
-        """End a cycle whose members with a slot are all bound, and requeue the gang.
+        """End a cycle whose members with a slot are all bound, and consider the gang again.
 
         Members without a slot, beyond the quorum, may still wait.
         """
@@ -186,10 +186,7 @@ def _list_nominated(cycle: BindingCycle) -> set[str]:
 
 
 _ROUND_BACKOFF = Backoff(first=30.0, cap=120.0)
-"""The time after which a gang may be planned on nodes again that were excluded after refusals.
-
-It counts from the try at which no other node was left for the gang.
-"""
+"""The time until a gang may use all nodes again, after it fits on none but those that had refused its members."""
 
 _CONFLICT_SECONDS = 30.0
 """The seconds after which a gang is tried again whose bound members contradict its topology key."""
@@ -317,7 +314,7 @@ class SchedulingCycle:
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 
     def dequeue(self, group: GroupKey) -> None:
-        """Remove a gang from the queue that no longer waits, and the features' state for the time of waiting."""
+        """Remove a gang that no longer waits from the queue, and drop what features keep only for the wait."""
         self._queue.leave(group)
         if group in self._groups.states:
             self._groups.states[group].memory.end_wait()
@@ -397,7 +394,7 @@ class SchedulingCycle:
         return reservation
 
     def _note_members(self, cycle: BindingCycle, pods: Mapping[str, Pod]) -> None:
-        """Set the first state of a new cycle's members, and note the waiting members without a slot as late."""
+        """Set the first state of a new cycle's members. Note members that wait without a slot: they are late ones."""
         for uid, pod in pods.items():
             if self._held.needs_activation(pod):
                 cycle.mark_rejected_before(uid, pod.said)
