@@ -113,7 +113,7 @@ class Extender:
         instance = f"{settings.lease_holder_prefix}_{uuid.uuid4()}"
         records = Records(leading, level.api_version, instance, leads, level.composite_api_version)
         self._records = records
-        options, home = _read_options(settings), self._home
+        options, home = _read_options(settings), self._namespace
         context = Context(self.store, Term(leads), self.reports, metrics, options, self._clock, installation=home)
         self.core = Core(leading, context, records)
         call_path = CallPath.SERVICE if settings.lease_mode == "hold" else CallPath.SAME_POD
@@ -164,7 +164,7 @@ class Extender:
     def _note(self, old: Item | None, new: Item | None) -> None:
         if isinstance(old, Pod) and isinstance(new, Pod):
             self.core.groups.activity.note_pod(old, new)
-        self.isolation.note(old, new)
+        self.isolation.on_change(old, new)
         self.gauges.note(old, new)
         self.core.groups.wake()
 
@@ -183,7 +183,7 @@ class Extender:
 
     def _make_leadership(self) -> Leadership:
         prefix = self.settings.lease_holder_prefix if self.settings.lease else UNCONTESTED.holder
-        return Leadership(prefix, self._on_turn, time.time)
+        return Leadership(prefix, self._on_leadership_change, time.time)
 
     def _make_election(self) -> Election | None:
         if self.settings.lease is None or self.settings.lease_mode != "hold":
@@ -213,7 +213,7 @@ class Extender:
             leading, settings.endpoint_slice, settings.endpoint_address, ports, leads=self.leadership.leads
         )
 
-    def _begin_anew(self) -> bool:
+    def _begin_next_term(self) -> bool:
         """Begin the next term, unless a gang is being committed: it would stay bound in part without its record.
 
         Return whether the term has begun.
@@ -222,18 +222,18 @@ class Extender:
         # A gang is also half done between two tries to bind its rest, and while its record is written.
         if self._binds() or any(cycle.is_half_done for cycle in cycles):
             return False
-        self._on_turn(self.leadership.active)
+        self._on_leadership_change(self.leadership.active)
         return True
 
-    def _on_turn(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
+    def _on_leadership_change(self, active: bool) -> None:  # noqa: FBT001 - the callback's one argument
         text = "this instance leads now" if active else "this instance does not lead"
         log.info(text, extra={"holder": self.leadership.holder})
         self.core.end_term()
         self.reports.end_term()
         self.holding.forget()
         if self.endpoint_slice is not None:
-            self.endpoint_slice.note_turn()
-        self.takeover.note_turn()
+            self.endpoint_slice.on_leadership_change()
+        self.takeover.on_leadership_change()
 
     async def run(self) -> None:
         """Run all listeners, watches and loops until cancelled."""
@@ -241,13 +241,13 @@ class Extender:
             await self._run()
         finally:
             await self.broadcast.close()
-            await self._settle()
+            await self._cancel_requests()
             await self.core.runner.finished_records.remove_all()
             # Last of all, so that no request of this instance is in flight when the next leader begins.
             if self._election is not None:
                 await self._election.release()
 
-    async def _settle(self) -> None:
+    async def _cancel_requests(self) -> None:
         """Cancel the cycles, evictions and nominations of this term, and wait until none is in flight."""
         await self.core.tasks.close()
         await self.core.nominator.close()
@@ -280,10 +280,10 @@ class Extender:
             yield "endpoint slice", self.endpoint_slice.run()
         yield "autoscalers", self.core.autoscalers.run(lambda: self.core.term.active)
         yield "hold switch", self.holding.run(lambda: self.core.term.active, lambda: len(self.core.groups.held))
-        turned = lambda: self._on_turn(self.leadership.active)  # noqa: E731
-        yield "contested records", self.takeover.renew(self._records.contested, turned)
-        yield "readable records", self.takeover.watch_records(self._records.may_read, self._begin_anew)
-        yield "selfcheck", self.selfcheck.check_group_field(self._client, self._home)
+        begin = lambda: self._on_leadership_change(self.leadership.active)  # noqa: E731
+        yield "contested records", self.takeover.watch_contested(self._records.contested, begin)
+        yield "readable records", self.takeover.watch_records(self._records.may_read, self._begin_next_term)
+        yield "selfcheck", self.selfcheck.check_group_field(self._client, self._namespace)
 
     def _inherit(self) -> None:
         # Before the first term: recovery and planning have to see the slots that are kept.
@@ -299,19 +299,21 @@ class Extender:
         if self._election is not None and self.settings.lease is not None:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.leadership.watch(self._client, self.settings.lease))
-                tasks.create_task(self._hold(self._election))
+                tasks.create_task(self._take_part_in_election(self._election))
         elif self.settings.lease is not None:
             await self.leadership.watch(self._client, self.settings.lease)
         else:
-            self.leadership.take(UNCONTESTED)
+            self.leadership.set_lease(UNCONTESTED)
 
-    async def _hold(self, election: Election) -> None:
+    async def _take_part_in_election(self, election: Election) -> None:
         """Take part in the extenders' own election. As elsewhere, `leadership` reads from the Lease who leads."""
         await self.feed.synced.wait()
-        await Candidacy(election, self.leadership, self._idleness.may_keep_leading, self._settle, self._clock).run()
+        await Candidacy(
+            election, self.leadership, self._idleness.may_keep_leading, self._cancel_requests, self._clock
+        ).run()
 
     @property
-    def _home(self) -> str:
+    def _namespace(self) -> str:
         """The namespace of this installation."""
         return (self.settings.lease or self.settings.hold_switch).namespace
 
@@ -350,7 +352,7 @@ class Extender:
         ]
 
 
-class Succession:
+class ExtenderFactory:
     """Builds a new extender whenever the cluster's API level changes; it inherits the slots that the last one kept."""
 
     def __init__(self, make: Callable[[ApiClient, ApiLevel, Sequence[Vacancy]], Extender]) -> None:
@@ -449,4 +451,4 @@ def main(argv: Sequence[str] | None = None) -> int:
             extender.core.context.timelines.on_bound = trace_with(traces)
         return extender
 
-    return run_process("extender", settings, settings.ops_listen, metrics, Succession(make).build)
+    return run_process("extender", settings, settings.ops_listen, metrics, ExtenderFactory(make).build)

@@ -1,1 +1,1 @@
-"""Leadership: the Lease, the pair of an extender and its kube-scheduler, and whether filter or a gate holds members."""
+"""Leadership by a Lease, health checks of a kube-scheduler and its extender, and the choice of how members are held."""

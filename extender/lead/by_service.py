@@ -1,8 +1,9 @@
 """Leader election where kube-scheduler calls a Service: the extenders' own Lease, and the Service's EndpointSlice.
 
-`Candidacy.run` takes part in the election; `EndpointSlice.run` writes the leader's address. A Service with a selector
-would not do, as it goes by readiness. A standby is ready, so that rollouts and drains need not wait for it, and the pod
-on a node that has lost its power stays ready for most of a minute.
+`Candidacy.run` takes part in the election. `EndpointSlice.run` writes the leader's address into the EndpointSlice, so
+that the Service leads to it. A selector of the Service would not do, because it selects all ready pods. A standby is
+ready, too, so that rollouts and drains need not wait for it. And the pod on a node that has lost its power stays ready
+for most of a minute.
 """
 
 import asyncio
@@ -24,23 +25,28 @@ log = logging.getLogger(__name__)
 REST_SECONDS = 15.0
 """The time for which an extender that gave up the Lease stays out of the election, in seconds.
 
-A waiting extender looks at the Lease several times in it. It is longer than the part of the Lease's duration for which
-the last renewal would count.
+It is long enough for another extender to acquire the Lease, which it checks every few seconds. It is also longer than
+the time for which the last renewal would still let this extender lead (`extender.lead.leadership.Leadership`).
 """
 
 _LOOK_SECONDS = 1.0
-"""The pause between two checks for idleness: as long as between the probes of a kube-scheduler in the same Pod."""
+"""The pause between two checks whether the leader still plans, in seconds.
+
+It is the period of the probe that does this check where kube-scheduler runs in the same Pod as the extender.
+"""
 
 
 class Candidacy:
-    """One extender's part in the election. ``clock`` is monotonic, in seconds.
+    """One extender in the election: it acquires and renews the Lease, and releases it if the extender does not plan.
 
-    A Lease is renewed whether its holder plans or not. So a leader that has not planned for too long releases the
-    Lease, and stays out of the election for a while, in which the other extender takes over. If there is no other, it
-    acquires the Lease again.
+    A Lease would be renewed even if its holder hangs. So a leader that has not planned for too long releases the Lease,
+    and stays out of the election for `REST_SECONDS`, in which another extender takes over. If there is no other one,
+    it acquires the Lease again.
 
-    ``may_keep_leading`` (`Idleness.may_keep_leading`) is called while the Lease is held, and at least once after that.
-    ``settle`` waits until no request of this term is in flight.
+    ``may_keep_leading`` is `extender.lead.leadership.Idleness.may_keep_leading`: False if the extender has not planned
+    for too long. It is called every ``check_seconds`` while the Lease is held, and at least once after that.
+    ``cancel_requests`` cancels the requests of this term to the API server, and returns when none is in flight.
+    ``clock`` returns monotonic seconds.
     """
 
     def __init__(
@@ -48,51 +54,54 @@ class Candidacy:
         election: Election,
         leadership: Leadership,
         may_keep_leading: Callable[[], bool],
-        settle: Callable[[], Awaitable[None]],
+        cancel_requests: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
         *,
-        look_seconds: float = _LOOK_SECONDS,
+        check_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self._election = election
         self._leadership = leadership
         self._may_keep_leading = may_keep_leading
-        self._settle = settle
+        self._cancel_requests = cancel_requests
         self._clock = clock
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
 
     async def run(self) -> NoReturn:
-        """Take part until cancelled. Call after the first list of every watch."""
+        """Take part in the election until cancelled. Call it after the first list of every watch."""
         while True:
             await self._election.acquire()
             try:
-                await self._keep()
+                await self._renew_lease()
             except LeaseLostError:
                 self._may_keep_leading()  # resets the idle time, which must not count in the next term
             else:
-                await self._step_back()
+                await self._stay_out()
 
-    async def _keep(self) -> None:
-        """Renew the Lease until nothing has been planned for too long. Raises LeaseLostError."""
+    async def _renew_lease(self) -> None:
+        """Renew the Lease. Return when this extender has not planned for too long; the Lease is still held then.
+
+        Raises LeaseLostError if the Lease could not be renewed in time.
+        """
         keeping = asyncio.create_task(self._election.keep())
         try:
             while self._may_keep_leading():
-                lost, _ = await asyncio.wait([keeping], timeout=self._look_seconds)
+                lost, _ = await asyncio.wait([keeping], timeout=self._check_seconds)
                 if lost:
                     await keeping
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
-    async def _step_back(self) -> None:
+    async def _stay_out(self) -> None:
         log.warning("this instance has not planned for too long: it releases the Lease, so that another one can lead")
         # In this order: no request of this instance may be in flight when the next leader begins.
         self._leadership.suspend()
-        await self._settle()
+        await self._cancel_requests()
         await self._election.release()
         until = self._clock() + REST_SECONDS
         while self._clock() < until:
             self._may_keep_leading()
-            await asyncio.sleep(self._look_seconds)
+            await asyncio.sleep(self._check_seconds)
         self._leadership.resume()
 
 
@@ -101,16 +110,18 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 _SERVICE_NAME = "kubernetes.io/service-name"
 
 _SLICE_LOOK_SECONDS = 5.0
-"""The pause in which the leader compares the EndpointSlice with what it has written."""
+"""The pause between two checks by the leader that the EndpointSlice still has its address, in seconds."""
 
 _RETRY = Backoff(first=0.5, cap=_SLICE_LOOK_SECONDS)
-"""The pauses after failures. Until the write succeeds, calls go to the earlier leader."""
+"""The pauses after failed writes. They are short, as kube-scheduler calls the earlier leader until one succeeds."""
 
 
 class EndpointSlice:
-    """Writes this instance's address to the Service's EndpointSlice while it leads.
+    """Writes this instance's address into the Service's EndpointSlice while it leads.
 
-    ``client`` writes only while this instance leads; ``ports`` are the Service's ports by name.
+    ``name`` is the namespace and name of both objects, ``address`` the IP address of this Pod, ``ports`` the port
+    numbers by the names of the Service's ports. ``leads`` returns True while this instance leads; ``client`` refuses to
+    write at other times. The EndpointSlice is checked every ``check_seconds``.
     """
 
     def __init__(
@@ -121,7 +132,7 @@ class EndpointSlice:
         ports: Mapping[str, int],
         *,
         leads: Callable[[], bool],
-        look_seconds: float = _SLICE_LOOK_SECONDS,
+        check_seconds: float = _SLICE_LOOK_SECONDS,
     ) -> None:
         self.obstacle = ""
         """The error of the last write; "" if it succeeded, and while this instance does not lead."""
@@ -129,38 +140,41 @@ class EndpointSlice:
         self._client = client
         self._name = name
         self._leads = leads
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._object = _describe(name, address, ports)
-        self._turned = asyncio.Event()
+        self._leadership_changed = asyncio.Event()
         self._failures = 0
-        """The number of failures in a row."""
+        """The number of failed writes in a row, since the last success or change of leadership."""
 
-    def note_turn(self) -> None:
-        """Take note that leadership has changed: this instance has won or lost it."""
-        self._turned.set()
+    def on_leadership_change(self) -> None:
+        """Let `run` check the EndpointSlice at once, because this instance has won or lost leadership."""
+        self._leadership_changed.set()
 
     async def run(self) -> None:
-        """Keep the EndpointSlice up to date until cancelled."""
+        """Write the EndpointSlice whenever it is not as this leader needs it. Run until cancelled."""
         while True:
-            self._turned.clear()  # first, so that a change of leadership during the write below is not missed
+            self._leadership_changed.clear()  # first, so that a change during the write below is not missed
             if self._leads():
-                await self.settle()
+                await self.reconcile()
             else:
                 self.obstacle, self._failures = "", 0
             try:
                 async with asyncio.timeout(self._pause_seconds):
-                    await self._turned.wait()
+                    await self._leadership_changed.wait()
             except TimeoutError:
                 continue
 
     @property
     def _pause_seconds(self) -> float:
-        return min(self._look_seconds, _RETRY.delay(self._failures)) if self._failures else self._look_seconds
+        return min(self._check_seconds, _RETRY.delay(self._failures)) if self._failures else self._check_seconds
 
-    async def settle(self) -> None:
-        """Write the EndpointSlice if it differs. A failure is logged, and kept in ``obstacle``."""
+    async def reconcile(self) -> None:
+        """Write the EndpointSlice if it has another address, Service or ports.
+
+        An ApiError is logged, and set as ``obstacle``.
+        """
         try:
-            if not await self._is_right():
+            if not await self._is_current():
                 await self._client.apply(ENDPOINT_SLICES, self._name.namespace, self._name.name, self._object)
                 log.info("the Service now leads to this instance", extra={"endpointSlice": str(self._name)})
         except ApiError as error:
@@ -172,7 +186,7 @@ class EndpointSlice:
         else:
             self.obstacle, self._failures = "", 0
 
-    async def _is_right(self) -> bool:
+    async def _is_current(self) -> bool:
         try:
             found = await self._client.get(ENDPOINT_SLICES, self._name.namespace, self._name.name)
         except NotFound:
@@ -200,7 +214,7 @@ def _describe(name: Key, address: str, ports: Mapping[str, int]) -> dict[str, An
 
 
 def _read(found: Mapping[str, Any]) -> tuple[str | None, list[Any], dict[Any, Any]]:
-    """Return the Service's name, the endpoints and the ports of an EndpointSlice; fields may be missing."""
+    """Return the fields of an EndpointSlice that matter for comparing two: the Service's name, endpoints and ports."""
     labels = (found.get("metadata") or {}).get("labels") or {}
     endpoints = [
         (each.get("addresses"), (each.get("conditions") or {}).get("ready")) for each in found.get("endpoints") or ()

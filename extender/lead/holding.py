@@ -1,9 +1,11 @@
-"""The ways to hold waiting members, filter or scheduling gate, and a warning about members that neither can hold.
+"""The two ways to hold the members of a waiting gang, and a warning about members that neither way can hold.
 
-`HoldSwitch.run` chooses the way. A gate, which the API server adds when the pod is created, costs kube-scheduler
-nothing while the gang waits, and one write per pod when it is removed: right for long queues. The switch is a ConfigMap
-that the MutatingAdmissionPolicy reads as its parameter. `Isolation` finds the members that an isolated scheduler binds
-without a call.
+Either filter holds a member: kube-scheduler tries it, and the extender's filter call returns no node. Or a scheduling
+gate holds it, so that kube-scheduler does not try it. The gate saves kube-scheduler this work, but costs one write per
+pod when it is removed; so it is better for long queues. A MutatingAdmissionPolicy adds the gate when a pod is created,
+if the ConfigMap that it has as its parameter says so. `HoldSwitch.run` chooses the way and writes this ConfigMap.
+
+`Isolation` finds members that a kube-scheduler binds without calling the extender, because they lack a marker.
 """
 
 import asyncio
@@ -26,55 +28,61 @@ log = logging.getLogger(__name__)
 
 
 _LOOK_SECONDS = 1.0
-"""The pause between two rounds of `HoldSwitch` and of `Isolation`."""
+"""The pause between two rounds of `HoldSwitch.run`, and of `Isolation.run`, in seconds."""
 
 _RETRY_SECONDS = 60.0
-"""The pause after a write that failed because the ConfigMap is missing or may not be written."""
+"""The pause after a write that failed because the ConfigMap is missing or may not be written, in seconds."""
 
 
 @dataclass(slots=True, eq=False)
 class HoldSwitch:
-    """Chooses how new members are held, and writes it to the ConfigMap. ``clock`` gives loop seconds."""
+    """Chooses whether filter or a gate holds new members, and writes the choice into the ConfigMap. One per process."""
 
     _client: ApiClient
 
     _switch: Key
-    """The ConfigMap that the admission policy reads."""
+    """The namespace and name of the ConfigMap that the MutatingAdmissionPolicy reads."""
 
     mode: str
-    """The flag ``--hold``: filter, gate or auto."""
+    """The value of the flag ``--hold``: filter, gate, or auto, with which `choose` decides."""
 
     _limit: int
-    """The number of pods held by filter above which auto turns to gates; below half of it, auto turns back."""
+    """The number of pods held by filter above which auto chooses gate; below half of it, auto chooses filter again."""
 
     _schedules_gangs: Callable[[], bool]
-    """Returns True while kube-scheduler's own gang scheduling is on: auto then never chooses gates."""
+    """Returns True while kube-scheduler's own gang scheduling is on; auto then always chooses filter."""
 
     _clock: Callable[[], float]
 
     _autoscaled: Callable[[], bool | None] = lambda: False
-    """Returns whether there is an autoscaler, which adds nodes for pods without gates; None if that is not known."""
+    """Returns True if the cluster has an autoscaler, which would add nodes for pods that filter holds; None if unknown.
+
+    With an autoscaler auto chooses gate. While that is unknown, `reconcile` does nothing in mode auto.
+    """
 
     way: str = ""
-    """The way in which new members are held, filter or gate; "" before the ConfigMap was written."""
+    """The way in which new members are held since the last write: filter or gate; "" before a term's first write."""
 
     obstacle: str = ""
-    """The reason why the ConfigMap could not be written, a sentence; "" if it was."""
+    """The reason why the last write of the ConfigMap failed, a sentence; "" if it succeeded or does not matter."""
 
     _retry_at: float = 0.0
-    """The time of the next try after a failure, in loop seconds."""
+    """The time before which there is no further write after a failure, by ``_clock``."""
 
-    _turns: int = 0
-    """The number of changes of leadership, by which a late answer is recognized."""
+    _leadership_changes: int = 0
+    """The number of changes of leadership so far. If it grows during a write, the result of the write is ignored."""
 
     def forget(self) -> None:
-        """Forget what was written, as leadership has changed: another instance may write the ConfigMap meanwhile."""
-        self._turns += 1
+        """Forget what was written.
+
+        Called when leadership changes, because another leader may have written the ConfigMap.
+        """
+        self._leadership_changes += 1
         self._retry_at = 0.0
         self.way = ""
 
     def choose(self, held: int) -> str:
-        """Return the way for new pods, filter or gate; ``held`` is the number of pods that filter holds now."""
+        """Return the way to hold new members, filter or gate. ``held`` is the number of pods that filter holds now."""
         if self.mode != "auto":
             return self.mode
         if self._schedules_gangs():
@@ -86,33 +94,40 @@ class HoldSwitch:
         return "filter" if held < self._limit / 2 else self.way or "filter"
 
     async def run(self, is_active: Callable[[], bool], count_held: Callable[[], int]) -> None:
-        """Keep the ConfigMap up to date while ``is_active``, until cancelled."""
+        """Call `reconcile` every second, until cancelled.
+
+        It is called only while ``is_active`` returns True, i.e. while this instance leads. ``count_held`` returns the
+        number of pods that filter holds now.
+        """
         while True:
             if is_active():
-                await self.settle(count_held())
+                await self.reconcile(count_held())
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def settle(self, held: int) -> None:
-        """Write the ConfigMap if the way has changed. Without the ConfigMap, filter holds, whatever was chosen."""
+    async def reconcile(self, held: int) -> None:
+        """Choose the way by ``held``, the number of pods that filter holds now, and write it if it is a new one."""
         if self.mode == "auto" and self._autoscaled() is None:
             return
         way = self.choose(held)
         if (way == self.way and not self.obstacle) or self._clock() < self._retry_at:
             return
-        turns = self._turns
+        before = self._leadership_changes
         try:
             body = {"data": {"hold": way}}
             await self._client.patch_merge(CONFIG_MAPS, self._switch.namespace, self._switch.name, body)
         except ApiError as error:
-            if turns == self._turns:
-                self._note_failure(error, way)
+            if before == self._leadership_changes:
+                self._set_obstacle(error, way)
             return
-        if turns == self._turns:  # else another leader may have written the ConfigMap after this write
+        if before == self._leadership_changes:  # else another leader may have written the ConfigMap after this write
             self.way = way
             self.obstacle = ""
 
-    def _note_failure(self, error: ApiError, way: str) -> None:
-        """Set ``obstacle``, and log it once. If the ConfigMap does not exist, no pod gets a gate, so filter holds."""
+    def _set_obstacle(self, error: ApiError, way: str) -> None:
+        """Set ``obstacle`` after a failed write of ``way``, and log it if it is a new one.
+
+        If the ConfigMap does not exist, no pod gets a gate, so the way is set to filter.
+        """
         said = f"the gate's switch cannot be set: {error}"
         if isinstance(error, NotFound | Forbidden):
             self._retry_at = self._clock() + _RETRY_SECONDS
@@ -129,7 +144,7 @@ class HoldSwitch:
 
 
 UNMARKED = "Unmarked"
-"""The event of a member without markers."""
+"""The reason of the event about a member without markers."""
 
 _MESSAGE = (
     "it may be a gang's but lacks the markers scheduling.serried.dev/member and /member-bind, so kube-scheduler binds"
@@ -141,11 +156,15 @@ _MAX_EXAMPLES = 10
 
 
 class Isolation:
-    """Finds waiting pods of Serried's schedulers that could be members and lack a marker.
+    """Finds waiting members of gangs that lack a marker, and emits an event about each.
 
-    An isolated kube-scheduler calls the extender for marked pods only (docs/install.md). It binds unmarked members one
-    by one, as plain pods. Serried cannot stop that, so it emits an event at once. ``isolated`` is True if the
-    scheduler's configuration is such. Otherwise the pods are only counted, for administrators who plan to isolate it.
+    A kube-scheduler can be configured to call the extender only for pods with markers, so that other pods do not
+    depend on it (an isolated installation, docs/install.md). It binds a member without markers by itself, without its
+    gang. Serried cannot stop that, so it emits an event at once.
+
+    ``isolated`` is True if kube-scheduler is configured so. Otherwise there are no events, and the members without
+    markers are only counted, for administrators who plan to configure it so. ``schedulers`` are the schedulerNames
+    that Serried serves. ``leads`` returns True while this instance leads.
     """
 
     def __init__(
@@ -165,22 +184,25 @@ class Isolation:
         self._schedulers = schedulers
 
         self._leads = leads
-        """Returns whether this instance emits events. After a change of leadership, an event may come twice."""
+        """Returns True while this instance leads: only then it emits events. A new leader may repeat an event."""
 
         self._waiting: dict[str, Pod] = {}
-        """Unmarked pods that wait for a node and could be members, by UID."""
+        """The pods without markers that wait for a node and name a group or an owner that may have one, by UID."""
 
-        self._told: set[str] = set()
-        """The UIDs of those pods for which there was an event."""
+        self._emitted: set[str] = set()
+        """The UIDs of the pods in ``_waiting`` about which an event was emitted."""
 
-    def note(self, old: Item | None, new: Item | None) -> None:
-        """Take note of one change in the Store; kinds other than pods are passed over."""
+    def on_change(self, old: Item | None, new: Item | None) -> None:
+        """Update the waiting pods after one change in the Store.
+
+        ``old`` is None for a new object, ``new`` for a deleted one.
+        """
         if isinstance(new, Pod):
-            self._follow(new)
+            self._update(new)
         elif isinstance(old, Pod):
             self._forget(old.uid)
 
-    def _follow(self, new: Pod) -> None:
+    def _update(self, new: Pod) -> None:
         if new.marked or new.scheduler not in self._schedulers:
             return
         if new.pending and new.linked:
@@ -192,10 +214,10 @@ class Isolation:
 
     def _forget(self, uid: str) -> None:
         self._waiting.pop(uid, None)
-        self._told.discard(uid)
+        self._emitted.discard(uid)
 
     def list_unmarked(self) -> list[Pod]:
-        """Return the waiting pods without markers that are members of a gang."""
+        """Return the pods without markers that wait for a node and are members of a gang."""
         return [pod for uid, pod in self._waiting.items() if self._is_member(uid)]
 
     def _is_member(self, uid: str) -> bool:
@@ -203,27 +225,27 @@ class Isolation:
         group = self._groups.get(key) if key is not None else None
         return key is not None and (group is None or group.policy.is_gang or group.topology_key is not None)
 
-    def warn(self) -> None:
-        """Emit an event for each unmarked pod that has become a member since its last change."""
+    def emit_events(self) -> None:
+        """Emit an event about each waiting member without markers about which there was none yet."""
         for pod in self._waiting.values():
             self._emit(pod)
 
     def _emit(self, pod: Pod) -> None:
-        if pod.uid in self._told or not self._is_member(pod.uid) or not self._leads():
+        if pod.uid in self._emitted or not self._is_member(pod.uid) or not self._leads():
             return
-        self._told.add(pod.uid)
+        self._emitted.add(pod.uid)
         text = "a member lacks its markers, so kube-scheduler binds it without its gang"
         log.warning(text, extra={"pod": f"{pod.namespace}/{pod.name}"})
         about = {"apiVersion": PODS.api_version, "kind": "Pod", "namespace": pod.namespace}
         self._events.emit(about | {"name": pod.name, "uid": pod.uid}, "Warning", UNMARKED, _MESSAGE)
 
     def describe(self) -> dict[str, Any]:
-        """Return the JSON part of ``/debug/selfcheck`` about unmarked members."""
+        """Return the part of ``/debug/selfcheck`` about members without markers: their number and some names."""
         names = sorted(f"{pod.namespace}/{pod.name}" for pod in self.list_unmarked())
         return {"isolated": self.isolated, "unmarkedMembers": len(names), "examples": names[:_MAX_EXAMPLES]}
 
     async def run(self) -> None:
-        """Warn again and again until cancelled; return at once if the scheduler is not isolated."""
+        """Call `emit_events` every second until cancelled; return at once if kube-scheduler calls for all pods."""
         while self.isolated:
-            self.warn()
+            self.emit_events()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -2,13 +2,15 @@
 
 An extender leads while the kube-scheduler in the same Pod holds the scheduler's Lease. The Lease's holderIdentity is
 kube-scheduler's hostname (in a Pod, the Pod's name), "_" and a UUID. So there is one election, not two. Where the
-extenders hold a Lease of their own, read "extender" for "kube-scheduler" here.
+extenders have an election with a Lease of their own, the extender itself is the holder.
 
-The watch may be late, and another instance may lead already. So leadership expires by the Lease's renewTime, a while
-before another instance may acquire the Lease: requests in flight arrive within that time. A wall clock that is set back
-would prolong it, so it expires by the monotonic clock, too. A Lease that is released does not expire: another instance
-has it at once. kube-scheduler releases it when the extender's probe has failed for long enough. So a process that was
-stopped for about that long leads again only after it has seen a later renewal.
+This instance may see a change of the Lease late, when another instance leads already. So it stops leading some seconds
+before another instance could acquire the Lease, counted from the Lease's renewTime; its requests in flight arrive in
+these seconds. A wall clock that is set back would prolong that, so the monotonic clock limits it, too.
+
+Another instance can acquire a released Lease at once. kube-scheduler releases it when its liveness probe, which checks
+the extender, has failed for long enough. So a process that was stopped (SIGSTOP, a paused VM) for about that long
+leads again only after it has seen a later renewal.
 """
 
 import asyncio
@@ -31,24 +33,26 @@ from serried.kube.retry import Attempts, Backoff
 from serried.kube.wire import LEASES, RESERVATIONS, Selection, select_name
 
 PATIENCE = Backoff(first=60.0, cap=3600.0)
-"""The time for which a leading extender may be idle, in seconds: caches of a large cluster need tens of seconds.
+"""The time for which an extender may lead without planning, in seconds: a large cluster's caches need tens of seconds.
 
-It doubles with each term that ended so. Caches fill without the Lease, too, but only a leader takes over records. Two
-slow pairs with a constant time would pass the Lease to each other for ever.
+It doubles with each term in a row that ended because of it. Otherwise two pairs that need longer to begin a term, for
+instance to read many records, would pass the Lease to each other for ever.
 """
 
 _ASKED_SECONDS = 15.0
-"""The time for which a refused call shows that kube-scheduler leads: it tries a pod again within 10 s."""
+"""The time for which one call from kube-scheduler shows that it leads, in seconds: it tries a pod again within 10 s."""
 
 
 class Idleness:
-    """Finds out whether a leading extender has planned nothing for too long. If so, its kube-scheduler must not go on.
+    """Finds out whether an extender does not plan although its kube-scheduler leads. Then another pair should lead.
 
-    Each probe of kube-scheduler calls `may_keep_leading`. An extender that considers groups is not idle, even if all of
-    them wait. All times are in seconds of ``clock``. ``leads`` returns whether this instance sees its kube-scheduler
-    hold the Lease. ``refused`` returns when a call was last refused because it does not: kube-scheduler only calls
-    while it leads, so this instance has missed that. ``planned`` returns when groups were last considered, which only
-    counts while ``synced``: caches are full and their watches up to date.
+    kube-scheduler's liveness probe calls `may_keep_leading`; a False restarts kube-scheduler. An extender that
+    considers groups is not idle, even if none of them fits. All times are by ``clock``, in seconds.
+
+    ``leads`` returns whether this instance sees its kube-scheduler hold the Lease. ``refused`` returns when the
+    extender last refused a call of kube-scheduler because it did not see that. As kube-scheduler calls only while it
+    leads, such a call shows that it does, and that the extender has missed it. ``planned`` returns when the extender
+    last considered groups. That counts only while ``synced`` returns True: caches are full, and watches up to date.
     """
 
     def __init__(
@@ -65,99 +69,105 @@ class Idleness:
         self._synced = synced
         self._clock = clock
 
-        self._worked = -math.inf
-        """The last time at which groups were considered with caches that were up to date."""
+        self._last_worked = -math.inf
+        """The last time at which the extender considered groups with caches that were up to date."""
 
         self._since = math.inf
         """The time since which kube-scheduler leads; infinity while it does not."""
 
         self._too_long = False
-        """True if the extender has been idle for too long since then."""
+        """The last result: True if the extender has been idle for too long in this term of kube-scheduler."""
 
-        self._turns = 0
-        """The number of kube-scheduler's terms in a row that ended because the extender was idle."""
+        self._idle_terms = 0
+        """The number of terms of kube-scheduler in a row that ended because the extender was idle."""
 
     def may_keep_leading(self) -> bool:
-        """Return False if kube-scheduler leads and the extender has been idle for too long."""
+        """Return False if kube-scheduler leads and the extender has considered no group for longer than `PATIENCE`."""
         now = self._clock()
         if not self._leads() and now - self._refused() > _ASKED_SECONDS:
-            self._turns += 1 if self._too_long else 0
+            self._idle_terms += 1 if self._too_long else 0
             self._too_long = False
             self._since = math.inf
             return True
         self._since = min(self._since, now)
         if self._synced():
-            self._worked = self._planned()
-        if self._worked >= self._since:
-            self._turns = 0
-        self._too_long = now - max(self._since, self._worked) >= PATIENCE.delay(self._turns + 1)
+            self._last_worked = self._planned()
+        if self._last_worked >= self._since:
+            self._idle_terms = 0
+        self._too_long = now - max(self._since, self._last_worked) >= PATIENCE.delay(self._idle_terms + 1)
         return not self._too_long
 
 
 log = logging.getLogger(__name__)
 
-_SHARE = 0.8
-"""The part of the Lease's duration, from its renewTime on, for which this instance leads: 12 of the usual 15 seconds.
+_LEASE_PART = 0.8
+"""The part of the Lease's duration for which this instance leads after a renewal: 12 of the usual 15 seconds.
 
-kube-scheduler itself gives up after 10 seconds without a renewal (renewDeadline).
+kube-scheduler itself stops after 10 seconds without a renewal (renewDeadline).
 """
 
 _LOOK_SECONDS = 0.5
 
 STILL_SECONDS = 4.0
-"""A process that was stopped for longer may have lost the Lease; kube-scheduler's probe takes longer to fail."""
+"""The longest time for which this process may be stopped and still lead, in seconds.
 
-_UNREAD_SECONDS = 1.0
-"""The time after a stop in which events of the watch are not believed: they may have been buffered meanwhile."""
-
-WATCH_TIMING = WatchTiming(silence=10.0)
-"""A Lease is renewed every few seconds, so a watch without events for this long has lost its connection.
-
-It is shorter than the time for which one renewal counts, so a new connection shows the next renewal in time. The
-reflector counts the silent watch as one that lasted, and opens the next one at once.
+The Lease cannot have been released in it, because kube-scheduler's liveness probe takes longer to fail.
 """
 
-NOBODY = Lease("")
+_UNREAD_SECONDS = 1.0
+"""The seconds after a stop of this process in which renewals do not count: the watch may have buffered old ones."""
+
+WATCH_TIMING = WatchTiming(silence=10.0)
+"""The timing of the Lease's watch: it is opened anew after 10 seconds without an event.
+
+A Lease is renewed every few seconds, so such a watch has lost its connection. This instance leads for longer than that
+after a renewal, so the new watch shows the next renewal in time. The reflector opens it without a pause.
+"""
+
+NO_LEASE = Lease("")
 
 UNCONTESTED = Lease("", renewed=2**62, duration=2**62)
-"""The Lease of an instance that runs without a Lease, with holder "": it never expires."""
+"""The Lease that never expires, with holder "", for an instance that runs without leader election."""
 
 
 @dataclass(slots=True, eq=False)
 class Leadership:
-    """Follows one Lease, and knows at each moment whether this instance leads. One per process."""
+    """Follows one Lease by a watch, and knows at each moment whether this instance leads. One per process."""
 
     _prefix: str
-    """The holderIdentity of this instance is this, or begins with this and "_"."""
+    """The name of this instance: it leads if the Lease's holderIdentity is this name, or this name, "_" and more."""
 
     _changed: Callable[[bool], None]
-    """Called with the new state when leadership is won or lost; it must not block."""
+    """Called with True when this instance has won leadership, with False when it has lost it. It must not block."""
 
     _wall: Callable[[], float]
-    """Seconds since 1970: the holder's clock and this one must agree to within seconds."""
+    """Returns the seconds since 1970. This clock and that of the Lease's holder may differ by a few seconds at most."""
 
     _clock: Callable[[], float] = time.monotonic
-    """The monotonic clock, and not the event loop's: the process may be stopped in the middle of one callback."""
+    """Returns monotonic seconds.
+
+    The loop time would not do: it is not read anew if the process is stopped in a callback.
+    """
 
     active: bool = field(default=False, init=False)
 
-    _lease: Lease = field(default=NOBODY, init=False)
+    _lease: Lease = field(default=NO_LEASE, init=False)
     """The Lease as it was seen last."""
 
-    _seen: float = field(default=0.0, init=False)
-    """The monotonic time at which its last renewal was seen first."""
+    _renewal_seen: float = field(default=0.0, init=False)
+    """The time by ``_clock`` at which this instance saw the Lease's present holder and renewTime for the first time."""
 
-    _looked: float | None = field(default=None, init=False)
-    """The monotonic time of the last `check_time`; None before `begin_checks`."""
+    _last_check: float | None = field(default=None, init=False)
+    """The time of the last `check_time` by ``_clock``; None before `begin_checks`."""
 
     _believed_from: float = field(default=-math.inf, init=False)
-    """The monotonic time before which renewals that were seen do not count."""
+    """The time by ``_clock`` from which on a renewal must be seen to count. It is set after a stop of this process."""
 
     _lapsed: bool = field(default=False, init=False)
-    """True if `leads` has returned False for the first time, and ``_changed`` was not called yet."""
+    """True while `leads` has returned False to a caller in this term, but ``_changed`` was not called yet."""
 
     _willing: bool = field(default=True, init=False)
-    """False between `suspend` and `resume`."""
+    """False between `suspend` and `resume`, when this instance must not lead."""
 
     @property
     def holder(self) -> str:
@@ -165,44 +175,44 @@ class Leadership:
         return self._lease.holder
 
     async def watch(self, client: ApiClient, lease: Key) -> None:
-        """Follow this Lease until cancelled."""
+        """Watch the Lease of this name, and call `check_time` every half second. Run until cancelled."""
         selection = Selection(namespace=lease.namespace, fields=select_name(lease.name))
         async with asyncio.TaskGroup() as tasks:
-            follower = Reflector(client, LEASES, self.follow, selection=selection, timing=WATCH_TIMING)
+            follower = Reflector(client, LEASES, self.handle_event, selection=selection, timing=WATCH_TIMING)
             tasks.create_task(follower.run())
             tasks.create_task(self.watch_time())
 
-    def follow(self, event: Event) -> None:
-        """The sink of the Lease's watch."""
+    def handle_event(self, event: Event) -> None:
+        """Set the Lease from an event of its watch. A Lease that cannot be decoded changes nothing."""
         if isinstance(event, Upserted):
             lease = decode_lease(event.obj)
             if not isinstance(lease, Malformed):
-                self.take(lease)
+                self.set_lease(lease)
         elif isinstance(event, Deleted):
-            self.take(NOBODY)
+            self.set_lease(NO_LEASE)
 
-    def take(self, lease: Lease) -> None:
-        """Take over the Lease's current state, and lead or stop leading by it."""
+    def set_lease(self, lease: Lease) -> None:
+        """Set the Lease as it is on the API server now. This instance may win or lose leadership by it."""
         if (lease.holder, lease.renewed) != (self._lease.holder, self._lease.renewed):
-            self._seen = self._clock()
+            self._renewal_seen = self._clock()
         self._lease = lease
-        self.review()
+        self.update()
 
     def suspend(self) -> None:
-        """Stop leading at once, before the Lease is released, until `resume`."""
+        """Stop leading at once, whatever the Lease says, until `resume`. Called before the Lease is released."""
         self._willing = False
-        self.review()
+        self.update()
 
     def resume(self) -> None:
-        """Lead again as soon as the Lease says so."""
+        """End a `suspend`: this instance leads again as soon as it holds the Lease."""
         self._willing = True
-        self.review()
+        self.update()
 
     def leads(self) -> bool:
         """Return whether kube-scheduler holds the Lease at this moment, as far as this instance can know.
 
-        A caller that got False has left its work to the next leader. So the answer stays False until `review` has
-        ended the term.
+        A caller that got False has left work undone, which only a new term repeats. So the answer stays False until
+        `update` has ended this term, even if the Lease is renewed meanwhile.
         """
         holds = self._holds()
         self._lapsed = self._lapsed or (self.active and not holds)
@@ -213,23 +223,23 @@ class Leadership:
         ours = lease.holder == self._prefix or lease.holder.startswith(self._prefix + "_")
         if not ours or lease.renewed is None or not self._willing:
             return False
-        if self._stood_still() or self._seen < self._believed_from:
+        if self._was_stopped() or self._renewal_seen < self._believed_from:
             return False
-        share = _SHARE * lease.duration
-        return self._wall() < lease.renewed + share and self._clock() < self._seen + share
+        seconds = _LEASE_PART * lease.duration
+        return self._wall() < lease.renewed + seconds and self._clock() < self._renewal_seen + seconds
 
-    def _stood_still(self) -> bool:
-        return self._looked is not None and self._clock() > self._looked + STILL_SECONDS
+    def _was_stopped(self) -> bool:
+        return self._last_check is not None and self._clock() > self._last_check + STILL_SECONDS
 
-    def review(self) -> None:
-        """Call ``_changed`` if leadership was won or lost, by a change of the Lease or by time alone."""
+    def update(self) -> None:
+        """Call the callback if this instance has won or lost leadership, because the Lease changed or has expired."""
         active = self._holds()
         if self._lapsed:
-            self._turn(active=False)
+            self._set_active(active=False)
         if active != self.active:
-            self._turn(active=active)
+            self._set_active(active=active)
 
-    def _turn(self, *, active: bool) -> None:
+    def _set_active(self, *, active: bool) -> None:
         self.active = active
         self._lapsed = False
         if not active and self._willing and self._lease.holder.startswith(self._prefix):
@@ -238,38 +248,47 @@ class Leadership:
         self._changed(active)
 
     async def watch_time(self) -> None:
-        """Notice, until cancelled, that the Lease has expired or that this process was stopped for a while."""
+        """Call `check_time` every half second, until cancelled."""
         self.begin_checks()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self.check_time()
 
     def begin_checks(self) -> None:
-        """Set the time from which `check_time` is called every half second."""
-        self._looked = self._clock()
+        """Begin to detect stops of this process: from now on `check_time` has to be called every half second."""
+        self._last_check = self._clock()
 
     def check_time(self) -> None:
-        """Stop leading if the Lease has expired, or if the last call of this method is too long ago."""
-        if self._stood_still():
+        """Stop leading if the Lease has expired, or if this process was stopped for longer than `STILL_SECONDS`.
+
+        A stop is detected by the time since the last call of this method.
+        """
+        if self._was_stopped():
             log.warning("this process was stopped for a while: it leads again once it has seen the Lease renewed")
             self._believed_from = self._clock() + _UNREAD_SECONDS
-        self._looked = self._clock()
-        self.review()
+        self._last_check = self._clock()
+        self.update()
 
 
 _BACKOFF = Backoff(first=1.0, cap=10.0)
 _CONTEST_SECONDS = 5.0
-"""The time for which another active instance may go on binding a gang that it has committed, in seconds."""
+"""The pause before the records are taken over from another instance that has committed a gang, in seconds.
+
+If that instance is alive, it can finish its Bindings in this time.
+"""
 
 _READ_SECONDS = 3.0
-"""The pause between two tries to read the Reservations, which are not watched."""
+"""The pause between two checks that the Reservations can still be read, in seconds: they are not watched."""
 
 _MAX_FAILURES = 3
-"""The number of failures in a row after which a failure is reported to the gangs that wait."""
+"""The number of failures in a row after which the waiting gangs get the failure as their reason."""
 
 
 class Takeover:
-    """Begins a term when this instance has won leadership: it takes over the records of earlier terms."""
+    """Begins a term when this instance has won leadership: it takes over the records of earlier terms, then lets plan.
+
+    ``recovery`` reads the records. ``wall`` returns the seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -286,18 +305,19 @@ class Takeover:
         self._leadership = leadership
         self._recovery = recovery
         self._synced = synced
-        """Set while all caches are full: records are compared with them."""
+        """Set while all caches are full. A term does not begin before, because records are compared with the caches."""
         self._wall = wall
-        self._turned = asyncio.Event()
+        self._leadership_changed = asyncio.Event()
 
-    def note_turn(self) -> None:
-        """Take note that leadership has changed: this instance has won or lost it."""
-        self._turned.set()
+    def on_leadership_change(self) -> None:
+        """Let `run` begin a term if this instance leads. Called when it has won or lost leadership."""
+        self._leadership_changed.set()
 
-    async def renew(self, contested: asyncio.Event, begin_anew: Callable[[], None]) -> None:
-        """Begin a new term whenever another instance has committed a gang during this one; run until cancelled.
+    async def watch_contested(self, contested: asyncio.Event, begin_next_term: Callable[[], None]) -> None:
+        """Begin a new term whenever another instance has written a commit during this term. Run until cancelled.
 
-        The other instance may be dead, and then the gang would stay bound in part.
+        ``contested`` is set when such a record is found. The other instance may be dead. Then its gang would stay bound
+        in part, unless a new term takes over its record. ``begin_next_term`` ends this term and begins the next one.
         """
         while True:
             await contested.wait()
@@ -305,13 +325,14 @@ class Takeover:
             await asyncio.sleep(_CONTEST_SECONDS)
             contested.clear()
             if self._term.plans:
-                begin_anew()
+                begin_next_term()
 
-    async def watch_records(self, may_read: Callable[[], Awaitable[bool]], begin_anew: Callable[[], bool]) -> None:
-        """Begin a new term when the Reservations can no longer be read; run until cancelled.
+    async def watch_records(self, may_read: Callable[[], Awaitable[bool]], begin_next_term: Callable[[], bool]) -> None:
+        """Begin a new term when the API server does not let Serried read the Reservations any more.
 
-        The new term tells every gang that waits. One refusal may come from one API server of several, so two in a row
-        count. ``begin_anew`` returns whether it has begun a new term.
+        The new term cannot take over the records, so all waiting gangs get that as their reason. ``may_read`` returns
+        whether a read is allowed; only two refusals in a row count, because one may come from one API server of
+        several. ``begin_next_term`` returns False if it could not end this term now. Run until cancelled.
         """
         refused = 0
         while True:
@@ -319,14 +340,14 @@ class Takeover:
             refused = refused + 1 if self._term.plans and not await may_read() else 0
             if refused > 1:
                 refused = 0
-                if begin_anew():
+                if begin_next_term():
                     log.error("the Reservations cannot be read any more, so nothing is planned")
 
     async def run(self) -> None:
-        """Begin terms until cancelled."""
+        """Begin a term each time that this instance has won leadership. Run until cancelled."""
         while True:
-            await self._turned.wait()
-            self._turned.clear()
+            await self._leadership_changed.wait()
+            self._leadership_changed.clear()
             await self._begin()
 
     async def _begin(self) -> None:
@@ -337,15 +358,19 @@ class Takeover:
                 if not await self._recovery.recover():
                     continue  # the term ended meanwhile; if this instance leads the next one, recovery starts over
             except (ApiError, UndecidedError) as error:
-                self._meet_obstacle(error, attempts.failures + 1)
+                self._report_error(error, attempts.failures + 1)
                 await attempts.rest()
                 continue
             self._group_scheduler.begin_term(self._wall())
             self._term.active = self._leadership.active  # leadership may have been lost meanwhile
             self._group_scheduler.set_obstacle("")
 
-    def _meet_obstacle(self, error: ApiError | UndecidedError, failures: int) -> None:
-        """Log why nothing can be planned in this term yet. If the error lasts, tell the gangs, and serve plain pods."""
+    def _report_error(self, error: ApiError | UndecidedError, failures: int) -> None:
+        """Log why the records could not be taken over, so that no gang can be planned in this term yet.
+
+        If the error lasts, all waiting gangs get it as their reason, and pods of no gang are served. ``failures`` is
+        the number of failures in a row.
+        """
         log.error("cannot take over the Reservations, so nothing is planned yet", extra={"err": str(error)})
         lasting = isinstance(error, NotFound | Forbidden) or failures >= _MAX_FAILURES
         if self._leadership.active and lasting:
@@ -354,7 +379,7 @@ class Takeover:
 
 
 def _describe(error: ApiError | UndecidedError) -> str:
-    """Return a sentence about why the records could not be read or judged, and what an administrator can do."""
+    """Return why the records could not be taken over, and what an administrator can do, as a phrase."""
     what = f"{RESERVATIONS} ({RESERVATIONS.version})"
     if isinstance(error, NotFound):
         return f"the API server does not serve {what}; install the CRDs"

@@ -18,10 +18,13 @@ from serried.ops.server import render_checks
 from serried.settings import Address
 
 PATIENCE_SECONDS = 0.7
-"""The timeout of each check, in seconds. The probe's own timeout is longer, so its answer names the failed check."""
+"""The timeout of each check, in seconds.
 
-KEPT_SECONDS = 0.5
-"""The time for which a result is reused, in seconds: less than the second between kube-scheduler's probes."""
+It is shorter than the probe's, so that the answer can name the failed check.
+"""
+
+REUSE_SECONDS = 0.5
+"""The time for which the result of a check is reused, in seconds: less than the period of kube-scheduler's probe."""
 
 _REQUEST = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
@@ -35,46 +38,60 @@ def _make_unverified() -> ssl.SSLContext:
 
 
 class Pair:
-    """The checks of one Pod's kube-scheduler and extender. ``clock`` is in seconds."""
+    """The checks of one Pod's kube-scheduler and extender.
+
+    ``filter_listen`` is the address of the filter listener. ``scheduler_livez`` is the URL of kube-scheduler's /livez,
+    "" if it is not to be checked. ``client_ca`` is the file of the CA for callers; None if filter is plain HTTP.
+    ``may_keep_leading`` is `extender.lead.leadership.Idleness.may_keep_leading`. ``clock`` returns seconds.
+    """
 
     def __init__(
         self,
         filter_listen: Address,
         scheduler_livez: str,
-        plans: Callable[[], bool],
+        may_keep_leading: Callable[[], bool],
         client_ca: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._filter = filter_listen
 
         self._secured = client_ca is not None
-        """True if the filter listener wants client certificates. The probe has none."""
+        """True if the filter listener demands client certificates.
 
-        self._plans = plans
-        """Returns False if the extender should plan and has not for too long."""
+        The check has none, so it only does a TLS handshake.
+        """
+
+        self._may_keep_leading = may_keep_leading
+        """Returns False if kube-scheduler leads and the extender has not planned for too long."""
 
         self._scheduler = urlsplit(scheduler_livez)
         """The URL of kube-scheduler's /livez; empty if it is not to be checked."""
 
         self._unverified = _make_unverified()
-        self._filters = _Shared(self.check_filter, clock)
-        self._schedules = _Shared(self.check_scheduler, clock)
+        self._filters = _SharedCheck(self.check_filter, clock)
+        self._schedules = _SharedCheck(self.check_scheduler, clock)
 
     async def check_filter(self) -> bool:
-        """Return whether the filter listener answers a request, with any status, or a TLS handshake."""
+        """Return whether the filter listener answers in time: a request with any status, or a TLS handshake."""
         if self._secured:
-            return await _greet(self._filter.host, self._filter.port, self._unverified)
-        return bool(await _ask(self._filter.host, self._filter.port, "/"))
+            return await _answers_tls(self._filter.host, self._filter.port, self._unverified)
+        return bool(await _get_status(self._filter.host, self._filter.port, "/"))
 
     async def check_scheduler(self) -> bool:
-        """Return whether kube-scheduler's /livez answers with 200; True if no URL was set."""
+        """Return whether kube-scheduler's /livez answers with status 200; True if it is not to be checked."""
         url = self._scheduler
         if url.hostname is None or url.port is None:
             return True
-        return await _ask(url.hostname, url.port, url.path, self._unverified if url.scheme == "https" else None) == 200
+        return (
+            await _get_status(url.hostname, url.port, url.path, self._unverified if url.scheme == "https" else None)
+            == 200
+        )
 
     def routes(self) -> APIRouter:
-        """Return the routes ``/livez/filter``, the extender's startup probe, and ``/livez/pair``, the scheduler's."""
+        """Return the routes for the probes.
+
+        ``/livez/filter`` is for the extender's startup probe. ``/livez/pair`` is for kube-scheduler's liveness probe.
+        """
         routes = APIRouter()
 
         @routes.get("/livez/filter", response_class=PlainTextResponse)
@@ -84,13 +101,16 @@ class Pair:
         @routes.get("/livez/pair", response_class=PlainTextResponse)
         async def livez_pair() -> PlainTextResponse:
             filters, schedules = await asyncio.gather(self._filters.ask(), self._schedules.ask())
-            return render_checks({"filter": filters, "scheduler": schedules, "planning": self._plans()})
+            return render_checks({"filter": filters, "scheduler": schedules, "planning": self._may_keep_leading()})
 
         return routes
 
 
-class _Shared:
-    """One check whose result concurrent callers share: any client may call, and each check opens a connection."""
+class _SharedCheck:
+    """A check of which concurrent callers share one run.
+
+    The routes need no authentication, so without this any client could open many connections to the checked server.
+    """
 
     def __init__(self, check: Callable[[], Awaitable[bool]], clock: Callable[[], float]) -> None:
         self._check = check
@@ -99,17 +119,20 @@ class _Shared:
         self._asked_at = 0.0
 
     async def ask(self) -> bool:
-        """Return the result of the check that is running, or that was started less than `KEPT_SECONDS` ago."""
+        """Return the result of the check.
+
+        It is that of the last run if that is under way or began less than `REUSE_SECONDS` ago; otherwise of a new run.
+        """
         now = self._clock()
-        if self._last is None or (self._last.done() and now >= self._asked_at + KEPT_SECONDS):
+        if self._last is None or (self._last.done() and now >= self._asked_at + REUSE_SECONDS):
             self._last = asyncio.ensure_future(self._check())
             self._asked_at = now
         # A caller that disconnects must not cancel the check of the others.
         return await asyncio.shield(self._last)
 
 
-async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
-    """Return whether the server takes part in a TLS handshake, if only to demand a certificate."""
+async def _answers_tls(host: str, port: int, tls: ssl.SSLContext) -> bool:
+    """Return whether the server answers a TLS handshake in time. A rejection for want of a certificate counts, too."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             _, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -121,8 +144,8 @@ async def _greet(host: str, port: int, tls: ssl.SSLContext) -> bool:
     return True
 
 
-async def _ask(host: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> int:
-    """Send GET, and return the status code; 0 if there is no answer in time."""
+async def _get_status(host: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> int:
+    """Send GET without a body, and return the status code; 0 if there is no valid answer in time."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=tls)

@@ -123,7 +123,7 @@ class Scene:
         await play.run(MOST_TURNS)
         if (
             second.records.contested.is_set()
-        ):  # the commit that has arrived late is the next term's (`Leadership.renew`)
+        ):  # the commit that has arrived late is the next term's (`Takeover.watch_contested`)
             second.records.contested.clear()
             second.term.active = False
             assert await second.recovery.recover()

@@ -24,7 +24,7 @@ async def test_a_term_that_begins_meanwhile_judges_the_records_when_all_is_seen_
         await until_true(lambda: bool(extender.store.obstacles.needed))
         assert not extender.readiness()["synced"]
         extender.core.end_term()
-        extender.takeover.note_turn()
+        extender.takeover.on_leadership_change()
         before = len(server.seen(READS))
         asked = len(server.seen(calls("GET", "/jobs")))
         await until_true(lambda: len(server.seen(calls("GET", "/jobs"))) > asked + 3)

@@ -135,7 +135,7 @@ async def test_what_another_leader_may_have_set_meanwhile_is_known_no_more(serve
     pod = Pod(server, "a")
     await until(pod.is_ready)
     pod.extender.holding.way = "gate"
-    pod.extender.leadership.take(Lease("b_1"))
+    pod.extender.leadership.set_lease(Lease("b_1"))
     assert pod.extender.holding.way == ""
     await pod.end()
 

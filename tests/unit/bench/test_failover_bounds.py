@@ -14,7 +14,7 @@ from bench.failover.rolling import BoundHistory, Load, Rolled
 from bench.failover.run import Strike
 from bench.failover.ways import WAYS
 from bench.failover.witness import Witness
-from extender.lead.pair import KEPT_SECONDS, PATIENCE_SECONDS
+from extender.lead.pair import PATIENCE_SECONDS, REUSE_SECONDS
 
 
 def test_each_way_is_over_in_time_by_the_numbers_that_are_shipped() -> None:
@@ -32,7 +32,7 @@ def test_a_probe_that_takes_longer_to_fail_would_be_too_slow_where_the_race_for_
 def test_an_extender_tells_of_its_pair_before_the_probe_gives_up_and_anew_each_time() -> None:
     probe = read_pace().liveness
     assert probe.timeout > PATIENCE_SECONDS
-    assert probe.period > KEPT_SECONDS
+    assert probe.period > REUSE_SECONDS
 
 
 class TestProbe:

@@ -36,7 +36,7 @@ class Extender:
         self.election = Election(scene.client, LEASE, name, clock=scene.clock, wall=scene.clock, timing=TIMING)
         self._scene = scene
         candidacy = Candidacy(
-            self.election, self.leadership, self._may_keep_leading, self._settle, scene.clock, look_seconds=0.001
+            self.election, self.leadership, self._may_keep_leading, self._settle, scene.clock, check_seconds=0.001
         )
         self.task = asyncio.create_task(candidacy.run())
 
@@ -44,7 +44,7 @@ class Extender:
         """The watch of the Lease catches up."""
         lease = decode_lease(self._scene.lease)
         assert isinstance(lease, Lease)
-        self.leadership.take(lease)
+        self.leadership.set_lease(lease)
 
     @property
     def holds(self) -> bool:
@@ -151,7 +151,7 @@ async def test_what_is_on_its_way_ends_before_the_other_may_begin_though_the_wat
     first.plans = False
     await until(lambda: scene.holder == "")
     assert first.steps == ["leads", "leads no more", "settles, and holds the Lease"]
-    first.leadership.take(shown)
+    first.leadership.set_lease(shown)
     assert not first.leadership.leads()
     assert not first.leadership.active
 

@@ -30,16 +30,16 @@ class TestALeaseThatLapsesForAMoment:
         clock = Clock()
         seen: list[bool] = []
         leadership = Leadership("here", seen.append, clock)
-        leadership.take(Lease("here_1", int(clock()), 15))
+        leadership.set_lease(Lease("here_1", int(clock()), 15))
         clock.advance(12.1)
         assert not leadership.leads()  # a cycle is left to the next leader
-        leadership.take(Lease("here_1", int(clock()), 15))  # the watch was late
+        leadership.set_lease(Lease("here_1", int(clock()), 15))  # the watch was late
         assert seen == [True, False, True]
 
     async def test_loses_no_gang(self, world: Harness) -> None:
         turns: list[bool] = []
         leadership = Leadership("here", turns.append, world.clock)
-        leadership.take(Lease("here_1", int(world.clock()), 15))
+        leadership.set_lease(Lease("here_1", int(world.clock()), 15))
         world.term.holds_lease = leadership.leads
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         world.look()
@@ -47,7 +47,7 @@ class TestALeaseThatLapsesForAMoment:
         world.cycle().changed.set()
         await world.settle()
         assert world.groups.states[GANG].cycle is None  # left
-        leadership.take(Lease("here_1", int(world.clock()), 15))
+        leadership.set_lease(Lease("here_1", int(world.clock()), 15))
         if turns[1:] == [False, True]:  # what the process does then
             world.core.end_term()
             await world.recovery.recover()

@@ -26,13 +26,13 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 class Instance:
-    def __init__(self, client: ApiClient, address: str, look_seconds: float = 0.02) -> None:
+    def __init__(self, client: ApiClient, address: str, check_seconds: float = 0.02) -> None:
         self.leads = False
-        self.slice = EndpointSlice(client, NAME, address, PORTS, leads=lambda: self.leads, look_seconds=look_seconds)
+        self.slice = EndpointSlice(client, NAME, address, PORTS, leads=lambda: self.leads, check_seconds=check_seconds)
 
     def turn(self, *, leads: bool) -> None:
         self.leads = leads
-        self.slice.note_turn()
+        self.slice.on_leadership_change()
 
 
 def addresses(server: FakeApiServer) -> list[str]:
@@ -75,12 +75,12 @@ async def test_what_somebody_else_has_written_there_is_set_right_and_what_is_rig
 ) -> None:
     async with server.client() as client:
         instance = Instance(client, "10.0.0.1")
-        await instance.slice.settle()
-        await instance.slice.settle()
+        await instance.slice.reconcile()
+        await instance.slice.reconcile()
         assert len(server.seen(lambda request: request.method == "PATCH")) == 1
         right = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         server.change(ENDPOINT_SLICES, NAME.namespace, NAME.name, written)
-        await instance.slice.settle()
+        await instance.slice.reconcile()
         found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         assert right is not None
         assert found is not None
@@ -92,10 +92,10 @@ async def test_a_slice_that_cannot_be_written_is_told_of_and_tried_again(server:
     async with server.client() as client:
         instance = Instance(client, "10.0.0.1")
         server.served.discard(ENDPOINT_SLICES)
-        await instance.slice.settle()
+        await instance.slice.reconcile()
         assert instance.slice.obstacle
         server.served.add(ENDPOINT_SLICES)
-        await instance.slice.settle()
+        await instance.slice.reconcile()
         assert not instance.slice.obstacle
 
 
@@ -105,7 +105,7 @@ async def test_after_a_refused_write_the_next_look_comes_soon(
     monkeypatch.setattr(endpoint_slice, "_RETRY", Backoff(first=0.001, cap=0.01))
     server.refuse(calls("PATCH", "/endpointslices"), times=3, status=403, reason="Forbidden")
     async with server.client() as client, asyncio.TaskGroup() as tasks:
-        instance = Instance(client, "10.0.0.1", look_seconds=600.0)
+        instance = Instance(client, "10.0.0.1", check_seconds=600.0)
         running = tasks.create_task(instance.slice.run())
         instance.turn(leads=True)
         await until(lambda: addresses(server) == ["10.0.0.1"])

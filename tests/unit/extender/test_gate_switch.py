@@ -51,7 +51,7 @@ def switch(board: Switchboard, mode: str = "auto", clock: Clock | None = None, n
 async def test_auto_turns_to_gates_above_the_limit_and_back_below_half_of_it(board: Switchboard) -> None:
     holding = switch(board)
     for held in (0, 100, 101, 60, 50, 49, 80, 101):
-        await holding.settle(held)
+        await holding.reconcile(held)
     assert board.written == ["filter", "gate", "filter", "gate"]
 
 
@@ -59,7 +59,7 @@ async def test_auto_turns_to_gates_above_the_limit_and_back_below_half_of_it(boa
 async def test_a_fixed_mode_is_written_once_and_stays(board: Switchboard, mode: str) -> None:
     holding = switch(board, mode)
     for held in (0, 1000, 0):
-        await holding.settle(held)
+        await holding.reconcile(held)
     assert board.written == [mode]
 
 
@@ -69,27 +69,27 @@ async def test_beside_native_gang_scheduling_auto_never_turns_to_gates(
 ) -> None:
     holding = switch(board, mode, native="kube-scheduler")
     for held in (0, 1000):
-        await holding.settle(held)
+        await holding.reconcile(held)
     assert board.written == written
 
 
 async def test_a_switch_that_could_not_be_written_is_tried_again(board: Switchboard) -> None:
     holding = switch(board)
     board.fault = error(500)
-    await holding.settle(0)
+    await holding.reconcile(0)
     assert holding.way == ""
     board.fault = None
-    await holding.settle(0)
+    await holding.reconcile(0)
     assert (holding.way, board.written) == ("filter", ["filter"])
 
 
 class TestLeadershipThatTurns:
     async def test_has_the_switch_written_again_for_another_leader_may_have_set_it(self, board: Switchboard) -> None:
         holding = switch(board, "gate")
-        await holding.settle(0)
+        await holding.reconcile(0)
         holding.forget()
         assert holding.way == ""
-        await holding.settle(0)
+        await holding.reconcile(0)
         assert (holding.way, board.written) == ("gate", ["gate", "gate"])
 
     @pytest.mark.parametrize("answer", [None, error(404)], ids=["that succeeds", "that finds no switch"])
@@ -99,20 +99,20 @@ class TestLeadershipThatTurns:
         holding = switch(board)
         board.meanwhile = holding.forget
         board.fault = answer
-        await holding.settle(0)
+        await holding.reconcile(0)
         assert holding.way == ""
         board.meanwhile = lambda: None
         board.fault = None
-        await holding.settle(0)
+        await holding.reconcile(0)
         assert (holding.way, board.written[-1]) == ("filter", "filter")
 
     async def test_has_a_switch_that_was_not_there_asked_for_at_once(self, board: Switchboard) -> None:
         holding = switch(board, "gate")
         board.fault = error(404)
-        await holding.settle(0)
+        await holding.reconcile(0)
         holding.forget()
         board.fault = None
-        await holding.settle(0)
+        await holding.reconcile(0)
         assert (holding.way, holding.obstacle) == ("gate", "")
 
 
@@ -125,14 +125,14 @@ class TestWithoutTheSwitch:
     ) -> None:
         holding = switch(board, mode)
         board.fault = error(404)
-        await holding.settle(held)
+        await holding.reconcile(held)
         assert holding.way == "filter"
         assert "there is no ConfigMap serried/hold" in holding.obstacle
 
     async def test_holding_by_filter_lacks_nothing_if_it_was_asked_for(self, board: Switchboard) -> None:
         holding = switch(board, "filter")
         board.fault = error(404)
-        await holding.settle(0)
+        await holding.reconcile(0)
         assert (holding.way, holding.obstacle) == ("filter", "")
 
     @pytest.mark.parametrize("status", [404, 403])
@@ -140,7 +140,7 @@ class TestWithoutTheSwitch:
         holding = switch(board, clock=clock)
         board.fault = error(status)
         for _ in range(600):
-            await holding.settle(1000)
+            await holding.reconcile(1000)
             clock.advance(1.0)
         assert board.asked == 10
 
@@ -149,10 +149,10 @@ class TestWithoutTheSwitch:
     ) -> None:
         holding = switch(board, clock=clock)
         board.fault = error(404)
-        await holding.settle(1000)
+        await holding.reconcile(1000)
         board.fault = None
         clock.advance(61.0)
-        await holding.settle(1000)
+        await holding.reconcile(1000)
         assert (holding.way, holding.obstacle, board.written) == ("gate", "", ["gate"])
 
 
@@ -199,11 +199,11 @@ class TestHeldPods:
 
 async def test_beside_an_autoscaler_members_are_held_by_gate_however_few_they_are(board: Switchboard) -> None:
     holding = HoldSwitch(board, Key("serried", "hold"), "auto", 100, lambda: False, Clock(), lambda: True)
-    await holding.settle(0)
+    await holding.reconcile(0)
     assert board.written == ["gate"]
 
 
 async def test_before_it_is_known_whether_there_is_an_autoscaler_the_switch_stays(board: Switchboard) -> None:
     holding = HoldSwitch(board, Key("serried", "hold"), "auto", 100, lambda: False, Clock(), lambda: None)
-    await holding.settle(0)
+    await holding.reconcile(0)
     assert board.written == []

@@ -45,7 +45,7 @@ def see(world: Harness, isolation: Isolation, *pods: PodBuilder) -> None:
     for builder in pods:
         old = world.store.pods.get(builder.value().uid)
         world.add(builder)
-        isolation.note(old, builder.value())
+        isolation.on_change(old, builder.value())
 
 
 def told(events: Mock) -> list[tuple[str, str, str]]:
@@ -57,7 +57,7 @@ async def test_a_member_without_markers_is_told_of_once(world: Harness, make: Ma
     world.add(gang(2))
     first, second = members(2)
     see(world, isolation, first, marked(second))
-    isolation.warn()
+    isolation.emit_events()
     assert told(events) == [(first.value().name, "Warning", UNMARKED)]
     assert isolation.describe() == {
         "isolated": True,
@@ -78,7 +78,7 @@ async def test_what_is_no_gang_s_pod_is_not(world: Harness, make: Make, events: 
         pod("foreign").scheduler("default-scheduler").in_group("g"),
         pod("placed").scheduler(SCHEDULER).in_group("g").on("n1"),
     )
-    isolation.warn()
+    isolation.emit_events()
     assert told(events) == []
 
 
@@ -88,7 +88,7 @@ async def test_one_whose_group_comes_later_is_told_of_then(world: Harness, make:
     see(world, isolation, *members(1))
     assert told(events) == []
     world.add(gang(2))
-    isolation.warn()
+    isolation.emit_events()
     assert [reason for _, _, reason in told(events)] == [UNMARKED]
 
 
@@ -98,7 +98,7 @@ async def test_one_that_is_bound_or_gone_is_forgotten(world: Harness, make: Make
     first, second, _ = members(3)
     see(world, isolation, first, second)
     see(world, isolation, first.on("n1"))
-    isolation.note(second.value(), None)
+    isolation.on_change(second.value(), None)
     assert isolation.list_unmarked() == []
 
 
@@ -117,8 +117,8 @@ async def test_a_standby_tells_nothing_until_it_leads(world: Harness, make: Make
     world.term.holds_lease = lambda: False
     isolation = make()
     see(world.add(gang(2)), isolation, *members(1))
-    isolation.warn()
+    isolation.emit_events()
     assert told(events) == []
     world.term.holds_lease = lambda: True
-    isolation.warn()
+    isolation.emit_events()
     assert len(told(events)) == 1

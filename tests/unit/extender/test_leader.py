@@ -70,25 +70,25 @@ def lease(holder: str | None) -> dict[str, object]:
 def test_active_while_the_scheduler_beside_us_holds_the_lease(
     leadership: Leadership, turns: Turns, holder: str
 ) -> None:
-    leadership.take(held_by(holder))
+    leadership.set_lease(held_by(holder))
     assert (leadership.active, leadership.holder, turns.seen) == (True, holder, [True])
 
 
 @pytest.mark.parametrize("holder", ["serried-01_3f0c", "serried-1_3f0c", "serried", "serried-0-x_1", ""])
 def test_not_active_while_another_one_holds_it(leadership: Leadership, turns: Turns, holder: str) -> None:
-    leadership.take(held_by(holder))
+    leadership.set_lease(held_by(holder))
     assert (leadership.active, turns.seen) == (False, [])
 
 
 def test_only_turns_are_told_not_renewals(leadership: Leadership, turns: Turns) -> None:
     for holder in ("serried-0_a", "serried-0_a", "serried-0_b", "serried-1_c", "serried-1_c", "serried-0_d"):
-        leadership.take(held_by(holder))
+        leadership.set_lease(held_by(holder))
     assert turns.seen == [True, False, True]
 
 
 class TestALeaseThatNobodyRenews:
     def test_ends_before_others_may_take_it(self, leadership: Leadership, clock: Clock) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(11.9)
         assert leadership.leads()
         clock.advance(0.2)
@@ -97,16 +97,16 @@ class TestALeaseThatNobodyRenews:
     def test_is_noticed_without_any_word_of_the_api_server(
         self, leadership: Leadership, clock: Clock, turns: Turns
     ) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(15)
-        leadership.review()
+        leadership.update()
         assert (leadership.active, turns.seen) == (False, [True, False])
 
     async def test_is_looked_at_all_the_time(
         self, leadership: Leadership, clock: Clock, turns: Turns, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(15)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -114,19 +114,19 @@ class TestALeaseThatNobodyRenews:
         assert turns.seen == [True, False]
 
     def test_goes_on_when_it_is_renewed(self, leadership: Leadership, clock: Clock, turns: Turns) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(10)
-        leadership.take(held_by("serried-0_a", NOW + 10))
+        leadership.set_lease(held_by("serried-0_a", NOW + 10))
         clock.advance(10)
-        leadership.review()
+        leadership.update()
         assert turns.seen == [True]
 
     def test_was_over_already_if_the_watch_is_late(self, leadership: Leadership, turns: Turns) -> None:
-        leadership.take(held_by("serried-0_a", NOW - 60))
+        leadership.set_lease(held_by("serried-0_a", NOW - 60))
         assert (leadership.active, turns.seen) == (False, [])
 
     def test_without_a_time_was_never_ours(self, leadership: Leadership) -> None:
-        leadership.take(Lease("serried-0_a", None, 15))
+        leadership.set_lease(Lease("serried-0_a", None, 15))
         assert not leadership.active
 
 
@@ -148,7 +148,7 @@ class TestAWallClockThatIsSet:
     def test_back_prolongs_no_lease_that_nobody_renews(
         self, leadership: Leadership, clock: Clock, steady: Clock
     ) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(-HOUR)
         pass_time(11.9, clock, steady)
         assert leadership.leads()
@@ -158,42 +158,42 @@ class TestAWallClockThatIsSet:
     def test_back_makes_no_renewal_of_a_lease_that_is_only_shown_again(
         self, leadership: Leadership, clock: Clock, steady: Clock
     ) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(-HOUR)
         pass_time(11.9, clock, steady)
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         pass_time(0.2, clock, steady)
         assert not leadership.leads()
 
     def test_back_ends_nothing_while_it_is_renewed(
         self, leadership: Leadership, clock: Clock, steady: Clock, turns: Turns
     ) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(-HOUR)
         for seconds in (10, 20, 30):
             pass_time(10, clock, steady)
-            leadership.take(held_by("serried-0_a", NOW - HOUR + seconds))
+            leadership.set_lease(held_by("serried-0_a", NOW - HOUR + seconds))
         assert leadership.leads()
         assert turns.seen == [True]
 
     def test_ahead_ends_it_until_the_next_renewal(self, leadership: Leadership, clock: Clock, turns: Turns) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(HOUR)
-        leadership.review()
+        leadership.update()
         assert not leadership.leads()
-        leadership.take(held_by("serried-0_a", NOW + HOUR))
+        leadership.set_lease(held_by("serried-0_a", NOW + HOUR))
         assert leadership.leads()
         assert turns.seen == [True, False, True]
 
     def test_ahead_and_back_is_told_as_a_turn_if_somebody_has_heard_a_no(
         self, leadership: Leadership, clock: Clock, turns: Turns
     ) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(HOUR)
         assert not leadership.leads()
         clock.advance(-HOUR)
         assert not leadership.leads()
-        leadership.review()
+        leadership.update()
         assert leadership.leads()
         assert turns.seen == [True, False, True]
 
@@ -205,19 +205,19 @@ def pass_time(seconds: float, *clocks: Clock) -> None:
 
 
 def test_it_follows_the_watch_of_the_lease(leadership: Leadership, turns: Turns) -> None:
-    leadership.follow(Upserted(lease("serried-0_a")))
-    leadership.follow(Upserted({"spec": "nonsense"}))
+    leadership.handle_event(Upserted(lease("serried-0_a")))
+    leadership.handle_event(Upserted({"spec": "nonsense"}))
     assert leadership.active
-    leadership.follow(Upserted(lease(None)))
+    leadership.handle_event(Upserted(lease(None)))
     assert not leadership.active
-    leadership.follow(Upserted(lease("serried-0_a")))
-    leadership.follow(Deleted(lease("serried-0_a")))
+    leadership.handle_event(Upserted(lease("serried-0_a")))
+    leadership.handle_event(Deleted(lease("serried-0_a")))
     assert turns.seen == [True, False, True, False]
 
 
 class TestAWatchWhoseConnectionIsDead:
     def test_is_made_anew_before_leadership_runs_out(self, leadership: Leadership, clock: Clock) -> None:
-        leadership.take(held_by("serried-0_a"))
+        leadership.set_lease(held_by("serried-0_a"))
         clock.advance(module.WATCH_TIMING.silence + 1)
         assert leadership.leads()
 
@@ -241,9 +241,9 @@ class TestAWatchWhoseConnectionIsDead:
 
 def test_without_a_lease_it_is_active_from_the_beginning(turns: Turns, clock: Clock) -> None:
     alone = Leadership("", turns, clock)
-    alone.take(UNCONTESTED)
+    alone.set_lease(UNCONTESTED)
     clock.now += 1e9
-    alone.review()
+    alone.update()
     assert (alone.active, alone.leads(), turns.seen) == (True, True, [True])
 
 
@@ -258,7 +258,7 @@ class TestAProcessThatStoodStill:
     def leadership(self, turns: Turns, clock: Clock, steady: Clock) -> Leadership:
         made = Leadership(HERE, turns, clock, steady)
         made.begin_checks()
-        made.take(held_by("serried-0_a"))
+        made.set_lease(held_by("serried-0_a"))
         return made
 
     @pytest.fixture(autouse=True)
@@ -276,7 +276,7 @@ class TestAProcessThatStoodStill:
 
     def test_is_not_persuaded_by_renewals_that_were_kept_for_it(self, leadership: Leadership, turns: Turns) -> None:
         leadership.check_time()
-        leadership.take(held_by("serried-0_a", NOW + 4))
+        leadership.set_lease(held_by("serried-0_a", NOW + 4))
         assert (leadership.leads(), turns.seen) == (False, [True, False])
 
     def test_leads_again_when_the_lease_is_renewed_after_that(
@@ -285,7 +285,7 @@ class TestAProcessThatStoodStill:
         leadership.check_time()
         for each in (clock, steady):
             each.advance(1.5)
-        leadership.take(held_by("serried-0_a", NOW + 7))
+        leadership.set_lease(held_by("serried-0_a", NOW + 7))
         assert (leadership.leads(), turns.seen) == (True, [True, False, True])
 
 
@@ -293,7 +293,7 @@ def test_a_pause_that_costs_no_scheduler_the_lease_is_no_reason_to_doubt(turns: 
     steady = Clock()
     leadership = Leadership(HERE, turns, clock, steady)
     leadership.begin_checks()
-    leadership.take(held_by("serried-0_a"))
+    leadership.set_lease(held_by("serried-0_a"))
     steady.advance(STILL_SECONDS - 0.1)
     leadership.check_time()
     assert (leadership.leads(), turns.seen) == (True, [True])
@@ -305,7 +305,7 @@ async def test_a_process_that_is_slow_and_looks_now_and_then_does_not_stand_stil
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0)
     steady = Clock()
     leadership = Leadership(HERE, turns, clock, steady)
-    leadership.take(held_by("serried-0_a"))
+    leadership.set_lease(held_by("serried-0_a"))
     looking = asyncio.create_task(leadership.watch_time())
     for _ in range(3):
         for _ in range(5):
