@@ -292,7 +292,7 @@ _MAX_SMALLER = 1_000
 """The number of steps into which a request is divided when smaller requests are tried."""
 
 _MAX_RESIDENTS = 12
-"""The maximum number of running gangs for which it is tried whether the gang fits without them."""
+"""The maximum number of other running gangs for which it is tried whether the gang would fit after their end."""
 
 
 def find_advice(
@@ -523,7 +523,7 @@ class _AdviceSearch:
         return []
 
     def _list_helpful_gangs(self, gangs: Iterable[RunningGang]) -> list[RunningGang]:
-        """Return the running gangs without which more members would fit on their nodes, the smallest gang first."""
+        """Return the running gangs whose end would let more members of this gang fit, the smallest gang first."""
         classes = group_classes(self._ask.members)
         helpful = []
         for gang in gangs:

@@ -412,7 +412,7 @@ class SimulatedCluster:
         return min(found, key=lambda candidate: candidate.sort_key).placement if found else None
 
     def _respect_budgets(self, candidates: Iterable[CandidateDomain]) -> list[CandidateDomain]:
-        """Return the candidates in which the quorum also fits within the binding budgets, with ``first_victims`` set.
+        """Return the candidates in which the preemptor fits within the binding budgets, with ``first_victims`` set.
 
         Where too many pods are removed, victims within the budgets have to be searched. That is done for some domains
         only.

@@ -197,7 +197,10 @@ class SlotRemoval:
                 self._recount(node.name)
 
     def remove(self, units: Sequence[EvictionUnit]) -> None:
-        """Remove the pods of these units from the simulated nodes, and count again how many members fit there."""
+        """Remove the pods of these units from the simulated nodes.
+
+        Count again how many of the preemptor's members fit.
+        """
         self._move(units, self.removal.remove)
 
     def restore(self, units: Sequence[EvictionUnit]) -> None:
@@ -230,7 +233,7 @@ class SlotRemoval:
         return stay
 
     def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Put each item back, which is one or more removed units, if the quorum still fits with all of its units.
+        """Put each item back with which the preemptor's quorum still fits. An item is one or more removed units.
 
         Items are tried one by one in this order. Return the items that stay removed from the simulated nodes.
         """
@@ -372,7 +375,7 @@ class PlanRemoval(SlotRemoval):
                 rules.add_pods(dict(pod.shape.requests), pod.node, pods)
 
     def restore_fitting(self, items: Sequence[Sequence[EvictionUnit]]) -> list[Sequence[EvictionUnit]]:
-        """Put each item back, which is one or more removed units, if the quorum still fits with all of its units.
+        """Put each item back with which the preemptor's quorum still fits. An item is one or more removed units.
 
         To save plans, several items are tried together, more and more of them while that succeeds. Return the items
         that stay removed from the simulated nodes.
@@ -423,7 +426,7 @@ class PlanRemoval(SlotRemoval):
         return False
 
     def _keeps_quorum_nodes(self, units: Sequence[EvictionUnit]) -> bool:
-        """Return whether the members can keep the nodes of the last plan, after these units were put back."""
+        """Return whether the preemptor can keep the nodes of the last plan, after these units were put back."""
         if self._quorum_nodes.plan is None:
             return False
         nodes = self.removal.nodes

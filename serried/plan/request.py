@@ -116,7 +116,7 @@ class PlanRequest:
     """The domains of ``topology_key`` that other gangs use exclusively, so that the group must not use them."""
 
     freeable: frozenset[str] = frozenset()
-    """The domains of ``taken`` that only running pods occupy, so that evictions could free them."""
+    """The domains of ``taken`` that other gangs use by running pods only, so that evictions could free them."""
 
     exclusive: bool = False
     """True if the group wants to have its domain exclusively.
