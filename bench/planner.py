@@ -173,22 +173,22 @@ def measure_split(blocks: int, racks: int, nodes: int, members: int) -> Split:
     used, spent = [0] * len(_SEARCH_STEPS), [0.0] * len(_SEARCH_STEPS)
     for seed in range(_DRAWS):
         source = random.Random(seed)
-        slots_by_path: dict[DomainPath, int] = {
+        counts_by_path: dict[DomainPath, int] = {
             (f"b{block:03d}", f"r{rack}"): sum(source.choice((0, 1, 2, 4, 8)) for _ in range(nodes))
             for block in range(blocks)
             for rack in range(racks)
         }
         for search, steps in enumerate(_SEARCH_STEPS):
             begun = time.perf_counter()
-            shares = distribute(members, slots_by_path, steps)
+            shares = distribute(members, counts_by_path, steps)
             spent[search] += (time.perf_counter() - begun) * 1000
-            used[search] += sum(_count_racks(slots_by_path, block, share) for share, block in shares)
+            used[search] += sum(_count_racks(counts_by_path, block, share) for share, block in shares)
     racks_used, milliseconds = (tuple(round(sum_ / _DRAWS, 2) for sum_ in sums) for sums in (used, spent))
     return Split(blocks, racks, nodes, members, racks_used, milliseconds)
 
 
-def _count_racks(slots_by_path: Mapping[DomainPath, int], block: str, share: int) -> int:
-    return len(distribute(share, {path[1:]: room for path, room in slots_by_path.items() if path[0] == block}))
+def _count_racks(counts_by_path: Mapping[DomainPath, int], block: str, share: int) -> int:
+    return len(distribute(share, {path[1:]: room for path, room in counts_by_path.items() if path[0] == block}))
 
 
 def print_splits() -> list[Split]:

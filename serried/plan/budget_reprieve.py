@@ -1,16 +1,16 @@
 """Selects victims within PodDisruptionBudgets (`BudgetReprieve`), and looks for cheaper victims (`Exchange`).
 
-Victims are chosen in a simulation (`serried.plan.reprieve.SlotRemoval`): running pods are removed from the nodes of one
-domain, and put back ("restored") where the gang's quorum fits nevertheless. Pods are removed and restored in units
+Victims are chosen in a simulation (`serried.plan.reprieve.CountedRemoval`): running pods are removed from the nodes of
+one domain, and put back where the gang's quorum fits nevertheless. Pods are removed and put back in units
 (`serried.plan.eviction.EvictionUnit`), i.e. with the pods that are evicted together.
 
 `BudgetReprieve` is used if budgets do not allow to evict all units that may be victims. It removes the units of one
 node after the other as far as the budgets allow, first on the nodes where the fewest evictions are needed. If the
-quorum does not fit then, it removes all units and tries all combinations of restored ones until no budget is exceeded.
-In a small domain that search is complete.
+quorum does not fit then, it removes all units, and tries all combinations of putting units back until no budget is
+exceeded. In a small domain that search is complete.
 
 `Exchange` improves a set of victims. It adds a unit, or the rest of a gang, to the victims, also removes all units of
-lower priority, and restores as many as possible. The result is kept if it costs less.
+lower priority, and puts as many as possible back. The result is kept if it costs less.
 """
 
 import math
@@ -20,7 +20,7 @@ from itertools import chain, combinations
 
 from serried.api.names import GroupKey
 from serried.plan.eviction import Allowances, Budget, Cost, EvictionUnit, count_pods, exceeds, measure_cost, sum_ages
-from serried.plan.reprieve import SlotRemoval, UnitBundle, relative_size, reprieve
+from serried.plan.reprieve import CountedRemoval, UnitBundle, relative_size, reprieve
 
 _MAX_MOVES = 1_000
 """The maximum number of units (pods that are evicted together) that the search in one domain puts back: some 10 ms."""
@@ -64,7 +64,7 @@ class BudgetReprieve:
     """
 
     def __init__(
-        self, removal: SlotRemoval, units: Sequence[EvictionUnit], limits: Mapping[Budget, int], limit: SearchLimit
+        self, removal: CountedRemoval, units: Sequence[EvictionUnit], limits: Mapping[Budget, int], limit: SearchLimit
     ) -> None:
         self._removal = removal
         self._units = units
@@ -208,7 +208,7 @@ class BudgetReprieve:
             del self._gone[unit]
             self._refund_disruptions(unit.budgets)
             self._removal.restore([unit])
-            found = self._removal.has_slots() and self._restore_next()
+            found = self._removal.has_capacity() and self._restore_next()
             if found:
                 break
             self._remove([unit])
@@ -281,7 +281,7 @@ class Exchange:
     has the pods that are evicted together.
     """
 
-    removal: SlotRemoval
+    removal: CountedRemoval
     units: Sequence[EvictionUnit]
     victims: list[EvictionUnit]
     cost: Cost

@@ -27,7 +27,7 @@ Domain = tuple[str, ...]
 PackedCounts = Sequence[tuple[Shape, "array[int]"]]
 """The number of pods that fit on each node, as one array per shape. Sender and receiver know the order of the nodes."""
 
-_MIN_CLASSES_KEPT = 16
+_MIN_SHAPES_KEPT = 16
 """The number of shapes whose counts are always kept, however many nodes they have."""
 
 _MAX_ENTRIES_KEPT = 1 << 20
@@ -42,13 +42,13 @@ _ENTRIES_OF_A_TABLE = 16
 _MAX_KEYS_KEPT = 16
 _MIN_NAMES_KEPT = 1024
 
-_MAX_SLOTS_PACKED = 1 << 18
+_MAX_COUNTS_PACKED = 1 << 18
 """The maximum number of (shape, node) counts that a forked process sends to its parent process.
 
 Most are a byte, and so many are read in less than a millisecond.
 """
 
-_MAX_SLOTS_KEPT_PACKED = 1 << 20
+_MAX_COUNTS_KEPT_PACKED = 1 << 20
 """The maximum number of received (shape, node) counts that are kept until a plan needs their shape."""
 
 _UNPACKED_PER_UNIT = 20
@@ -117,7 +117,7 @@ class ShapeCounts:
     def sum_by(self, key: LabelKeys, domains_by_node: Mapping[str, Domain]) -> Mapping[Domain, int]:
         """Return the sum of the counts of each domain. ``domains_by_node`` has the domain of each node.
 
-        A domain in which no pod fits may be missing. The returned mapping is live: `set_slots` updates it.
+        A domain in which no pod fits may be missing. The returned mapping is live: `set_count` updates it.
         """
         kept = self._sums.get(key)
         if kept is not None and kept[0] is domains_by_node:
@@ -132,7 +132,7 @@ class ShapeCounts:
         self._sums[key] = domains_by_node, sums
         return sums
 
-    def set_slots(self, name: str, free: int) -> None:
+    def set_count(self, name: str, free: int) -> None:
         """Set how many pods fit on a node, and update all sums."""
         more = free - self.by_node.get(name, 0)
         if not more:
@@ -258,7 +258,7 @@ class Capacity:
         for name in names:
             limit.spend(table.weight)
             node = self._nodes.get(name)
-            table.set_slots(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
+            table.set_count(name, 0 if node is None else table.count(node, self._used.get(name, _NOTHING)))
 
     def measure_latest_shape(self) -> tuple[int, Mapping[str, int]]:
         """Return how many pods of the shape of the latest plan fit in the cluster, and by label key in the best domain.
@@ -290,7 +290,7 @@ class Capacity:
         fresh = [table for table in self._tables.values() if table.number > since and weigh(table.shape) <= _MAX_WEIGHT]
         return [
             (table.shape, _pack([table.by_node.get(name, 0) for name in order]))
-            for table in fresh[: _MAX_SLOTS_PACKED // max(1, len(order))]
+            for table in fresh[: _MAX_COUNTS_PACKED // max(1, len(order))]
         ]
 
     def import_tables(self, packed: PackedCounts, names: Sequence[str], version: int) -> None:
@@ -303,13 +303,13 @@ class Capacity:
         for shape, counts in packed:
             self._packed[shape] = counts, names, version
             self._packed.move_to_end(shape)
-        while len(self._packed) * len(names) > _MAX_SLOTS_KEPT_PACKED:
+        while len(self._packed) * len(names) > _MAX_COUNTS_KEPT_PACKED:
             self._packed.popitem(last=False)
 
     def _add(self, table: ShapeCounts) -> None:
         self._tables[table.shape] = table
         self._update_size(table)
-        while len(self._tables) > _MIN_CLASSES_KEPT and self._is_full():
+        while len(self._tables) > _MIN_SHAPES_KEPT and self._is_full():
             shape, _ = self._tables.popitem(last=False)
             self._entries -= self._sizes.pop(shape)
 
@@ -439,7 +439,7 @@ def _domain_of(key: LabelKeys, node: Node | None) -> Domain | None:
     return tuple([node.labels[each] for each in key])
 
 
-NodeSlots = tuple[int, str]
+NodeCount = tuple[int, str]
 """The number of members with equal shapes that fit on a node, and the node's name. The name may also be a domain's."""
 
 
@@ -524,7 +524,7 @@ class Census:
             found = self._tables[kind] = self._capacity.table(kind.shape, self.limit)
         return found
 
-    def node_slots(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeSlots]:
+    def node_counts(self, kind: MemberClass, names: Iterable[str] | None) -> list[NodeCount]:
         """Return (count, node name) for each of the named nodes on which one of the equal members ``kind`` fits.
 
         None as ``names`` means all nodes.
@@ -534,8 +534,8 @@ class Census:
             return [(by_node[name], name) for name in (by_node if names is None else names) if name in by_node]
         corrected = self._correct(kind)
         known = by_node.keys() | corrected.keys() if names is None else names
-        node_slots = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
-        return [room for room in node_slots if room[0]]
+        node_counts = [(corrected[name] if name in corrected else by_node.get(name, 0), name) for name in known]
+        return [room for room in node_counts if room[0]]
 
     def total(self, kind: MemberClass) -> int:
         """Return how many of the equal members ``kind`` fit in the whole cluster."""

@@ -54,8 +54,8 @@ class OneByOneSearch:
         self._rules = rules
         self._slots: dict[MemberClass, dict[str, int]] = {}
         for kind, barred in _list_excluded_nodes(state, placement).items():
-            node_slots = state.census.node_slots(kind, placement.names)
-            self._slots[kind] = {name: slots for slots, name in node_slots if name not in barred}
+            node_counts = state.census.node_counts(kind, placement.names)
+            self._slots[kind] = {name: slots for slots, name in node_counts if name not in barred}
         self._names = sorted({name for kind in state.classes for name in kind.request})
         self._taken: dict[str, Resources] = {}
         self._left = {kind: len(kind.members) for kind in state.classes}
@@ -88,7 +88,7 @@ class OneByOneSearch:
 
     # --- one member ------------------------------------------------------------------------------------------------
 
-    def _count_slots(self, kind: MemberClass, name: str) -> int:
+    def _count_fitting(self, kind: MemberClass, name: str) -> int:
         """Return how many more of the equal members ``kind`` fit on a node besides the members placed so far."""
         slots = self._slots[kind].get(name, 0)
         taken = self._taken.get(name)
@@ -175,7 +175,7 @@ class OneByOneSearch:
             return fresh
         touched = self._touched[cell]
         near = islice(reversed(touched), _MAX_NODES_WITH_MEMBERS_TRIED) if fresh else iter(touched)
-        return next((name for name in near if self._count_slots(kind, name)), fresh)
+        return next((name for name in near if self._count_fitting(kind, name)), fresh)
 
     def _find_fresh(self, kind: MemberClass, cell: int) -> str:
         names = self._ranked.get((kind, cell))
@@ -207,7 +207,7 @@ class OneByOneSearch:
                     continue
                 for name in self._cells[cell]:
                     alike = cell, self._describe(name)
-                    if alike not in seen and self._count_slots(kind, name):
+                    if alike not in seen and self._count_fitting(kind, name):
                         seen.add(alike)
                         yield kind, name
 

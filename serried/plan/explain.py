@@ -529,11 +529,11 @@ class _AdviceSearch:
         for gang in gangs:
             self._snapshot.limit.spend(len(gang.pods))
             left = self._usage_without(gang)
-            if any(self._gains_slots(kind, left) for kind in classes[:4]):
+            if any(self._frees_resources(kind, left) for kind in classes[:4]):
                 helpful.append(gang)
         return sorted(helpful, key=lambda each: (len(each.pods), each.name))
 
-    def _gains_slots(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
+    def _frees_resources(self, kind: MemberClass, left: Mapping[str, Resources]) -> bool:
         for name, used in left.items():
             node = self._snapshot.nodes[name]
             before = self._snapshot.used.get(name, _NOTHING)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from serried.api.pod import Pod
 from serried.api.preference import Style
 from serried.api.resources import Resources, add, count_slots
-from serried.plan.capacity import Census, MemberClass, NodeSlots
+from serried.plan.capacity import Census, MemberClass, NodeCount
 from serried.plan.coupled import place_one_by_one
 from serried.plan.limit import Limit
 from serried.plan.placement import ExcludedPair, Placement, PlanState, SearchLevel, StepBudget
@@ -150,25 +150,25 @@ class _Domain(NamedTuple):
     best_counts: BestCounts
 
 
-def distribute(count: int, slots_by_path: Mapping[DomainPath, int], steps: int = MAX_STEPS) -> list[DomainCount]:
+def distribute(count: int, counts_by_path: Mapping[DomainPath, int], steps: int = MAX_STEPS) -> list[DomainCount]:
     """Distribute ``count`` members over domains of the widest level, so that few domains of each level are used.
 
-    ``slots_by_path`` has for each domain of the narrowest level how many members fit. Return the number of members for
+    ``counts_by_path`` has for each domain of the narrowest level how many members fit. Return the number of members for
     each used domain of the widest level; they sum to less than ``count`` if fewer fit. With several levels the search
     takes at most ``steps``.
     """
-    widest = _sum_by(slots_by_path, 1)
+    widest = _sum_by(counts_by_path, 1)
     simple = [(share, path[0]) for share, path in choose_leaving_largest(count, widest.items())]
-    depth = len(next(iter(slots_by_path), ()))
+    depth = len(next(iter(counts_by_path), ()))
     if depth <= 1 or not simple or sum(widest.values()) < count:
         return simple
-    dense = _fill_largest(count, len(simple), slots_by_path, widest)
+    dense = _fill_largest(count, len(simple), counts_by_path, widest)
     budget = StepBudget(steps)
-    domains = _measure_domains(count, slots_by_path, budget)
+    domains = _measure_domains(count, counts_by_path, budget)
     if budget.left < 0:
         return dense
     best_counts_by_name = {domain.name: domain.best_counts for domain in domains}
-    least = tuple(_count_fewest(count, _sum_by(slots_by_path, level).values()) for level in range(2, depth + 1))
+    least = tuple(_count_fewest(count, _sum_by(counts_by_path, level).values()) for level in range(2, depth + 1))
     plain = _price(simple, best_counts_by_name)
     cost = _price(dense, best_counts_by_name)
     if plain == least:
@@ -178,16 +178,18 @@ def distribute(count: int, slots_by_path: Mapping[DomainPath, int], steps: int =
 
 
 def _fill_largest(
-    count: int, fewest: int, slots_by_path: Mapping[DomainPath, int], widest: Mapping[DomainPath, int]
+    count: int, fewest: int, counts_by_path: Mapping[DomainPath, int], widest: Mapping[DomainPath, int]
 ) -> list[DomainCount]:
     """Distribute members over the ``fewest`` largest domains, such that few domains of the next level are used."""
     chosen = set(sorted(widest, key=lambda path: (-widest[path], path))[:fewest])
-    inside = {path: room for path, room in _sum_by(slots_by_path, 2).items() if path[:1] in chosen}
+    inside = {path: room for path, room in _sum_by(counts_by_path, 2).items() if path[:1] in chosen}
     shares = _sum_by({path: share for share, path in choose_leaving_largest(count, inside.items())}, 1)
     return [(share, path[0]) for path, share in shares.items()]
 
 
-def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[DomainPath, int]]) -> list[tuple[int, DomainPath]]:
+def choose_leaving_largest(
+    count: int, counts_by_path: Iterable[tuple[DomainPath, int]]
+) -> list[tuple[int, DomainPath]]:
     """Distribute ``count`` members over as few domains as possible, such that the largest domains are left free.
 
     From the largest on, each domain is left out if as many of the smaller ones are enough. So no other choice of as few
@@ -195,7 +197,7 @@ def choose_leaving_largest(count: int, slots_by_path: Iterable[tuple[DomainPath,
     members sum to less than ``count`` if fewer fit.
     """
     # Among equals the last ones are left out, so the first name sorts last.
-    ordered = sorted(slots_by_path, key=lambda room: (room[1], room[0]), reverse=True)
+    ordered = sorted(counts_by_path, key=lambda room: (room[1], room[0]), reverse=True)
     sums = list(accumulate((free for _, free in ordered), initial=0))
     fewest = next((place for place, held in enumerate(sums) if held >= count), len(ordered))
     chosen: list[tuple[int, DomainPath]] = []
@@ -264,13 +266,13 @@ def _use(
     return used
 
 
-def _measure_domains(count: int, slots_by_path: Mapping[DomainPath, int], budget: StepBudget) -> list[_Domain]:
+def _measure_domains(count: int, counts_by_path: Mapping[DomainPath, int], budget: StepBudget) -> list[_Domain]:
     """Return each domain of the widest level, with how many members it holds for which number of domains inside it.
 
     The result is incomplete if the budget is used up.
     """
     inside: dict[str, dict[DomainPath, int]] = {}
-    for path, room in slots_by_path.items():
+    for path, room in counts_by_path.items():
         inside.setdefault(path[0], {})[path[1:]] = room
     # Sorted by name, so that the budget ends at the same domain for any order of the nodes.
     return [
@@ -279,11 +281,11 @@ def _measure_domains(count: int, slots_by_path: Mapping[DomainPath, int], budget
     ]
 
 
-def _find_best_counts(count: int, slots_by_path: Mapping[DomainPath, int], budget: StepBudget) -> BestCounts:
-    depth = len(next(iter(slots_by_path)))
+def _find_best_counts(count: int, counts_by_path: Mapping[DomainPath, int], budget: StepBudget) -> BestCounts:
+    depth = len(next(iter(counts_by_path)))
     if depth == 0:
-        return [((), sum(slots_by_path.values()))]
-    domains = _measure_domains(count, slots_by_path, budget)
+        return [((), sum(counts_by_path.values()))]
+    domains = _measure_domains(count, counts_by_path, budget)
     if depth == 1:
         sums = list(accumulate(sorted((domain.room for domain in domains), reverse=True)))
         return [((place + 1,), min(held, count)) for place, held in enumerate(sums[: _find_reaching(count, sums) + 1])]
@@ -314,15 +316,15 @@ def _price(shares: Iterable[DomainCount], best_counts_by_name: Mapping[str, Best
     return _add(*(next(cost for cost, held in best_counts_by_name[name] if held >= share) for share, name in shares))
 
 
-def _sum_by(slots_by_path: Mapping[DomainPath, int], depth: int) -> dict[DomainPath, int]:
+def _sum_by(counts_by_path: Mapping[DomainPath, int], depth: int) -> dict[DomainPath, int]:
     sums: dict[DomainPath, int] = {}
-    for path, room in slots_by_path.items():
+    for path, room in counts_by_path.items():
         sums[path[:depth]] = sums.get(path[:depth], 0) + room
     return sums
 
 
-def _count_fewest(count: int, slots_by_path: Iterable[int]) -> int:
-    return _find_reaching(count, list(accumulate(sorted(slots_by_path, reverse=True)))) + 1
+def _count_fewest(count: int, counts_by_path: Iterable[int]) -> int:
+    return _find_reaching(count, list(accumulate(sorted(counts_by_path, reverse=True)))) + 1
 
 
 def _find_reaching(count: int, sums: Sequence[int]) -> int:
@@ -354,7 +356,7 @@ def use_fewer_domains(
     """
     if len(state.classes) > state.improving_budget.left:
         return nodes
-    free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
+    free = [{name: slots for slots, name in state.census.node_counts(kind, placement.names)} for kind in state.classes]
     if not state.improving_budget.spend(sum(map(len, free))):
         return nodes
     names = sorted({name for each in free for name in each})
@@ -363,9 +365,9 @@ def use_fewer_domains(
         inside: dict[DomainPath, list[str]] = {}
         for name in names:
             inside.setdefault(paths[name], []).append(name)
-        slots_by_path = {path: _count(free, each) for path, each in inside.items()}
+        counts_by_path = {path: _count(free, each) for path, each in inside.items()}
         used = {paths[name] for name in nodes.values()}
-        for chosen in _list_sets(_count_members(state, nodes), len(used), slots_by_path, state.improving_budget):
+        for chosen in _list_sets(_count_members(state, nodes), len(used), counts_by_path, state.improving_budget):
             among = [name for path in chosen for name in inside[path]]
             if not state.improving_budget.spend(2 * len(among) * len(free)):
                 break
@@ -386,7 +388,7 @@ def _count(free: Sequence[Mapping[str, int]], names: Sequence[str]) -> Counts:
 
 
 def _list_sets(
-    wanted: Counts, used: int, slots_by_path: Mapping[DomainPath, Counts], budget: StepBudget
+    wanted: Counts, used: int, counts_by_path: Mapping[DomainPath, Counts], budget: StepBudget
 ) -> Iterator[tuple[DomainPath, ...]]:
     """Yield sets of fewer than ``used`` domains that would hold the ``wanted`` members, the smallest sets first.
 
@@ -394,16 +396,16 @@ def _list_sets(
     """
 
     def share(path: DomainPath) -> float:
-        return sum(min(1.0, room / count) for room, count in zip(slots_by_path[path], wanted, strict=True) if count)
+        return sum(min(1.0, room / count) for room, count in zip(counts_by_path[path], wanted, strict=True) if count)
 
-    ordered = sorted(slots_by_path, key=lambda path: (-share(path), path))
+    ordered = sorted(counts_by_path, key=lambda path: (-share(path), path))
     for size in range(1, used):
-        if not _is_enough(wanted, [sorted(column)[-size:] for column in zip(*slots_by_path.values(), strict=True)]):
+        if not _is_enough(wanted, [sorted(column)[-size:] for column in zip(*counts_by_path.values(), strict=True)]):
             continue
         for chosen in combinations(ordered, size):
             if not budget.spend(size):
                 return
-            if _is_enough(wanted, zip(*(slots_by_path[path] for path in chosen), strict=True)):
+            if _is_enough(wanted, zip(*(counts_by_path[path] for path in chosen), strict=True)):
                 yield chosen
 
 
@@ -419,17 +421,17 @@ Batch = tuple[MemberClass, Sequence[Pod]]
 _NONE: ExcludedNodes = frozenset()
 
 
-def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
+def choose_nodes(count: int, node_counts: Iterable[NodeCount]) -> list[NodeCount]:
     """Return how many of ``count`` members each chosen node gets, in name order, so that few nodes are used.
 
-    ``node_slots`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
+    ``node_counts`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
     """
-    node_slots = list(node_slots)
-    enough = [room for room in node_slots if room[0] >= count]
+    node_counts = list(node_counts)
+    enough = [room for room in node_counts if room[0] >= count]
     if enough:  # the same result as below, without sorting
         return [(count, min(enough)[1])] if count else []
-    chosen: list[NodeSlots] = []
-    largest_first = sorted((-free, name) for free, name in node_slots)
+    chosen: list[NodeCount] = []
+    largest_first = sorted((-free, name) for free, name in node_counts)
     for position, (free, name) in enumerate(largest_first):
         if -free < count:
             chosen.append((-free, name))
@@ -442,14 +444,14 @@ def choose_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
     return sorted(chosen, key=lambda room: room[1])
 
 
-def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]:
+def spread_nodes(count: int, node_counts: Iterable[NodeCount]) -> list[NodeCount]:
     """Return how many of ``count`` members each chosen node gets, in name order, as evenly as possible.
 
-    ``node_slots`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
+    ``node_counts`` has how many members fit on each node. The result sums to less than ``count`` if fewer fit.
     """
     given: dict[str, int] = {}
     # Sorted by fewest members, then by the most that fit at the start.
-    heap = [(0, -free, name) for free, name in node_slots]
+    heap = [(0, -free, name) for free, name in node_counts]
     heapq.heapify(heap)
     while heap and count:
         taken, free, name = heapq.heappop(heap)
@@ -461,22 +463,22 @@ def spread_nodes(count: int, node_slots: Iterable[NodeSlots]) -> list[NodeSlots]
 
 
 def fill(
-    count: int, node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]], style: Style
-) -> list[NodeSlots]:
+    count: int, node_counts: Sequence[NodeCount], levels: Sequence[Callable[[str], str]], style: Style
+) -> list[NodeCount]:
     """Return how many of ``count`` members each chosen node gets, following the topology.
 
-    ``node_slots`` has how many members fit on each node. ``levels`` return a node's domain ("" without one) at each
+    ``node_counts`` has how many members fit on each node. ``levels`` return a node's domain ("" without one) at each
     level below the placement, the widest first. As few domains of the widest level as possible are used, and in each as
     few of the next one. With Style.SPREAD members are spread evenly over domains and nodes instead.
     """
     spread = style is Style.SPREAD
     if not levels:
-        return spread_nodes(count, node_slots) if spread else choose_nodes(count, node_slots)
-    inside: dict[str, list[NodeSlots]] = {}
-    for room in node_slots:
+        return spread_nodes(count, node_counts) if spread else choose_nodes(count, node_counts)
+    inside: dict[str, list[NodeCount]] = {}
+    for room in node_counts:
         inside.setdefault(levels[0](room[1]), []).append(room)
     sums = [(sum(free for free, _ in each), domain) for domain, each in inside.items()]
-    chosen = spread_nodes(count, sums) if spread else distribute(count, _sum_paths(node_slots, levels))
+    chosen = spread_nodes(count, sums) if spread else distribute(count, _sum_paths(node_counts, levels))
     return [
         room
         for share, domain in sorted(chosen, key=itemgetter(1))
@@ -484,25 +486,25 @@ def fill(
     ]
 
 
-def _sum_paths(node_slots: Sequence[NodeSlots], levels: Sequence[Callable[[str], str]]) -> dict[DomainPath, int]:
+def _sum_paths(node_counts: Sequence[NodeCount], levels: Sequence[Callable[[str], str]]) -> dict[DomainPath, int]:
     sums: dict[DomainPath, int] = {}
-    for free, name in node_slots:
+    for free, name in node_counts:
         path = tuple([level(name) for level in levels])
         sums[path] = sums.get(path, 0) + free
     return sums
 
 
 def match_members(
-    members: Sequence[Pod], node_slots: Sequence[NodeSlots], excluded: Mapping[str, ExcludedNodes]
+    members: Sequence[Pod], node_counts: Sequence[NodeCount], excluded: Mapping[str, ExcludedNodes]
 ) -> dict[str, str]:
     """Return the node name by member UID for as many members as possible. Members need not fit everywhere.
 
-    ``node_slots`` has how many members each node may get, ``excluded`` the nodes that each member (by UID) must not
+    ``node_counts`` has how many members each node may get, ``excluded`` the nodes that each member (by UID) must not
     use. Earlier members have precedence. It is a bipartite matching by augmenting paths: a member may move another one
     to another node that is allowed for that one. It is exact for members of one class. Paths are searched for all
     members with equal excluded nodes at once.
     """
-    match = _Match(node_slots)
+    match = _Match(node_counts)
     full: set[ExcludedNodes] = set()
     for member in members:
         kind = excluded[member.uid]
@@ -513,9 +515,9 @@ def match_members(
 
 
 class _Match:
-    def __init__(self, node_slots: Sequence[NodeSlots]) -> None:
-        self.guests: dict[str, dict[ExcludedNodes, list[str]]] = {name: {} for _, name in node_slots}
-        self._free = {name: slots for slots, name in node_slots}
+    def __init__(self, node_counts: Sequence[NodeCount]) -> None:
+        self.guests: dict[str, dict[ExcludedNodes, list[str]]] = {name: {} for _, name in node_counts}
+        self._free = {name: slots for slots, name in node_counts}
         self._names = list(self._free)
         self._next: dict[ExcludedNodes, int] = {}
 
@@ -602,18 +604,18 @@ class Packing:
         """
         kind, members = batch
         self._census.limit.spend(len(members))
-        node_slots = self._node_slots(kind)
-        self._census.limit.spend(len(node_slots))
-        excluded = self._find_excluded_nodes(members, node_slots)
+        node_counts = self._list_node_counts(kind)
+        self._census.limit.spend(len(node_counts))
+        excluded = self._find_excluded_nodes(members, node_counts)
         everywhere = frozenset.intersection(*excluded.values()) if excluded else _NONE
         if everywhere:  # excluded for the whole class, so no matching is needed for them
-            node_slots = [room for room in node_slots if room[1] not in everywhere]
-        chosen = fill(len(members), node_slots, self._levels, self._style)
+            node_counts = [room for room in node_counts if room[1] not in everywhere]
+        chosen = fill(len(members), node_counts, self._levels, self._style)
         self._census.limit.spend(len(chosen))
         if any(each != everywhere for each in excluded.values()):
             hosts = {name for _, name in chosen}
-            free = {name: slots for slots, name in node_slots}
-            others = sorted((slots, name) for slots, name in node_slots if name not in hosts)
+            free = {name: slots for slots, name in node_counts}
+            others = sorted((slots, name) for slots, name in node_counts if name not in hosts)
             placed = match_members(members, [(free[name], name) for _, name in chosen] + others, excluded)
         else:
             order = (name for count, name in chosen for _ in range(count))
@@ -621,21 +623,23 @@ class Packing:
         self.nodes.update(placed)
         self._take(kind, placed.values())
 
-    def _find_excluded_nodes(self, members: Sequence[Pod], node_slots: Sequence[NodeSlots]) -> dict[str, ExcludedNodes]:
+    def _find_excluded_nodes(
+        self, members: Sequence[Pod], node_counts: Sequence[NodeCount]
+    ) -> dict[str, ExcludedNodes]:
         """Return for each member by UID which of these nodes it must not use; {} if each may use all of them."""
         if not self._excluded_nodes:
             return {}
-        names = {name for _, name in node_slots}
+        names = {name for _, name in node_counts}
         excluded = {member.uid: frozenset(self._excluded_nodes.get(member.uid, _NONE) & names) for member in members}
         return excluded if any(excluded.values()) else {}
 
-    def _node_slots(self, kind: MemberClass) -> list[NodeSlots]:
-        node_slots = self._census.node_slots(kind, self._placement.names)
+    def _list_node_counts(self, kind: MemberClass) -> list[NodeCount]:
+        node_counts = self._census.node_counts(kind, self._placement.names)
         taken = self._taken
         if not taken:
-            return node_slots
-        node_slots = [(self._recount(kind, name) if name in taken else free, name) for free, name in node_slots]
-        return [room for room in node_slots if room[0]]
+            return node_counts
+        node_counts = [(self._recount(kind, name) if name in taken else free, name) for free, name in node_counts]
+        return [room for room in node_counts if room[0]]
 
     def _recount(self, kind: MemberClass, name: str) -> int:
         used = add(self._census.used(name), self._taken[name])
@@ -725,8 +729,10 @@ def _assign(
     A member does not get a node in ``excluded``; then members exchange nodes.
     """
     if any(member.uid in excluded for member in members):
-        node_slots = [(count, name) for name, count in Counter(node_names).items()]
-        return match_members(members, node_slots, {each.uid: frozenset(excluded.get(each.uid, ())) for each in members})
+        node_counts = [(count, name) for name, count in Counter(node_names).items()]
+        return match_members(
+            members, node_counts, {each.uid: frozenset(excluded.get(each.uid, ())) for each in members}
+        )
     return {member.uid: name for member, name in zip(members, node_names, strict=False)}
 
 
@@ -756,7 +762,7 @@ def _attempt(state: PlanState, below: Sequence[str], placement: Placement, budge
 
 def _mix(state: PlanState, placement: Placement, budget: StepBudget) -> dict[str, str]:
     """Return the node name by member UID for the quorum, as found by `mix`; {} if it finds no way."""
-    free = [{name: slots for slots, name in state.census.node_slots(kind, placement.names)} for kind in state.classes]
+    free = [{name: slots for slots, name in state.census.node_counts(kind, placement.names)} for kind in state.classes]
     names = sorted(
         {name for each in free for name in each}, key=lambda name: (-max(f.get(name, 0) for f in free), name)
     )

@@ -41,7 +41,7 @@ from serried.plan.eviction import (
 )
 from serried.plan.limit import Limit
 from serried.plan.placement import Placement, generate_placements, list_search_levels
-from serried.plan.reprieve import PlanRemoval, Removal, SlotRemoval, reprieve
+from serried.plan.reprieve import CountedRemoval, PlannedRemoval, Removal, reprieve
 from serried.plan.request import Plan, PlanRequest, Snapshot
 from serried.plan.rule import has_rules
 from serried.plan.tree import plan_group
@@ -500,7 +500,7 @@ class SimulatedCluster:
 
     # --- one domain ------------------------------------------------------------------------------------------------
 
-    def simulate_domain(self, placement: Placement, units: int) -> SlotRemoval:
+    def simulate_domain(self, placement: Placement, units: int) -> CountedRemoval:
         """Return a new simulation of one domain from which nothing is removed yet, to choose victims in it.
 
         All plans in it together may take ``units`` of work (`Limit.spent`).
@@ -508,9 +508,9 @@ class SimulatedCluster:
         removal = Removal(replace(self._snapshot, nodes=self.find_nodes(placement)))
         banned = self._simulated[placement.domain].owners
         if self.is_counted(placement):
-            return SlotRemoval(removal, self._least.shape, self._need, banned=banned)
+            return CountedRemoval(removal, self._least.shape, self._need, banned=banned)
         ask = self.pin(placement)
-        return PlanRemoval(removal, self._least.shape, ask, units, banned=banned)
+        return PlannedRemoval(removal, self._least.shape, ask, units, banned=banned)
 
     def find_nodes(self, placement: Placement) -> Mapping[str, Node]:
         """Return the nodes of a domain that the preemptor may use.
@@ -633,7 +633,7 @@ class _Choice:
     """The victims chosen in one candidate domain, and their cost."""
 
     candidate: CandidateDomain
-    removal: SlotRemoval
+    removal: CountedRemoval
     units: Sequence[EvictionUnit]
     """The units that may be evicted in this domain."""
 

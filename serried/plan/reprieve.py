@@ -1,11 +1,12 @@
 """Finds out which pods a preemptor does not need as victims (`reprieve`), as kube-scheduler's reprieve of victims does.
 
-In a simulation all pods that may be victims are removed from the nodes (`Removal`, `SlotRemoval`, `PlanRemoval`). Then
-each is restored, i.e. put back, if the quorum of the preemptor still fits. The pods that cannot be restored are the
-victims. Pods are removed and restored in units (`EvictionUnit`), i.e. with the pods that are evicted together.
+In a simulation all pods that may be victims are removed from the nodes. Then each is put back ("restored") if the
+preemptor's quorum still fits. The pods that cannot be put back are the victims. The simulation is a `CountedRemoval` if
+counting tells whether the quorum fits, otherwise a `PlannedRemoval`. Pods are removed and put back in units
+(`EvictionUnit`), i.e. with the pods that are evicted together.
 
-Units are restored priority by priority from the highest, while all lower ones are still removed. So which units of one
-priority are restored never depends on lower priorities. Within a priority, first units are restored whose eviction
+Units are put back priority by priority from the highest, while all lower ones are still removed. So which units of one
+priority are put back never depends on lower priorities. Within a priority, the first units are those whose eviction
 would violate PodDisruptionBudgets, then units of gangs that would lose their quorum, then the other ones; among these
 first the units that take the least capacity from the preemptor.
 """
@@ -149,7 +150,7 @@ class QuorumNodes:
     """The class (`MemberClass`) and node name of each member, in an order that the rules between pods allow."""
 
 
-class SlotRemoval:
+class CountedRemoval:
     """A simulated domain from which running pods are removed, for a gang whose members all have the same shape.
 
     Pods are removed in units, the pods that are evicted together. The quorum of ``need`` members fits if that many
@@ -209,9 +210,9 @@ class SlotRemoval:
 
     def fits(self) -> bool:
         """Return whether the preemptor's quorum fits without the units that are removed at the moment."""
-        return self.has_slots()
+        return self.has_capacity()
 
-    def has_slots(self) -> bool:
+    def has_capacity(self) -> bool:
         """Return whether as many members of the preemptor as its quorum has fit by free resources.
 
         If not, `fits` is False.
@@ -307,7 +308,7 @@ class SlotRemoval:
         self.total += now - before
 
 
-class PlanRemoval(SlotRemoval):
+class PlannedRemoval(CountedRemoval):
     """A simulated domain from which units are removed, for gangs for which counting members is not enough.
 
     These are trees, gangs with members of several shapes, and gangs with rules such as anti-affinity. For them the
@@ -399,7 +400,7 @@ class PlanRemoval(SlotRemoval):
 
     def fits(self) -> bool:
         """Return whether the planner finds a plan for the preemptor's quorum without the removed units."""
-        if not self.has_slots():
+        if not self.has_capacity():
             return False
         answer = plan_quorum(self.snapshot(), self._ask, self._capacity)
         return isinstance(answer, Plan)
@@ -510,7 +511,7 @@ class _SortKey(NamedTuple):
 
 
 def reprieve(
-    removal: SlotRemoval, gone: Sequence[EvictionUnit], allowances: Allowances, newest: int
+    removal: CountedRemoval, gone: Sequence[EvictionUnit], allowances: Allowances, newest: int
 ) -> list[EvictionUnit]:
     """Put the removed units back that the preemptor does not need as victims. Return the units that have to be evicted.
 
@@ -550,7 +551,7 @@ class _PriorityLevel:
     Call `start`, then `restore_for_budgets`, `restore_for_gangs` and `restore_others` in this order.
     """
 
-    def __init__(self, removal: SlotRemoval, losses: Losses) -> None:
+    def __init__(self, removal: CountedRemoval, losses: Losses) -> None:
         self.gone: dict[EvictionUnit, None] = {}
         self._removal = removal
         self._losses = losses
@@ -630,7 +631,7 @@ class _PriorityLevel:
 
 
 def _sort_units(
-    removal: SlotRemoval, units: Sequence[EvictionUnit], below: Counter[str], newest: int
+    removal: CountedRemoval, units: Sequence[EvictionUnit], below: Counter[str], newest: int
 ) -> list[EvictionUnit]:
     """Return units of one priority in the order in which to put them back: the lowest price per pod first (`_SortKey`).
 

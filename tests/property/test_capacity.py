@@ -62,7 +62,7 @@ class CapacityMachine(RuleBasedStateMachine):
             ask = PlanRequest([Pod("ns", "m", "m", shape)], 1, closed=frozenset({"n2"}))
             (kind,) = group_classes(ask.members)
             kept, anew = Census(snapshot, ask, self.store.capacity), Census(snapshot, ask, None)
-            assert sorted(kept.node_slots(kind, None)) == sorted(anew.node_slots(kind, None))
+            assert sorted(kept.node_counts(kind, None)) == sorted(anew.node_counts(kind, None))
             assert kept.total(kind) == anew.total(kind)
             for key in _KEYS:
                 assert _without_empty(kept.totals(kind, key)) == _without_empty(anew.totals(kind, key))

@@ -139,7 +139,7 @@ def knows_what_is_true(store: Store, ask: PlanRequest) -> bool:
     snapshot = store.snapshots.take(0, [])
     for kind in group_classes(ask.members):
         kept, anew = Census(snapshot, ask, store.capacity), Census(snapshot, ask, None)
-        if sorted(kept.node_slots(kind, None)) != sorted(anew.node_slots(kind, None)):
+        if sorted(kept.node_counts(kind, None)) != sorted(anew.node_counts(kind, None)):
             return False
         if kept.total(kind) != anew.total(kind):
             return False

@@ -142,7 +142,7 @@ def test_what_a_copy_has_counted_the_original_need_not_count_again() -> None:
 
 
 def test_a_copy_hands_over_no_more_than_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serried.plan.capacity._MAX_SLOTS_PACKED", 7)
+    monkeypatch.setattr("serried.plan.capacity._MAX_COUNTS_PACKED", 7)
     nodes, shapes = cluster(3), many_shapes(5)
     copied = Capacity(nodes, {})
     for shape in shapes:

@@ -22,8 +22,8 @@ def test_a_member_makes_way_for_one_that_can_go_nowhere_else() -> None:
 
 
 def test_a_chain_of_three_makes_way() -> None:
-    slots_by_path = [(1, "n1"), (1, "n2"), (1, "n3")]
-    placed = match_members(members("a", "b", "c"), slots_by_path, excluded(a="n3", b="", c="n2 n3"))
+    counts_by_path = [(1, "n1"), (1, "n2"), (1, "n3")]
+    placed = match_members(members("a", "b", "c"), counts_by_path, excluded(a="n3", b="", c="n2 n3"))
     assert sorted(placed.values()) == ["n1", "n2", "n3"]
     assert placed["c"] == "n1"
 
@@ -36,13 +36,13 @@ def test_who_finds_no_way_leaves_the_earlier_ones_where_they_are() -> None:
 def test_as_many_are_placed_as_by_trying_everything() -> None:
     for seed in range(300):
         source = random.Random(seed)  # noqa: S311 - no secret
-        slots_by_path = [(source.randint(1, 2), f"n{i}") for i in range(source.randint(1, 4))]
+        counts_by_path = [(source.randint(1, 2), f"n{i}") for i in range(source.randint(1, 4))]
         uids = [f"u{i}" for i in range(source.randint(1, 5))]
-        kinds = {uid: frozenset(name for _, name in slots_by_path if source.random() < 0.5) for uid in uids}
-        placed = match_members(members(*uids), slots_by_path, kinds)
+        kinds = {uid: frozenset(name for _, name in counts_by_path if source.random() < 0.5) for uid in uids}
+        placed = match_members(members(*uids), counts_by_path, kinds)
         assert all(name not in kinds[uid] for uid, name in placed.items())
-        assert all(list(placed.values()).count(name) <= free for free, name in slots_by_path)
-        assert len(placed) == most(uids, {name: free for free, name in slots_by_path}, kinds)
+        assert all(list(placed.values()).count(name) <= free for free, name in counts_by_path)
+        assert len(placed) == most(uids, {name: free for free, name in counts_by_path}, kinds)
 
 
 def most(uids: list[str], free: dict[str, int], kinds: dict[str, frozenset[str]]) -> int:
