@@ -287,7 +287,7 @@ class Extender:
 
     def _inherit(self) -> None:
         # Before the first term: recovery and planning have to see the slots that are kept.
-        self.store.earlier_slots.inherit(self._inherited)
+        self.store.earlier_slots.restore_vacancies(self._inherited)
         self._inherited = ()
 
     @property

@@ -135,7 +135,7 @@ class Disruption(Feature):
 
     def _find_part(self, pod: Pod) -> str:
         own = self._membership.resolve(pod)  # not from `Members`, which no longer knows a pod that is gone
-        return own.name if own is not None and own != self._forest.lift(own) else ""
+        return own.name if own is not None and own != self._forest.find_tree_key(own) else ""
 
     def _end_rest(self, memory: HandledMembers, disruption_group: DisruptionGroup, pod: Pod) -> None:
         running = self._disruption_groups.list_running(disruption_group)

@@ -315,7 +315,7 @@ class Repairs(Feature):
         assigned = (nodes[pod.node] for pod in group_members.find_residents(nodes) if pod.node in nodes)
         pinned = frozenset(node.labels.get(key, "") for node in assigned) if key is not None else frozenset[str]()
         out = state.find_exclusions(replacements, self._clock(), self._store)
-        priority = self._store.priorities.find_own(group.key)
+        priority = self._store.priorities.find_object_priority(group.key)
         request = PlanRequest(replacements, 0, key, pinned, out.pairs, out.nodes, group_priority=priority)
         taken = self._store.snapshots.take(request.yielding_priority, replacements)
         return self._kept_slots.assign(request, taken.used)
@@ -448,7 +448,7 @@ class Repairs(Feature):
         for pod in [pod for pod in self._store.pods.values() if pod.phase is Phase.FAILED and pod.node]:
             ended = pod.ends or pod.disrupted
             if ended is not None and now - ended < self._rules.seconds and pod.uid not in known:
-                self._store.earlier_slots.recall(pod, self._clock() - max(0.0, now - ended))
+                self._store.earlier_slots.restore_ended(pod, self._clock() - max(0.0, now - ended))
 
     def _count_finished(self) -> None:
         """Count in the metrics the slots whose replacement was bound since the last call."""

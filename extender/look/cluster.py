@@ -398,7 +398,7 @@ def _list_reserved(core: Core) -> Iterator[Reserved]:
 
 def _find_on_their_way(core: Core) -> frozenset[str]:
     nominations = core.store.nominations
-    waiting = {pod.uid for pod in nominations.of_others(_LOWEST, ())}
+    waiting = {pod.uid for pod in nominations.list_competing(_LOWEST, ())}
     return frozenset(nominations.uids - waiting)
 
 

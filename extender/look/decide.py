@@ -327,7 +327,7 @@ class Hypothesis:
             return self._brought[group.key]
         if group.key not in self._store.groups and group.priority is None:
             group = replace(group, priority=resolve_priority(group.priority_class, self._store.priority_classes))
-        return self._store.priorities.find_own_of(group)
+        return self._store.priorities.read_object_priority(group)
 
     def _ask(self, group: PodGroup, group_members: GroupMembers, waiting: Waiting) -> PlanRequest | Verdict:
         shortage = find_shortage(group, group_members, self._store)

@@ -42,7 +42,7 @@ async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterato
     if kind == "podgroup":
         for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
             key = GroupKey(object_key.namespace, object_key.name, each)
-            if is_known(core, key) or store.forest.lift(key) != key:
+            if is_known(core, key) or store.forest.find_tree_key(key) != key:
                 yield key
         return
     if kind != "pod":

@@ -330,10 +330,10 @@ def _put_beside(manifests: Manifests, store: Store) -> Store:
 def _list_groups(manifests: Manifests, store: Store, beside: Store) -> Iterator[Newcomer]:
     members: dict[GroupKey, list[Pod]] = {}
     for key in dict.fromkeys([*manifests.groups, *manifests.members]):
-        found = (beside if key in manifests.groups else store).forest.lift(key)
+        found = (beside if key in manifests.groups else store).forest.find_tree_key(key)
         members.setdefault(found, []).extend(manifests.members.get(key, ()))
     for composite in manifests.composites:
-        members.setdefault(beside.forest.lift_composite(composite.key), [])
+        members.setdefault(beside.forest.tree_key_of_composite(composite.key), [])
     for key, pods in members.items():
         with manifests.refusing():
             yield _make_newcomer(key, tuple(pods), manifests, store, beside)

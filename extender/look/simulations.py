@@ -137,7 +137,7 @@ def _find_group(core: Core, text: str) -> GroupKey | None:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name):
         raise HTTPException(400, f"group is NAMESPACE/NAME, as /debug/groups gives them, not {text[:100]!r}")
-    key = core.store.forest.lift(decode_group_key(namespace, name))
+    key = core.store.forest.find_tree_key(decode_group_key(namespace, name))
     if key not in core.store.groups and key not in core.store.members:
         raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
     return key
@@ -453,7 +453,7 @@ def _read_groups(core: Core, texts: Sequence[str]) -> tuple[GroupKey, ...]:
         namespace, slash, name = text.partition("/")
         if not (namespace and slash and name):
             raise ValueError(f"a group is NAMESPACE/NAME, as /debug/groups gives them, not {text[:100]!r}")
-        found[core.store.forest.lift(decode_group_key(namespace, name))] = None
+        found[core.store.forest.find_tree_key(decode_group_key(namespace, name))] = None
     return tuple(found)
 
 

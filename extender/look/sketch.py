@@ -329,7 +329,7 @@ class Sketch:
         stage = state.cycle.stage if state is not None and state.cycle is not None else None
         store = self._core.store
         # A changed pod is a new object, so comparing these shows whether the row has to be made again.
-        of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_own(key))
+        of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_object_priority(key))
         self._gangs.keep(key, of, lambda: self._make_gang(key, group, state))
 
     def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:

@@ -531,7 +531,7 @@ class GroupPages:
         time; eight requests may wait for it, further ones get 429. `?diagnosis=none` leaves the domains out.
         """
         core, asked = self._core, read_dry_run(dry_run)
-        key = core.store.forest.lift(decode_group_key(namespace, name))
+        key = core.store.forest.find_tree_key(decode_group_key(namespace, name))
         if not is_known(core, key):
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
         tried = await self._inquiries.try_out(key) if asked else None
@@ -557,7 +557,7 @@ class GroupPages:
         core, object_key = self._core, Key(namespace, name)
         if kind not in KINDS:
             raise HTTPException(400, f"a kind is one of {', '.join(KINDS)}, not {kind[:100]!r}")
-        found = {core.store.forest.lift(key) async for key in find_groups_of(core, kind, object_key)}
+        found = {core.store.forest.find_tree_key(key) async for key in find_groups_of(core, kind, object_key)}
         if not found:
             raise HTTPException(404, await explain_none(core, kind, object_key))
         return [GroupName(**name_group(core, key)) for key in sorted(found)]

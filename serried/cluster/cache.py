@@ -277,9 +277,9 @@ class Store:
             self.dirty.update(self.groups, self.members.groups())
 
     def set_native_obstacle(self, what: str) -> None:
-        """Set the reason why PodGroups of scheduling.k8s.io cannot be read although the API server serves them.
+        """Set the reason why Serried does not use the PodGroups of scheduling.k8s.io that the API server serves.
 
-        ``what`` is a phrase; "" if they can be read, or if they are not served.
+        ``what`` is a phrase; "" if Serried uses them, or if they are not served.
         """
         if self.obstacles.unread != what:
             self.obstacles.unread = what
@@ -397,10 +397,10 @@ class Store:
             self.vacancies.fill(pod.uid, pod.node)
         elif not pod.pending:
             self.vacancies.forget_replacement(pod.uid)
-        self.nominations.follow(pod.uid, pod if pod.nominated and pod.pending else None)
+        self.nominations.update_pod(pod.uid, pod if pod.nominated and pod.pending else None)
         if pod.phase is Phase.SUCCEEDED and (old is None or old.phase is not Phase.SUCCEEDED):
             self.endings.learn(pod)
-        turned = self.owners.follow(old, pod)
+        turned = self.owners.update_pod(old, pod)
         self._join(pod)
         self._rejoin(turned)
         self.pending_victims.note(pod.uid)
@@ -438,8 +438,8 @@ class Store:
         for rule in self._list_concerned(pod):
             rule.forget_pod(pod)
         self._unruled.pop(uid, None)
-        self.nominations.follow(uid, None)
-        turned = self.owners.follow(pod, None)
+        self.nominations.update_pod(uid, None)
+        turned = self.owners.update_pod(pod, None)
         self._leave(uid)
         self._rejoin(turned)
         self.pending_victims.note(uid)
@@ -646,19 +646,19 @@ class Store:
 
     def _join(self, pod: Pod) -> None:
         own = self.membership.resolve(pod)
-        group = self.forest.lift(own) if own is not None else None
+        group = self.forest.find_tree_key(own) if own is not None else None
         before = self.members.group_of(pod.uid)
         if before != group:
             self._leave(pod.uid)
             if group is not None:
                 self.members.join(pod.uid, group)
                 self._note_named(group)
-        self.members.note_leaf(pod.uid, own if own != group else None)
+        self.members.set_leaf(pod.uid, own if own != group else None)
         if group is not None:
-            self.members.note(pod)
+            self.members.update(pod)
             self.exclusives.note_pod(pod, group)
             self.dirty.add(group, pod.uid)
-            self.priorities.note(group)
+            self.priorities.mark_changed(group)
         elif before is not None or pod.held_by_gate:
             self.dirty.orphans.add(pod.uid)
 
@@ -666,7 +666,7 @@ class Store:
         group = self.members.leave(uid)
         if group is not None:
             self.dirty.add(group, uid)
-            self.priorities.note(group)
+            self.priorities.mark_changed(group)
             if group not in self.members and ends_with_its_pods(group):
                 self.drop_group(group)
 
@@ -720,7 +720,7 @@ class Store:
         self.domain_use.note_group(old, group)
         self._note_keys(list_keys(old), list_keys(group))
         self.dirty.add(group.key)
-        self.priorities.note(group.key)
+        self.priorities.mark_changed(group.key)
         if old is not None and old.api == group.api and old.uid != group.uid:
             self.vacancies.close_group(group.key)
         if old is None or _group_facts(old) != _group_facts(group):
@@ -740,7 +740,7 @@ class Store:
             self.domain_use.note_group(old, None)
             self._note_keys(list_keys(old), ())
             self.dirty.add(key)
-            self.priorities.note(key)
+            self.priorities.mark_changed(key)
             self.vacancies.close_group(key)
             self._rejoin_replicas(self.membership.index_group(old, None))
             trees = self.forest.index_group(old, None)
@@ -755,7 +755,7 @@ class Store:
         if find_job_controller(old) == find_job_controller(new):
             return
         key = key_of_group(old, new)
-        for pod in [*self.members.of_group(self.forest.lift(key)), *self.members.of_group(key.non_members)]:
+        for pod in [*self.members.of_group(self.forest.find_tree_key(key)), *self.members.of_group(key.non_members)]:
             if self.membership.find_named(pod) == key:
                 self._join(pod)
 
@@ -839,7 +839,7 @@ class Store:
     def _touch_naming(self, found: PriorityClass) -> None:
         for key in self.priorities.list_naming(found):
             self.dirty.add(key)
-            self.priorities.note(key)
+            self.priorities.mark_changed(key)
 
     def put_job(self, job: Job) -> None:
         """Add or replace a Job."""

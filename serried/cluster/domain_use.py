@@ -1,4 +1,7 @@
-"""Scores nodes by the usage of their domains, so that pods without topology keys leave whole domains to gangs."""
+"""Scores nodes for pods without topology keys, which kube-scheduler then puts into domains that are in use already.
+
+So whole domains stay empty for gangs.
+"""
 
 import math
 from collections import Counter
@@ -12,34 +15,37 @@ MAX_SCORE = 10
 """MaxExtenderPriority of upstream's k8s.io/kube-scheduler/extender/v1."""
 
 MAX_KEYS = 4
-"""The maximum number of topology keys that are counted. Each change of a node or its usage costs O(keys)."""
+"""The maximum number of topology keys whose domains are counted. Each change of a node or its usage costs O(keys)."""
 
 _NOTHING: Resources = {}
 
 
 class DomainUse:
-    """The usage of all domains of the topology keys in PodGroups, required or preferred.
+    """How much of each domain's resources is used, for the topology keys that PodGroups require or prefer.
 
     ``nodes`` and ``used`` (by node name) are live maps; their owner adds changed nodes to ``changed``. Values of
     ``used`` are replaced, never modified. If groups have more than `MAX_KEYS` keys, the most frequent ones are counted.
-    A key stays counted after its last group was deleted, until another key needs its place, because the next gang may
-    need whole domains, too.
+    After the last group with a key was deleted, the key stays until another key needs its place, because the next gang
+    may need whole domains, too.
 
-    A change only marks its node; the sums are updated by `score`.
+    The sums of the changed nodes are updated only when `score` is called.
     """
 
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes = nodes
         self._used = used
         self._asked: Counter[str] = Counter()
-        """The number of groups by key."""
+        """The number of PodGroups by topology key."""
         self._levels: dict[str, _Level] = {}
 
         self.changed: set[str] = set()
         """The nodes that were added, changed or deleted, or whose usage has changed, since the last `score`."""
 
     def note_group(self, old: PodGroup | None, new: PodGroup | None) -> None:
-        """Update the keys for a PodGroup that has changed from ``old`` to ``new``. O(nodes) for a new key."""
+        """Update the counted keys for a PodGroup that has changed from ``old`` to ``new``; None: it does not exist.
+
+        O(nodes) for a new key.
+        """
         before, after = list_keys(old), list_keys(new)
         if before == after:
             return
@@ -93,7 +99,7 @@ class DomainUse:
 
 
 def list_keys(group: PodGroup | None) -> set[str]:
-    """Return the required and preferred topology keys of a PodGroup."""
+    """Return the required and preferred topology keys of a PodGroup; none without a PodGroup."""
     if group is None:
         return set()
     keys = {level.key for level in group.preference.levels}
@@ -101,13 +107,13 @@ def list_keys(group: PodGroup | None) -> set[str]:
 
 
 def _relative_places(shares: Sequence[float]) -> Mapping[float, float]:
-    """Return the rank of each distinct share, scaled from 0 to 1."""
+    """Return by value the rank of each share among the different values, scaled from 0 (lowest) to 1 (highest)."""
     ordered = sorted(set(shares))
     return {share: place / max(len(ordered) - 1, 1) for place, share in enumerate(ordered)}
 
 
 class _Domain:
-    """The capacity and usage of one domain, summed over its nodes."""
+    """The allocatable and the used resources of one domain, summed over its nodes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -115,27 +121,27 @@ class _Domain:
         self.share = 0.0
         """The used share of the most used resource."""
 
-        self._room: dict[str, int] = {}
+        self._allocatable: dict[str, int] = {}
         self._used: dict[str, int] = {}
 
-    def add(self, room: Resources, used: Resources) -> None:
+    def add(self, allocatable: Resources, used: Resources) -> None:
         self.nodes += 1
-        _replace_amounts(self._room, _NOTHING, room)
+        _replace_amounts(self._allocatable, _NOTHING, allocatable)
         self.recount(_NOTHING, used)
 
-    def remove(self, room: Resources, used: Resources) -> None:
+    def remove(self, allocatable: Resources, used: Resources) -> None:
         self.nodes -= 1
-        _replace_amounts(self._room, room, _NOTHING)
+        _replace_amounts(self._allocatable, allocatable, _NOTHING)
         self.recount(used, _NOTHING)
 
     def recount(self, before: Resources, after: Resources) -> None:
         _replace_amounts(self._used, before, after)
-        shares = (used / self._room[name] for name, used in self._used.items() if name in self._room)
+        shares = (used / self._allocatable[name] for name, used in self._used.items() if name in self._allocatable)
         self.share = max(shares, default=0.0)
 
 
 def _replace_amounts(sums: dict[str, int], before: Resources, after: Resources) -> None:
-    """Subtract ``before`` from the sums and add ``after``. Sums that become 0 are removed."""
+    """Subtract the amounts ``before`` from the sums and add the amounts ``after``. Sums that become 0 are removed."""
     for name, amount in after.items():
         sums[name] = sums.get(name, 0) + amount
     for name, amount in before.items():
@@ -145,7 +151,7 @@ def _replace_amounts(sums: dict[str, int], before: Resources, after: Resources) 
 
 
 class _Level:
-    """The domains of one key, and for each node the domain, capacity and usage with which it was counted."""
+    """The domains of one topology key, and how each node was counted: its domain, allocatable and used resources."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -169,6 +175,6 @@ class _Level:
         self._domain_of[name], self._counted[name] = home, (node.allocatable, used)
 
     def list_shares(self, names: Sequence[str]) -> list[float]:
-        """Return the used share of each node's domain; infinity for a node without the label."""
+        """Return for each node the used share of its domain's most used resource; infinity without the label."""
         homes = self._domain_of
         return [homes[name].share if name in homes else math.inf for name in names]

@@ -8,7 +8,10 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Due(Generic[Item]):
-    """A FIFO queue without duplicates, with marks that tell which items were taken. Each operation is O(1) per item."""
+    """A FIFO queue without duplicates. Each operation is O(1) per item.
+
+    A mark is a position in the queue, by which a caller can later see whether all items before it were taken.
+    """
 
     def __init__(self) -> None:
         self._items: set[Item] = set()
@@ -22,7 +25,7 @@ class Due(Generic[Item]):
         return bool(self._items)
 
     def update(self, items: Iterable[Item]) -> None:
-        """Append items. One that is in the queue already keeps its place."""
+        """Append items. Those that are in the queue already keep their place."""
         new = [item for item in items if item not in self._items]
         self._items.update(new)
         self._queue.extend(new)
@@ -52,9 +55,9 @@ class Due(Generic[Item]):
         return found
 
     def mark(self) -> int:
-        """Return a mark for `has_passed` that stands behind all items in the queue now."""
+        """Return a mark for `has_passed`: the position behind all items that are in the queue now."""
         return self._taken + len(self._queue)
 
     def has_passed(self, mark: int) -> bool:
-        """Return whether all items before a mark have been taken."""
+        """Return whether all items before a mark from `mark` have been taken or discarded."""
         return self._taken >= mark or not self._items

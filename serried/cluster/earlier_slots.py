@@ -1,7 +1,8 @@
-"""Restores the vacancies of members that ended before this Store was filled.
+"""Restores the vacancies of members that ended before this Store was filled from the API server.
 
-There are two sources: failed pods that still exist (`EarlierSlots.recall`), and the vacancies of this process's
-previous Store, for another API level (`EarlierSlots.inherit`).
+There are two sources: failed pods that still exist (`EarlierSlots.restore_ended`), and the vacancies of the previous
+Store of this process (`EarlierSlots.restore_vacancies`). A process replaces its Store when the cluster begins to serve
+PodGroups at another API level.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +20,7 @@ from serried.cluster.usage import UsageSource, Vacancies, Vacancy
 
 @dataclass(eq=False)
 class EarlierSlots:
-    """Opens vacancies for earlier members. The maps passed in are live maps of the Store, which owns this object."""
+    """Opens vacancies for members that ended earlier. The Store owns it; the maps passed in are its live maps."""
 
     nodes: Mapping[str, Node]
     pods: Mapping[str, Pod]
@@ -31,41 +32,47 @@ class EarlierSlots:
     pending_victims: Collection[str]
 
     awaiting: set[GroupKey] = field(default_factory=set, init=False)
-    """The provisional keys with inherited vacancies whose gangs have no PodGroup at this level yet."""
+    """The provisional keys of gangs with vacancies from the previous Store that have no PodGroup at this level yet."""
 
-    def recall(self, pod: Pod, since: float) -> None:
-        """Open a vacancy for an existing pod that ended at ``since`` (loop seconds), if its slot is still free."""
+    def restore_ended(self, pod: Pod, since: float) -> None:
+        """Open a vacancy for a member that has ended and whose pod still exists, if its node still has the resources.
+
+        ``since`` is the time of its end in loop seconds. No effect if the pod is in no gang, or was a victim.
+        """
         node = self.nodes.get(pod.node)
         used = self.vacancies.occupancy.used.get(pod.node, {})
         if node is None or not count_slots(node.allocatable, used, dict(pod.shape.requests)):
             return
         key = self.members.group_of(pod.uid)
-        if key is not None and self._stands(key) and pod.uid not in self.pending_victims:
+        if key is not None and self._is_gang(key) and pod.uid not in self.pending_victims:
             self._open(Vacancy(key, pod, self.members.leaf_of(pod.uid), pod.refusal, since))
 
-    def inherit(self, kept: Iterable[Vacancy]) -> None:
-        """Open the vacancies that the previous Store has kept. Call it when all kinds are listed.
+    def restore_vacancies(self, kept: Iterable[Vacancy]) -> None:
+        """Open the vacancies ``kept`` by the previous Store again. Call it when all kinds are listed.
 
-        They keep their times, so they are kept as long as in that Store. Whether the owner still wants a slot is
-        decided later, as for other vacancies.
+        Their age continues, so they end when they would have ended in that Store. Vacancies whose gang is gone, or
+        whose replacement was bound, are not opened.
         """
         for vacancy in kept:
             replacement = self.pods.get(vacancy.replacement)
-            heir = self._find_heir(vacancy.pod)
-            if heir is None or (replacement is not None and replacement.bound):
+            successor = self._find_successor(vacancy.pod)
+            if successor is None or (replacement is not None and replacement.bound):
                 continue
-            group, leaf = heir
+            group, leaf = successor
             self._open(Vacancy(group, vacancy.pod, leaf, vacancy.refusal, vacancy.since))
             if group not in self.groups:
                 self.awaiting.add(group)
 
     def move_inherited(self) -> None:
-        """Move inherited vacancies to their group, if it exists now. Called after a change of a group."""
+        """Move vacancies from the previous Store to their PodGroup, if it exists now.
+
+        Called after a group has changed.
+        """
         for key in list(self.awaiting):
             for vacancy in self.vacancies.of_group(key):
-                heir = self._find_heir(vacancy.pod)
-                if heir is not None and heir[0] in self.groups:
-                    self.vacancies.move(vacancy, *heir)
+                successor = self._find_successor(vacancy.pod)
+                if successor is not None and successor[0] in self.groups:
+                    self.vacancies.move(vacancy, *successor)
             if key not in self.vacancies:
                 self.awaiting.discard(key)
 
@@ -75,7 +82,7 @@ class EarlierSlots:
         self.vacancies.open(vacancy.group, pod, vacancy.refusal, vacancy.leaf, since=vacancy.since)
         occupancy.forget(pod.uid)
 
-    def _find_heir(self, pod: Pod) -> tuple[GroupKey, str] | None:
+    def _find_successor(self, pod: Pod) -> tuple[GroupKey, str] | None:
         """Return the gang of a member that ended, and the member's PodGroup in the tree; None if the gang is gone.
 
         The gang is found by what the pod names, else by its owner, because the name may not be valid at this level: an
@@ -85,14 +92,14 @@ class EarlierSlots:
         for each in (pod, replace(pod, group=None)):
             own = self.membership.resolve(each)
             group = self.membership.find_group(each)
-            if own is not None and group is not None and (self._stands(group) or self._waits(group)):
+            if own is not None and group is not None and (self._is_gang(group) or self._is_awaited(group)):
                 return group, own.name if own != group else ""
         return None
 
-    def _stands(self, key: GroupKey) -> bool:
+    def _is_gang(self, key: GroupKey) -> bool:
         group = self.groups.get(key)
         return group is not None and group.policy.is_gang
 
-    def _waits(self, key: GroupKey) -> bool:
+    def _is_awaited(self, key: GroupKey) -> bool:
         owner = owner_of_provisional(key)
         return owner is not None and self.owners.find(owner) is not None

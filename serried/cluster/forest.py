@@ -13,20 +13,23 @@ from serried.api.priority import PreemptionPolicy
 from serried.cluster.index import reindex
 
 _MAX_DEPTH = 8
-"""The maximum number of nested CompositePodGroups. (The API allows trees of four levels.)"""
+"""The maximum number of CompositePodGroups below each other. (The API allows trees of four levels.)"""
 
 _MAX_LEVELS_IN_1_38 = 4
 """The maximum number of levels for kube-scheduler 1.38, including that of the PodGroups."""
 
 _MAX_STEPS = 256
-"""The maximum number of parents followed to the root. A user may create a chain of thousands, which is no tree."""
+"""The maximum number of parents that are followed to find the root. A user may create a chain of thousands."""
 
 _MAX_GROUPS = 1024
 """The maximum number of groups in a tree, because each change of one rebuilds the tree."""
 
 
 class Forest:
-    """The trees of the Store's PodGroups. The Store reports every change, and gets the keys of the affected trees."""
+    """The trees of the Store's PodGroups and CompositePodGroups.
+
+    The Store reports each change of a group, and gets the keys of the trees that it has to build again.
+    """
 
     def __init__(self, groups: Mapping[GroupKey, PodGroup]) -> None:
         self.composites: dict[Key, Composite] = {}
@@ -34,23 +37,29 @@ class Forest:
         self._groups_below: dict[Key, tuple[GroupKey, ...]] = {}
         self._composites_below: dict[Key, tuple[Key, ...]] = {}
 
-    def lift(self, group: GroupKey) -> GroupKey:
-        """Return the key under which the members of a PodGroup are scheduled: its tree's, or its own without tree."""
+    def find_tree_key(self, group: GroupKey) -> GroupKey:
+        """Return the key under which the members of a PodGroup are scheduled: that of its tree, else its own.
+
+        A PodGroup whose parent does not exist yet has the key of this parent.
+        """
         found = self.groups.get(group)
         parent = _parent(found)
-        return group if parent is None else self.lift_composite(parent)
+        return group if parent is None else self.tree_key_of_composite(parent)
 
-    def lift_composite(self, composite: Key) -> GroupKey:
-        """Return the key of the tree of a CompositePodGroup, which need not exist."""
+    def tree_key_of_composite(self, composite: Key) -> GroupKey:
+        """Return the key of the tree in which a CompositePodGroup is. Neither of them need exist."""
         return GroupKey(*self._find_root(composite), GroupKind.COMPOSITE)
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[GroupKey]:
-        """Update the index for a changed PodGroup. Return the keys of the affected trees."""
+        """Update the index for a PodGroup that has changed; None: it does not exist. Return the keys of its trees.
+
+        They are the trees in which it is, or was before.
+        """
         item = new or old
         if item is None or (_parent(old) is None and _parent(new) is None):
             return set()
         places = reindex(self._groups_below, _parent(old), _parent(new), item.key)
-        return {self.lift_composite(place) for place in places}
+        return {self.tree_key_of_composite(place) for place in places}
 
     def put_composite(self, composite: Composite) -> set[GroupKey]:
         """Add or replace a CompositePodGroup. Return the keys of the affected trees, before and after the change."""
@@ -62,13 +71,13 @@ class Forest:
 
     def _replace_composite(self, key: Key, new: Composite | None) -> set[GroupKey]:
         old = self.composites.get(key)
-        touched = {self.lift_composite(key)}
+        touched = {self.tree_key_of_composite(key)}
         reindex(self._composites_below, _parent(old), _parent(new), key)
         if new is None:
             self.composites.pop(key, None)
         else:
             self.composites[key] = new
-        return touched | {self.lift_composite(key)}
+        return touched | {self.tree_key_of_composite(key)}
 
     def _find_root(self, composite: Key) -> Key:
         seen = {composite: 0}
@@ -81,7 +90,7 @@ class Forest:
         return place
 
     def find_gap(self, tree: GroupKey) -> str:
-        """Return a phrase why a tree does not exist; "" if it exists, or if the key is not that of a tree."""
+        """Return a phrase why there is no valid tree with this key; "" if there is one, or if the key is no tree's."""
         if tree.kind is not GroupKind.COMPOSITE:
             return ""
         found = self.composites.get(tree.object_key)
@@ -96,7 +105,10 @@ class Forest:
         return f"the tree of CompositePodGroup {tree.name} is too deep"
 
     def build(self, tree: GroupKey) -> PodGroup | None:
-        """Return the PodGroup value for a tree; None if its root does not exist, or if it is no valid tree."""
+        """Return the PodGroup value that stands for a whole tree.
+
+        None if its root does not exist, or if the tree is not valid: too deep, too large, or above itself.
+        """
         root = self.composites.get(tree.object_key) if tree.kind is GroupKind.COMPOSITE else None
         if root is None or root.parent is not None:
             return None
@@ -122,7 +134,7 @@ class Forest:
         )
 
     def _find_preemption(self, root: Composite) -> PreemptionPolicy | None:
-        """Return the preemptionPolicy of a tree: Never if any group in it says so, else that of the root."""
+        """Return the preemptionPolicy of a tree: Never if at least one of its groups has it, else that of the root."""
         says_never = any(item.preemption is PreemptionPolicy.NEVER for item in self._iterate_groups(root.key))
         return PreemptionPolicy.NEVER if says_never else root.preemption
 
@@ -156,7 +168,7 @@ class Forest:
         return Branch(composite.key.name, need, composite.topology_key, tuple(below), composite.disruption)
 
     def find_invalid(self, tree: GroupKey) -> str:
-        """Return a phrase why kube-scheduler 1.38 rejects a tree; "" if it accepts the tree, or it does not exist.
+        """Return a phrase why kube-scheduler 1.38 rejects a tree; "" if it accepts the tree, or there is no tree.
 
         Upstream validates trees when it schedules them (KEP-6012, "Runtime validation in Beta").
         """
@@ -181,7 +193,10 @@ def _is_gang(group: Composite | PodGroup) -> bool:
 
 
 def count_least(tree: Tree) -> int:
-    """Return the minimum number of members that a tree needs. If a branch has too few groups, all of them count."""
+    """Return the smallest number of members with which a tree reaches its quorum.
+
+    For each CompositePodGroup the smallest minGroupCount of its groups count; all of them if it has fewer groups.
+    """
     if isinstance(tree, Leaf):
         return tree.need
     return max(1, sum(sorted(count_least(each) for each in tree.below)[: tree.need]))

@@ -1,4 +1,7 @@
-"""Helpers for indexes, which map a place to the entries there. A place without entries is removed."""
+"""Helpers for indexes: maps from a property of objects, called place, to the keys of the objects with this property.
+
+For instance from an owner to its pods. A place without objects is removed from the map.
+"""
 
 from bisect import bisect_left
 from collections.abc import Hashable
@@ -13,9 +16,10 @@ Item = TypeVar("Item", bound=tuple[str, ...])
 
 
 def reindex(index: dict[Place, tuple[Item, ...]], old: Place | None, new: Place | None, key: Item) -> set[Place]:
-    """Move one object from the ``old`` place to the ``new`` one; None for no place. Return the places that changed.
+    """Move the object ``key`` in an index from the place ``old`` to the place ``new``; None for no place.
 
-    Entries are sorted tuples, because a set with one element needs four times as much memory.
+    Return both places, as far as they are not None. Keys are in sorted tuples, because a set with one element needs
+    four times as much memory.
     """
     if old is not None and old != new:
         _remove(index, old, key)
@@ -39,7 +43,7 @@ def _remove(index: dict[Place, tuple[Item, ...]], place: Place, key: Item) -> No
 
 
 def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -> None:
-    """Remove an entry from the ordered set at a place, if it is there."""
+    """Remove an entry from the ordered set at a place of an index, if it is there."""
     found = index.get(place)
     if found is not None:
         found.pop(entry, None)
@@ -48,14 +52,14 @@ def discard(index: dict[Place, dict[Entry, None]], place: Place, entry: Entry) -
 
 
 def key_of_workload(old: Workload | None, new: Workload | None) -> Key:
-    """Return the key of the Workload that changed from ``old`` to ``new``; one of them is not None."""
+    """Return the key of a Workload given before and after a change; None: it does not exist, but one must exist."""
     item = new or old
     assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
     return item.key
 
 
 def key_of_group(old: PodGroup | None, new: PodGroup | None) -> GroupKey:
-    """Return the key of the PodGroup that changed from ``old`` to ``new``; one of them is not None."""
+    """Return the key of a PodGroup given before and after a change; None: it does not exist, but one must exist."""
     item = new or old
     assert item is not None  # noqa: S101 - narrows for the type checker: one of two states exists in every change
     return item.key

@@ -1,4 +1,4 @@
-"""The reservation ledger: the slots that are kept for members from their plan until they are bound.
+"""The reservation ledger: the nodes that are kept for members (their slots) from the plan until they are bound.
 
 Plans and filter calls read the ledger in memory. The Reservation objects are written after it, for a restart. Every
 slot counts as used in the Occupancy (source RESERVED), so other plans see its resources as used at once.
@@ -28,9 +28,11 @@ class Ledger:
 
     After a restart a reservation starts in the phase of its record. ``withdraw`` is for a commit of which no Binding
     was sent. A Committed reservation is unreserved by `scheduling.scheduling_cycle` when its members are bound, or when
-    another instance continues its Bindings. A reservation with victims over-commits its nodes, and cannot be committed
-    before ``forget_victims``. IllegalTransition is raised for a transition that the drawing does not have, and for a
-    reservation that the ledger does not hold.
+    another instance continues its Bindings. While a reservation has victims, their and the members' requests together
+    may exceed a node, so it cannot be committed before ``forget_victims``.
+
+    IllegalTransition is raised for a transition that the drawing does not have, and for a reservation that is not in
+    the ledger.
     """
 
     def __init__(self, occupancy: Occupancy, pending_victims: PendingVictims) -> None:
@@ -47,15 +49,15 @@ class Ledger:
         return iter(list(self._by_group.values()))
 
     def of_group(self, group: GroupKey) -> Reservation | None:
-        """Return the group's reservation; None if it has none."""
+        """Return the reservation of a group; None if it has none."""
         return self._by_group.get(group)
 
     def of_pod(self, uid: str) -> Reservation | None:
-        """Return the reservation that has a slot for this pod; None if none has."""
+        """Return the reservation that has a slot for the pod with this UID; None if there is none."""
         return self._by_uid.get(uid)
 
     def slot_of(self, uid: str) -> Slot | None:
-        """Return the slot of this pod; None if it has none."""
+        """Return the slot of the pod with this UID; None if it has none."""
         reservation = self._by_uid.get(uid)
         return reservation.slots.get(uid) if reservation else None
 
@@ -66,7 +68,7 @@ class Ledger:
     # --- one group ---------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, pods: Mapping[str, Pod]) -> None:
-        """Add a reservation. Slots of members that are not in ``pods`` (by UID) are removed from it.
+        """Add a reservation. ``pods`` are the existing members by UID; slots of other pods are removed from it.
 
         Raises IllegalTransition if the group has a reservation already.
         """
@@ -81,13 +83,16 @@ class Ledger:
         self._pending_victims.add(reservation.victims, reservation.group)
 
     def forget_victims(self, reservation: Reservation) -> None:
-        """Remove the victims, because they have ended or are not awaited any more. No effect without victims."""
+        """Remove the victims of a reservation, because they have ended or need not end any more. No effect without."""
         self._require_held(reservation)
         self._pending_victims.remove(reservation.victims)
         reservation.forget_victims()
 
     def commit(self, reservation: Reservation, uids: Collection[str]) -> None:
-        """Commit these members: from now on their Bindings may be sent. The same commit may be repeated."""
+        """Commit a reservation: from now on the Bindings of the members ``uids`` may be sent.
+
+        No effect if these members are committed already.
+        """
         self._require_held(reservation)
         if reservation.victims:
             raise IllegalTransition(f"{reservation.group} cannot commit before its victims are gone")
@@ -99,12 +104,15 @@ class Ledger:
         reservation.withdraw()
 
     def adjust_quorum(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
-        """Change the quorum to these numbers of members by PodGroup; other PodGroups do not take part any more."""
+        """Change with how many members of each PodGroup of the tree the gang may be bound.
+
+        PodGroups that are not in ``parts`` do not take part in the reservation any more.
+        """
         self._require_held(reservation)
         reservation.adjust_quorum(parts)
 
     def rename_domain(self, reservation: Reservation, domain: str) -> None:
-        """Change the domain, because its nodes have a new value of the topology key."""
+        """Change the domain of a reservation, because its nodes have got another value of the topology key."""
         self._require_held(reservation)
         reservation.rename_domain(domain)
 
@@ -122,7 +130,7 @@ class Ledger:
     # --- one member --------------------------------------------------------------------------------------------
 
     def add(self, reservation: Reservation, pod: Pod, node: str, part: str = "") -> None:
-        """Add a slot for a pod to a reservation."""
+        """Add a slot for a pod on a node to a reservation. ``part`` is the member's PodGroup in a tree, else ""."""
         self._require_held(reservation)
         self._own(pod.uid, reservation)
         reservation.put(Slot(pod.uid, pod.name, node, part))
@@ -138,7 +146,10 @@ class Ledger:
         self._occupancy.add_usage(pod.uid, UsageSource.RESERVED, node, pod.shape.requests)
 
     def drop(self, uid: str) -> None:
-        """Release one slot; the rest of the reservation stays. No effect if the pod has none."""
+        """Release the slot of the pod with this UID; the other slots of the reservation stay.
+
+        No effect without a slot.
+        """
         reservation = self._by_uid.pop(uid, None)
         if reservation is not None:
             self._unindex_slot(uid, reservation.slots[uid].node)

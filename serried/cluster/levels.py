@@ -1,4 +1,7 @@
-"""Computes the table of topology levels (`LevelTable`) from configuration and from the labels of the nodes."""
+"""Computes which node label stands for each topology level, such as rack or zone (`LevelTable`).
+
+Sources are the configuration by administrators, Kueue and Grove, and the labels that nodes carry.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,35 +27,39 @@ Said = TypeVar("Said", TopologyLevels, ForeignLevels)
 
 
 class NodeProfile(NamedTuple):
-    """The properties of a node that matter for levels. Nodes are counted by their profile."""
+    """The properties of a node that matter for topology levels. Nodes are counted by their profile."""
 
     labels: frozenset[str]
-    """The candidate labels that the node carries with a value."""
+    """The keys of those candidate labels (`Candidates`) that the node carries with a value that is not empty."""
 
     resources: frozenset[str]
-    """The extended resources that the node has."""
+    """The names of the extended resources of which the node has some allocatable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The node labels that could stand for one level of the topology, such as rack or zone."""
+    """The node labels that may stand for one level of the topology, such as rack or zone."""
 
     labels: tuple[str, ...]
-    """The labels in order. The first one that at least half of the nodes carry is chosen."""
+    """The label keys in order of preference. The first one that at least half of the nodes carry is chosen."""
 
-    said: frozenset[str] = frozenset()
-    """The labels configured for this cluster. If no label is on half of the nodes, one node with it is enough."""
+    configured: frozenset[str] = frozenset()
+    """Those of the labels that were configured for this cluster, so they are no mere defaults.
+
+    If no label is on half of the nodes, the first one of these that at least one node carries is chosen.
+    """
 
 
-def merge_candidates(said: TopologyLevels | None, foreign: Iterable[ForeignLevels]) -> dict[str, Candidates]:
-    """Return the candidates of each level.
+def merge_candidates(declared: TopologyLevels | None, foreign: Iterable[ForeignLevels]) -> dict[str, Candidates]:
+    """Return the candidate labels by level.
 
-    They are the labels that an administrator has configured; without such, those of Kueue and Grove, then defaults.
+    For each level they are the labels that an administrator has ``declared``. If there are none, they are those that
+    objects of Kueue and Grove (``foreign``) name, followed by Serried's defaults.
     """
     pairs = [pair for each in foreign for pair in each.labels]
     merged: dict[str, Candidates] = {}
     for level in LEVELS:
-        named = tuple(said.labels.get(level, ())) if said is not None else ()
+        named = tuple(declared.labels.get(level, ())) if declared is not None else ()
         found = tuple(dict.fromkeys(label for name, label in pairs if name == level))
         labels = named or tuple(dict.fromkeys((*found, *list_defaults(level))))
         # A label with the name of the level was configured by somebody, too.
@@ -63,10 +70,11 @@ def merge_candidates(said: TopologyLevels | None, foreign: Iterable[ForeignLevel
 def count_levels(
     nodes: Mapping[NodeProfile, int], candidates: Mapping[str, Candidates], provided: Collection[str] = ()
 ) -> LevelTable:
-    """Return the table for nodes, given as numbers of nodes by profile.
+    """Return the label of each level, for all nodes and for the nodes with each extended resource.
 
-    Resources of DeviceClasses (``provided``) may be on any node, so the pool of one that no node lists is all nodes. If
-    there are too many resources, pools whose labels differ from those of all nodes are preferred, then large ones.
+    ``nodes`` is the number of nodes by profile. ``provided`` are the extended resources of DeviceClasses: one that no
+    node lists may be on any node, so for it all nodes count. If there are more than MAX_POOLS resources, those remain
+    whose labels differ from those of all nodes, then those with the most nodes.
     """
     totals: Counter[str] = Counter({"": 0})
     carried: Counter[tuple[str, str]] = Counter()
@@ -90,13 +98,13 @@ def _choose(
     for level, each in candidates.items():
         found = [Carried(label, count) for label in each.labels if (count := carried.get((resource, label), 0))]
         usual = (one for one in found if 2 * one.nodes >= total)
-        chosen = next(usual, None) or next((one for one in found if one.label in each.said), None)
+        chosen = next(usual, None) or next((one for one in found if one.label in each.configured), None)
         if chosen is not None:
             yield level, chosen
 
 
 class Levels:
-    """The table of levels, updated by the Store with every change of a node or of an object that names labels."""
+    """The node label of each topology level. The Store updates it for each changed node or object that names labels."""
 
     def __init__(self, nodes: Mapping[str, Node], classes: Mapping[str, DeviceClass]) -> None:
         self._nodes = nodes
@@ -111,21 +119,21 @@ class Levels:
         self._profiles: dict[str, NodeProfile] = {}
         self._counts: Counter[NodeProfile] = Counter()
         self._counted: tuple[LevelTable, dict[str, str]] | None = None
-        """The table and its `name_labels`; None if they have to be computed again."""
+        """The table, and the level of each label in it (`LevelTable.name_labels`); None if they have to be computed."""
 
     @property
     def published(self) -> LevelTable | None:
-        """The table in the status of TopologyLevels, which the leading extender writes; None before its first write."""
+        """The table in the status of the TopologyLevels object, which the leading extender writes; None before that."""
         declared = self.declared.get(DEFAULT)
         return declared.status if declared is not None else None
 
     @property
     def table(self) -> LevelTable:
-        """The table computed from the nodes. Only for a process that watches nodes."""
+        """The table computed from the nodes. Only valid in a process that watches nodes, such as the extender."""
         return self._count()[0]
 
     def name_label(self, label: str) -> str:
-        """Return the level of a label in the table; "" if it has none."""
+        """Return the level that a node label stands for; "" if it stands for none."""
         return self._count()[1].get(label, "")
 
     def _count(self) -> tuple[LevelTable, dict[str, str]]:
@@ -136,7 +144,7 @@ class Levels:
         return self._counted
 
     def note_classes(self) -> None:
-        """Recompute the table when it is needed next, because a DeviceClass has changed."""
+        """Let the table be computed again when it is needed next, because a DeviceClass has changed."""
         self._counted = None
 
     def note_node(self, node: Node) -> None:
@@ -160,12 +168,18 @@ class Levels:
                 del self._counts[profile]
 
     def put(self, held: dict[str, Said], item: Said) -> None:
-        """Add or replace an object that names labels; ``held`` is the map of its kind."""
+        """Add or replace an object that names labels of levels.
+
+        ``held`` is the map for its kind: ``declared``, ``kueue`` or ``grove`` of this object.
+        """
         held[item.name] = item
         self._update_candidates()
 
     def drop(self, held: dict[str, Said], name: str) -> None:
-        """Remove an object that names labels; ``held`` is the map of its kind."""
+        """Remove an object that names labels of levels.
+
+        ``held`` is the map for its kind: ``declared``, ``kueue`` or ``grove`` of this object.
+        """
         held.pop(name, None)
         self._update_candidates()
 

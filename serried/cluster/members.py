@@ -23,35 +23,41 @@ from serried.plan.quorum import (
 
 
 class Dirty:
-    """The groups and pods that have to be reviewed. The Store adds to it, the extender's loop takes from it."""
+    """The groups and pods that have changed, so that the scheduling loop has to look at them again.
+
+    The Store adds to it, the loop takes from it.
+    """
 
     def __init__(self) -> None:
         self.groups: set[GroupKey] = set()
         """The groups that a change may affect."""
 
         self.members: dict[tuple[GroupKey, str], None] = {}
-        """The changed members, as pairs of their present or former group and UID; UID "": the group itself."""
+        """The changed members, as an ordered set of pairs: the present or former group, and the UID.
+
+        The UID "" stands for the group itself.
+        """
 
         self.orphans: set[str] = set()
         """The UIDs of pods that left a group and belong to none now."""
 
     def add(self, group: GroupKey, uid: str = "") -> None:
-        """Mark a group for review. ``uid`` is the member that has changed, "" for the group itself."""
+        """Mark a group as changed. ``uid`` is the member that has changed, "" for the group itself."""
         self.groups.add(group)
         self.members[group, uid] = None
 
     def update(self, *groups: Iterable[GroupKey]) -> None:
-        """Mark all these groups for review."""
+        """Mark all these groups as changed."""
         for group in chain(*groups):
             self.add(group)
 
     def clear_groups(self) -> None:
-        """Forget all groups and members that are marked: this process does not review groups now."""
+        """Forget all groups and members that are marked, because this process schedules no groups at present."""
         self.groups.clear()
         self.members.clear()
 
     def take_groups(self) -> set[GroupKey]:
-        """Return the marked groups, and clear them."""
+        """Return the groups that are marked as changed, and clear them."""
         taken = self.groups
         self.groups = set()
         return taken
@@ -63,17 +69,17 @@ class Dirty:
         return taken
 
     def take_orphans(self) -> set[str]:
-        """Return the orphaned pods, and clear them."""
+        """Return the UIDs of the pods that left a group and belong to none now, and clear them."""
         taken = self.orphans
         self.orphans = set()
         return taken
 
 
 class Members:
-    """The members of each group; the members of a tree are under the key of the whole tree.
+    """The members of each group. The members of a tree (PodGroups under a CompositePodGroup) are under the tree's key.
 
-    The maps passed in are live maps of the Store. The Store also calls `join` and `leave`; `Membership` decides which
-    group a pod belongs to.
+    `Membership` decides which group a pod belongs to, and the Store then calls `join` and `leave`. The maps passed in
+    are live maps of the Store.
     """
 
     def __init__(
@@ -109,19 +115,25 @@ class Members:
         return list(self._members)
 
     def group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a pod, which may be provisional; None if the pod is unknown or in no group."""
+        """Return the group of a pod; None if the pod is unknown or in no group.
+
+        Its key may be provisional: the PodGroup does not exist yet.
+        """
         return self._group_of.get(uid)
 
     def copy_groups(self) -> dict[str, GroupKey]:
-        """Return a copy of the PodGroup of each member by UID; in a tree, the PodGroup that the member names."""
+        """Return by UID the PodGroup of each member, as a copy. For a tree it is the member's PodGroup in the tree."""
         return {**self._group_of, **self._leaf_of}
 
     def leaf_of(self, uid: str) -> str:
-        """Return the name of a member's PodGroup in its tree; "" if the PodGroup is the whole tree."""
+        """Return the name of a member's PodGroup in the tree of its group; "" if the group is no tree."""
         return self._leaf_of[uid].name if uid in self._leaf_of else ""
 
     def rank_of(self, uid: str) -> int | None:
-        """Return the rank of a member in its gang; None if the pod is unknown or members have no numbers."""
+        """Return the number of a member in its gang, from 0, such as its completion index.
+
+        None if the pod is unknown, or if the members have no numbers.
+        """
         pod = self._pods.get(uid)
         return self._membership.rank_of(pod) if pod is not None else None
 
@@ -130,7 +142,7 @@ class Members:
         return (group, MemberState.GATED) in self._by_state
 
     def of_group(self, group: GroupKey) -> list[Pod]:
-        """Return all pods of the group, including bound and finished ones, in the order of arrival."""
+        """Return all pods of a group, including bound and finished ones, in the order of the watch."""
         return [self._pods[uid] for uid in self._members.get(group, ())]
 
     def iterate(self, group: GroupKey) -> Iterator[Pod]:
@@ -150,7 +162,10 @@ class Members:
         return group in self._disrupted
 
     def by_leaf(self, group: GroupKey, pods: Sequence[Pod]) -> Mapping[str, Sequence[Pod]]:
-        """Return pods of a group by the name of their PodGroup in its tree. Each PodGroup of the tree has an entry."""
+        """Return these pods of a group by the name of their PodGroup in its tree.
+
+        Each PodGroup of the tree has an entry, also without pods. A group that is no tree has one entry, "".
+        """
         found = self._groups.get(group)
         if found is None or isinstance(found.tree, Leaf):
             return {"": pods}
@@ -160,10 +175,11 @@ class Members:
         return below
 
     def count_placed(self, group: GroupKey, without: Collection[str] = ()) -> dict[str, int]:
-        """Return the number of members that count toward the quorum, by PodGroup, as if ``without`` did not exist.
+        """Return by PodGroup the number of members that count toward its minCount: bound, succeeded and given-up ones.
 
-        The same as ``classify(group, without).placed_by_leaf``, but in O(``without`` + PodGroups of the tree): cheap
-        enough for every member in a burst.
+        The keys are the names of the PodGroups in a tree, "" for a group that is no tree. The members with UIDs in
+        ``without`` do not count. The result is ``classify(group, without).placed_by_leaf``, but costs only
+        O(``without`` + PodGroups of the tree), so it can be called for every member of a burst.
         """
         counts = self._counts.get(group, Counter())
         if without:
@@ -180,14 +196,14 @@ class Members:
     def _count_placed(self, leaf: GroupKey, counts: Mapping[MemberState, int]) -> int:
         return counts[MemberState.BOUND] + count_done(counts[MemberState.SUCCEEDED], *self._find_counts(leaf))
 
-    def in_order(self, group: GroupKey, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-        """Return pods of a group in the order of placement: PodGroup by PodGroup, in each the lowest rank first."""
+    def sort_for_placement(self, group: GroupKey, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+        """Return these pods of a group in the order of placement: by PodGroup of the tree, then lowest rank first."""
         position = order_by_rank(self._parents)
         below = self.by_leaf(group, pods).values()
         return tuple(chain.from_iterable(sorted(each, key=position) for each in below))
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
-        """Return the members of a group by their state for a plan, as if the pods ``without`` did not exist."""
+        """Return the members of a group by their state for a plan, without the members with UIDs in ``without``."""
         below: dict[str, dict[MemberState, Sequence[Pod]]] = {}
         for state in MemberState:
             pods = [pod for pod in self.iterate_in_state(group, state) if pod.uid not in without]
@@ -197,7 +213,10 @@ class Members:
         return sum_members({name: make_members(*each, self._parents) for name, each in leaves.items()})
 
     def _find_counts(self, leaf: GroupKey) -> tuple[Job | None, int]:
-        """Return the Job and the minCount of a PodGroup, which decide how its finished members count."""
+        """Return the Job of a PodGroup and its minCount, by which succeeded members count toward the quorum.
+
+        None and 0 if the PodGroup does not exist.
+        """
         group = self._groups.get(leaf)
         return (self._membership.job_of(group), group.policy.min_count or 0) if group is not None else (None, 0)
 
@@ -208,15 +227,15 @@ class Members:
         self._group_of[uid] = group
         self._members.setdefault(group, {})[uid] = None
 
-    def note_leaf(self, uid: str, leaf: GroupKey | None) -> None:
-        """Set the PodGroup of a member within its tree; None if the PodGroup is the whole tree."""
+    def set_leaf(self, uid: str, leaf: GroupKey | None) -> None:
+        """Set the PodGroup of a member within the tree of its group; None if the group is no tree."""
         if leaf is not None:
             self._leaf_of[uid] = leaf
         else:
             self._leaf_of.pop(uid, None)
 
-    def note(self, pod: Pod) -> None:
-        """Update the counts for a member that has joined, has changed, or is in another PodGroup of its tree."""
+    def update(self, pod: Pod) -> None:
+        """Update the counts by state for a member that has joined or changed, or has another PodGroup in its tree."""
         group = self._group_of[pod.uid]
         now = find_member_state(pod, self._schedulers), self.leaf_of(pod.uid)
         before = self._state_of.get(pod.uid)

@@ -1,14 +1,17 @@
-"""Decides to which group a pod belongs (`Membership.resolve`), at every API level.
+"""Decides to which group a pod belongs (`Membership.resolve`), at every API level (version of the PodGroup API).
 
 The group is found in this order (docs/contributing/workload-api.md):
 
 1. The pod's field, then its label.
 2. Its parent, such as a JobSet, if the parent's pods are gangs of the parent; else its Job.
 
-An owner's Workload has it as ``controllerRef``, and the Workload's PodGroups have ``workloadRef``. Without a Workload,
-the PodGroups that the owner controls count. A Job has one gang. A parent has one for each template of its Workload, in
-each of its replicas. In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own with the template's policy
-(WorkloadReference). Pods whose PodGroup does not exist yet wait under a provisional key of their owner.
+An owner is a Job or a parent. A Workload belongs to the owner in its ``controllerRef``, and PodGroups belong to the
+Workload in their ``workloadRef``. If the owner has no Workload, the PodGroups that it controls count. A Job has one
+gang. A parent has one for each template of its Workload, in each of its replicas. The pods of a parent for which there
+is one template are called a stage, for instance a replicated Job of a JobSet.
+
+In v1alpha1 (1.35) every ``podGroupReplicaKey`` is a gang of its own with the template's policy (WorkloadReference).
+Pods whose PodGroup does not exist yet wait under a key made from their owner, called provisional.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -38,12 +41,15 @@ from serried.plan.quorum import find_rank
 
 
 def workload_of(group: GroupKey) -> Key | None:
-    """Return the key of the Workload of which a group is a part (v1alpha1); None for other groups."""
+    """Return the key of the Workload in whose object a group is defined (v1alpha1); None for all other groups."""
     return group.object_key if group.kind is GroupKind.WORKLOAD else None
 
 
 def is_replica(group: GroupKey) -> bool:
-    """Return whether a group is one replica of a template in v1alpha1. It exists as long as a pod names it."""
+    """Return whether a group is one replica of a template in a Workload of v1alpha1.
+
+    Such a group has no object. It exists as long as a pod names it.
+    """
     return group.kind is GroupKind.WORKLOAD and bool(group.replica)
 
 
@@ -53,17 +59,20 @@ def ends_with_its_pods(group: GroupKey) -> bool:
 
 
 def build_counted(key: GroupKey) -> PodGroup:
-    """Return the gang of the pods that are in a pod group of Kueue."""
+    """Return the PodGroup value for a pod group of Kueue, which has no object. The key says how many pods it has."""
     return PodGroup(key, uid=str(key), policy=Policy(int(key.part)))
 
 
 def key_inline(workload: Workload, template: Template, replica: str = "") -> GroupKey:
-    """Return the key of the group for a template of an inline Workload (v1alpha1), or for one replica of it."""
+    """Return the key of the group for a template of a v1alpha1 Workload, or for one replica; "" for no replica."""
     return GroupKey(*workload.key, GroupKind.WORKLOAD, template.name, replica)
 
 
 def build_groups(workload: Workload, named: Iterable[GroupKey]) -> dict[GroupKey, PodGroup]:
-    """Return the groups of an inline Workload: one for each template, and those of ``named`` that are replicas."""
+    """Return the PodGroup values of a v1alpha1 Workload, which defines its groups inline, by key.
+
+    There is one for each template, and one for each replica among the groups that pods have ``named``.
+    """
     groups: dict[GroupKey, PodGroup] = {}
     for template in workload.templates:
         key = key_inline(workload, template)
@@ -91,14 +100,17 @@ def _build(workload: Workload, template: Template, key: GroupKey) -> PodGroup:
 
 
 class Obstacles:
-    """The reasons why objects may exist that the Store does not have: phrases, "" for none."""
+    """The reasons why objects may exist in the API server that the Store does not have.
+
+    Each is a phrase, "" for none.
+    """
 
     def __init__(self, unread: str = "") -> None:
         self.native = ""
         """The reason why Workloads and PodGroups of the level in use cannot be read."""
 
         self.unread = unread
-        """The reason why served PodGroups of the native API are not used as the level in use."""
+        """The reason why Serried does not use PodGroups of scheduling.k8s.io, although the API server serves them."""
 
         self.compatible = ""
         """The reason why PodGroups of scheduler-plugins cannot be read."""
@@ -106,29 +118,30 @@ class Obstacles:
         self.needed = ""
         """The reason why a kind that every plan needs, such as Jobs, cannot be read. The Store has lost its objects."""
 
-    def to(self, group: GroupKey) -> str:
-        """Return the reason why the object of a group may not be readable; "" for none."""
+    def find_for(self, group: GroupKey) -> str:
+        """Return the reason why the object of a group may exist although the Store does not have it; "" for none."""
         return self.compatible if group.kind is GroupKind.COMPATIBLE else self.native or self.unread
 
 
 def provisional(owner_key: OwnerKey, stage: str = WHOLE, replica: str = "") -> GroupKey:
-    """Return the provisional key for a gang of an owner whose PodGroup does not exist yet.
+    """Return the provisional key of a gang, made from its owner because its PodGroup does not exist yet.
 
-    A Job has one such key, a parent has one for each stage in each replica.
+    A Job has one such key, a parent has one for each stage (part of its pods with one template) in each replica.
     """
     key = GroupKey(*owner_key.key, GroupKind(owner_key.kind))
     return key if owner_key.kind == JOB else key._replace(part=stage, replica=replica)
 
 
 def owner_of_provisional(group: GroupKey) -> OwnerKey | None:
-    """Return the owner of a provisional key; None for any other key."""
+    """Return the owner from which a provisional key was made; None for any other key."""
     return OwnerKey(group.kind.value, group.object_key) if group.kind in OWNER_KINDS else None
 
 
 class Owners:
-    """Finds owners and their pods. A pod may have two owners: its Job, and the Job's parent.
+    """Finds the Jobs and parents that own pods, and the pods of each.
 
-    The maps passed in are live maps of the Store, which calls `follow` for every change of a pod.
+    A pod may have two owners: its Job, and the parent of this Job. The maps passed in are live maps of the Store, which
+    calls `update_pod` for every change of a pod.
     """
 
     def __init__(self, pods: Mapping[str, Pod], jobs: Mapping[Key, Job], parents: Mapping[OwnerKey, Parent]) -> None:
@@ -137,10 +150,10 @@ class Owners:
         self.parents = parents
 
         self._pods_by_owner: dict[OwnerKey, dict[str, None]] = {}
-        """The UIDs of pods in the order of arrival, by owner."""
+        """The UIDs of pods by owner, in the order in which the watch showed them."""
 
         self._pods_by_replica: dict[tuple[OwnerKey, str], dict[str, None]] = {}
-        """The UIDs of pods in replicas, by owner and replica: an owner may have thousands of replicas."""
+        """The UIDs of pods by owner and replica. It is needed because an owner may have thousands of replicas."""
 
         self._started: dict[tuple[OwnerKey, str], dict[str, None]] = {}
         """The UIDs of pods that count as started, by owner and the owner's UID in the pod ("" if it has none)."""
@@ -150,16 +163,16 @@ class Owners:
         return self.jobs.get(owner_key.key) if owner_key.kind == JOB else self.parents.get(owner_key)
 
     def is_awaited(self, group: GroupKey) -> bool:
-        """Return whether a key is provisional, and its Job or parent is not known (any more)."""
+        """Return whether a key was made from an owner (it is provisional) that is not in the Store (any more)."""
         owner_key = owner_of_provisional(group)
         return owner_key is not None and self.find(owner_key) is None
 
     def pods_of(self, owner_key: OwnerKey) -> list[Pod]:
-        """Return the pods of the owner with this name, regardless of its UID, in the order of arrival."""
+        """Return the pods of the owner with this kind and name, whatever its UID, in the order of the watch."""
         return [self.pods[uid] for uid in self._pods_by_owner.get(owner_key, ())]
 
     def pods_at(self, owner_key: OwnerKey, replica: str) -> list[Pod]:
-        """Return the pods of an owner that are in one replica; "" for all its pods."""
+        """Return the pods in one replica of an owner; all pods of the owner if the replica is ""."""
         if not replica:
             return self.pods_of(owner_key)
         return [self.pods[uid] for uid in self._pods_by_replica.get((owner_key, replica), ())]
@@ -169,17 +182,17 @@ class Owners:
         return list(self._pods_by_owner)
 
     def has_started(self, owner_key: OwnerKey, uid: str) -> bool:
-        """Return whether a pod of the owner with this UID counts as started (`counts_as_started`).
+        """Return whether at least one pod of the owner with this UID is bound or finished (`counts_as_started`).
 
-        Pods of some parents have no label with the owner's UID: they count for any UID.
+        Pods of some parents do not say the UID of the parent. They count for any UID.
         """
         return (owner_key, uid) in self._started or (owner_key, "") in self._started
 
-    def follow(self, old: Pod | None, new: Pod | None) -> set[OwnerKey]:
-        """Update the indexes for a changed pod; None: it does not exist.
+    def update_pod(self, old: Pod | None, new: Pod | None) -> set[OwnerKey]:
+        """Update the indexes for a pod given before and after a change; None: it does not exist.
 
-        Return the owners that now have their first started pod, or have lost their last one: their eligibility for a
-        gang may have changed.
+        Return the owners that now have their first bound or finished pod, or none any more. Whether a gang is created
+        for them may have changed.
         """
         before = dict(_owners_of(old))
         after = dict(_owners_of(new))
@@ -221,7 +234,7 @@ def counts_as_started(pod: Pod, owner_uid: str) -> bool:
 
 
 def _owners_of(pod: Pod | None) -> Iterator[tuple[OwnerKey, str]]:
-    """Yield the owners of a pod, with their UIDs from the pod."""
+    """Yield the owners that a pod names, each with its UID; "" if the pod does not say the UID."""
     if pod is None:
         return
     if pod.owner is not None and pod.owner.kind == JOB:
@@ -237,7 +250,7 @@ def _replica_of(pod: Pod | None) -> tuple[OwnerKey, str] | None:
 
 
 def _started(pod: Pod | None, owners: dict[OwnerKey, str]) -> set[tuple[OwnerKey, str]]:
-    """Return the owners, with their UIDs, for which this pod counts as started."""
+    """Return the owners, with their UIDs, for which a pod counts as started (`counts_as_started`)."""
     return {(owner_key, uid) for owner_key, uid in owners.items() if pod is not None and counts_as_started(pod, uid)}
 
 
@@ -251,9 +264,10 @@ _LIVE, _DELETING = False, True
 
 @dataclass(eq=False)
 class Membership:
-    """Resolves pods to groups, with indexes over live maps of the Store.
+    """Decides to which group a pod belongs, by the Workloads, PodGroups, Jobs and parents of the Store.
 
-    The Store calls ``index_workload``, ``index_job`` and ``index_group`` for every change.
+    The maps passed in are live maps of the Store, which calls ``index_workload``, ``index_job`` and ``index_group`` for
+    every change.
     """
 
     workloads: Mapping[Key, Workload]
@@ -264,13 +278,13 @@ class Membership:
     gang_jobs: GangJobs
 
     followed: set[str] = field(default_factory=set, init=False)
-    """The kinds of parents that are watched."""
+    """The kinds of parents, such as JobSet, whose objects Serried watches."""
 
     _workloads_by_owner: dict[OwnerKey, tuple[Key, ...]] = field(default_factory=dict, init=False)
     """The Workloads by the owner in their ``controllerRef``."""
 
     _delegates: dict[OwnerKey, dict[OwnerKey, None]] = field(default_factory=dict, init=False)
-    """The Jobs with a template in the Workload of their controller, by that controller."""
+    """The Jobs that use a template in the Workload of their controller (delegation), by that controller."""
 
     # The keys separate PodGroups that are being deleted, so that thousands of these are not searched for each pod.
 
@@ -292,26 +306,30 @@ class Membership:
     # --- changes -----------------------------------------------------------------------------------------------
 
     def index_workload(self, old: Workload | None, new: Workload | None) -> set[OwnerKey]:
-        """Update the index for a changed Workload. Return the owners whose pods may belong to another group now."""
+        """Update the index for a Workload given before and after a change; None: it does not exist.
+
+        Return the owners whose pods may belong to another group now.
+        """
         turned = reindex(self._workloads_by_owner, owner_key_in(old), owner_key_in(new), key_of_workload(old, new))
         return turned.union(*(self._delegates.get(owner_key, ()) for owner_key in turned))
 
     def index_job(self, old: Job | None, new: Job | None) -> None:
-        """Update the index for a changed Job."""
+        """Update the index for a Job given before and after a change; None: it does not exist."""
         if old is not None and old.delegation is not None:
             discard(self._delegates, _find_reference(old), owner_key_of(old))
         if new is not None and new.delegation is not None:
             self._delegates.setdefault(_find_reference(new), {})[owner_key_of(new)] = None
 
     def referents_of(self, workload: Workload | None) -> list[OwnerKey]:
-        """Return the owner in a Workload's controllerRef, which need not exist, and the Jobs with a template in it."""
+        """Return the owner in a Workload's controllerRef, which need not exist, and the Jobs that use its templates."""
         owner_key = owner_key_in(workload)
         return [] if owner_key is None else [owner_key, *self._delegates.get(owner_key, ())]
 
     def index_group(self, old: PodGroup | None, new: PodGroup | None) -> set[tuple[OwnerKey, str]]:
-        """Update the indexes for a changed PodGroup. Return (owner, replica) of pods that may change their group.
+        """Update the indexes for a PodGroup given before and after a change; None: it does not exist.
 
-        The replica is "" for all pods of the owner. For a Job it always is, because a Job has one gang.
+        Return the owners whose pods may belong to another group now, each with a replica of the owner; "" means all its
+        pods. For a Job it is always "", because a Job has one gang.
         """
         key = key_of_group(old, new)
         reindex(self._groups_by_workload, _place_in_workload(old), _place_in_workload(new), key)
@@ -325,37 +343,38 @@ class Membership:
     # --- Workloads and PodGroups of an owner -------------------------------------------------------------------
 
     def workloads_of(self, owner: Owner) -> list[Workload]:
-        """Return the Workloads that refer to an owner and are in force (KEP-5547 discovery), sorted by name.
+        """Return the Workloads of an owner that count (KEP-5547 discovery), sorted by name.
 
-        Replaced Workloads are left out, and those of the second API level if there are some of the level in use.
+        They have the owner as controllerRef. Replaced ones do not count (`split_replaced`). Those of the second API
+        level count only if there are none of the level in use.
         """
         found = split_replaced(self.referring_to(owner), owner)[0]
         return [workload for workload in found if not workload.api] or found
 
     def referring_to(self, owner: Owner) -> list[Workload]:
-        """Return all Workloads that refer to an owner, including replaced ones.
+        """Return all Workloads with an owner as controllerRef, including those that are replaced.
 
-        A Workload that is controlled by an earlier owner of the same name is left out: controllerRef has no UID, and
-        that Workload will be garbage collected.
+        Left out are Workloads controlled by an earlier owner of the same name, which will be garbage collected:
+        controllerRef has no UID, so their owner reference decides.
         """
         found = (self.workloads[key] for key in self._workloads_by_owner.get(_find_reference(owner), ()))
         return [each for each in found if not each.deleting and not _is_left_over(each, owner)]
 
     def groups_of(self, workload: Workload, owner: Owner) -> list[PodGroup]:
-        """Return the owner's PodGroups that were created from a Workload, sorted by name.
+        """Return the PodGroups of an owner that were created from a Workload, sorted by name.
 
-        Left out are PodGroups that are being deleted, and replicas of v1alpha1.
+        Left out are PodGroups that are being deleted, and groups that are replicas in v1alpha1 (`is_replica`).
         """
         made = self._made_from(workload, self._groups_by_workload.get((workload.key, _LIVE), ()))
         return [group for group in made if is_made_for(owner, group, workload)]
 
     def _made_from(self, workload: Workload, keys: Iterable[GroupKey]) -> Iterator[PodGroup]:
-        """Yield those of these PodGroups that are at the same API level as the Workload."""
+        """Yield the PodGroups with these keys that are at the same API level as the Workload."""
         found = (self._groups[key] for key in keys)
         return (group for group in found if group.api == workload.api and not is_replica(group.key))
 
     def groups_controlled_by(self, owner: Owner, replica: str = "") -> list[PodGroup]:
-        """Return the PodGroups of one replica that an owner controls (by UID), sorted by name.
+        """Return the PodGroups that an owner controls (by UID) in one replica, sorted by name; "" is no replica.
 
         PodGroups that are being deleted are returned only if there are no others.
         """
@@ -366,10 +385,11 @@ class Membership:
         return []
 
     def _groups_at(self, workload: Workload, owner: Owner, template: str, replica: str) -> list[PodGroup]:
-        """Return the PodGroups for a template and replica of an owner, two at most: with two it is ambiguous.
+        """Return the PodGroups for a template and replica of an owner; two at most, as two are ambiguous already.
 
-        A PodGroup that is being deleted counts only if there is no other, as natively. One that an earlier owner of the
-        name controls does not count. For a Job, all PodGroups of its Workload count.
+        A PodGroup that is being deleted counts only if there is no other, as in kube-scheduler's own gang scheduling.
+        One that an earlier owner of the same name controls does not count. For a Job, all PodGroups of its Workload
+        count, whatever the template.
         """
         for goes in (_LIVE, _DELETING):
             if isinstance(owner, Job):
@@ -385,7 +405,7 @@ class Membership:
     def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
         """Return the PodGroups for a stage and replica of an owner whose Workload does not exist any more.
 
-        Their templates are matched with the stage as `find_template` does.
+        Which of them are for the stage, their template names say, as in `find_template`.
         """
         controlled = self.groups_controlled_by(owner, replica)
         if isinstance(owner, Job):
@@ -397,7 +417,7 @@ class Membership:
         return [group for group in controlled if group.template == template]
 
     def job_of(self, group: PodGroup) -> Job | None:
-        """Return the Job whose gang a PodGroup is; None if it belongs to no Job, or the Job is not known."""
+        """Return the Job for whose pods a PodGroup is; None if it is for no Job, or if the Job is not in the Store."""
         controller = _controlling_job(group)
         key = controller
         if key is None and (workload := _workload_key(group)) is not None:
@@ -407,7 +427,7 @@ class Membership:
         return job if job is not None and (is_controlled_by(group, job) or controller is None) else None
 
     def parent_of(self, group: PodGroup) -> Parent | None:
-        """Return the parent that controls a PodGroup; None if no parent does, or the parent is not known."""
+        """Return the parent that controls a PodGroup; None if no parent does, or if it is not in the Store."""
         keys = (OwnerKey(owner.kind, Key(group.key.namespace, owner.name)) for owner in group.owners)
         parents = (parent for key in keys if (parent := self._parents.get(key)) is not None)
         return next((parent for parent in parents if is_controlled_by(group, parent)), None)
@@ -415,19 +435,23 @@ class Membership:
     # --- who decides -------------------------------------------------------------------------------------------
 
     def is_eligible(self, owner: Owner) -> bool:
-        """Return whether Serried creates a Workload for the owner: it is a gang, and none of its pods has started."""
+        """Return whether Serried creates a Workload for an owner that has none.
+
+        It does if the owner's pods are a gang, and if none of them is bound or finished.
+        """
         return not self._has_started(owner) and self._is_gang(owner)
 
     def _awaits_workload(self, owner: Owner) -> bool:
-        """Return whether the pods of an owner without Workload wait for one.
+        """Return whether the pods of an owner without Workload have to wait for one to be created.
 
-        While Workloads cannot be read, started pods do not matter: a running gang may have objects that are invisible.
+        They have to if `is_eligible`. While Workloads cannot be read, they have to as well if some pods of the gang are
+        bound or finished, because its Workload may exist.
         """
         begins = bool(self.obstacles.native) or not self._has_started(owner)
         return begins and (self._is_gang(owner) or self._is_delegate(owner))
 
     def _is_delegate(self, owner: Owner) -> bool:
-        """Return whether a Job waits for a template in the Workload of its controller."""
+        """Return whether a Job uses a template in the Workload of its controller, which may not exist yet."""
         if not isinstance(owner, Job) or owner.delegation is None or owner.finished or owner.deleting:
             return False
         return self._makes_gangs and owner.scheduler in self.schedulers
@@ -445,21 +469,22 @@ class Membership:
         return self.gang_jobs is not GangJobs.NONE
 
     def governs(self, parent: Parent, replica: str = "") -> bool:
-        """Return whether the parent's pods (in this replica) are gangs of the parent, and not of its Jobs."""
+        """Return whether the pods of a parent, in this replica, are gangs of the parent and not of its Jobs."""
         has_objects = bool(self.workloads_of(parent) or self.groups_controlled_by(parent, replica))
         return has_objects or self._awaits_workload(parent)
 
     def governs_job(self, job: Job) -> bool:
-        """Return whether the Job's pods belong to a gang of the parent that controls the Job."""
+        """Return whether the pods of a Job belong to a gang of the parent that controls the Job."""
         if job.owner is None or job.delegation is not None:
             return False
         parent = self._parents.get(OwnerKey(job.owner.kind, Key(job.key.namespace, job.owner.name)))
         return parent is not None and parent.uid == job.owner.uid and self.governs(parent)
 
     def _governs_pod(self, pod: Pod, place: Place) -> bool:
-        """Return whether the pod's parent, not its Job, decides about its group.
+        """Return whether the gangs of a pod's parent, and not of its Job, decide about the pod's group.
 
-        A parent that is not known yet is assumed to decide, if its kind is watched.
+        ``place`` is the pod's position in the parent. For a parent that the Store does not have yet the result is True
+        if its kind is watched.
         """
         parent = self._parents.get(_parent_key(pod, place))
         if parent is None:
@@ -469,12 +494,15 @@ class Membership:
     # --- names ---------------------------------------------------------------------------------------------------
 
     def name_owner(self, key: GroupKey) -> str:
-        """Return the owner of a group as kubectl names it, such as ``job/train``; "" if it has none."""
+        """Return the Job or parent of a group as kubectl names it, such as ``job/train``; "" if it has none."""
         owner_key = self.owner_of(key)
         return name_object(owner_key.kind, owner_key.key.name) if owner_key is not None else ""
 
     def owner_of(self, key: GroupKey) -> OwnerKey | None:
-        """Return the key of the Job or parent for which a group was created, known or not; None if there is none."""
+        """Return the key of the Job or parent for which a group was created; None if there is none.
+
+        The Job or parent need not be in the Store.
+        """
         made = owner_of_provisional(key)
         if made is not None:
             return made
@@ -497,15 +525,19 @@ class Membership:
     # --- pods --------------------------------------------------------------------------------------------------
 
     def find_group(self, pod: Pod) -> GroupKey | None:
-        """Return the group with which a pod is scheduled: `resolve`, but for a PodGroup in a tree the whole tree.
+        """Return the group with which a pod is scheduled; None if there is none.
 
-        The pod need not be in the Store, because kube-scheduler's cache may be newer.
+        It is the group from `resolve`, or the whole tree if that is a PodGroup in a tree. The pod need not be in the
+        Store, because kube-scheduler's cache may be newer.
         """
         group = self.resolve(pod)
-        return self.forest.lift(group) if group is not None else None
+        return self.forest.find_tree_key(group) if group is not None else None
 
     def resolve(self, pod: Pod) -> GroupKey | None:
-        """Return the group of a pod, which may be provisional; None if it belongs to none."""
+        """Return the group of a pod; None if it belongs to none.
+
+        Its key may be made from the owner (provisional), if the PodGroup does not exist yet.
+        """
         if pod.group is not None:
             return self._admit(pod, pod.group)
         job = self._find_job(pod)
@@ -537,14 +569,14 @@ class Membership:
         return controller is not None and (pod.owner is None or pod.owner.uid != controller.uid)
 
     def find_named(self, pod: Pod) -> GroupKey | None:
-        """Return the group that a pod names, or else the pod template of its Job; None if neither names one."""
+        """Return the group that a pod names, else the one that its Job's pod template names; None without either."""
         if pod.group is not None:
             return pod.group
         job = self._find_job(pod)
         return job.group if job is not None else None
 
     def _find_job(self, pod: Pod) -> Job | None:
-        """Return the Job of a pod; None if it has none, or the Job is not known."""
+        """Return the Job of a pod, by name and UID; None if it has none, or if the Job is not in the Store."""
         if pod.owner is None or pod.owner.kind != JOB:
             return None
         job = self._jobs.get(Key(pod.namespace, pod.owner.name))
@@ -561,7 +593,10 @@ class Membership:
         return provisional(parent_key) if parent is None else self._resolve_at(parent, place.stage, place.replica)
 
     def _resolve_at(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
-        """Return the group of the pods in a stage and replica of their owner; None if there is none or several."""
+        """Return the group of the pods in a stage and replica of an owner; None if there is none, or more than one.
+
+        A stage is the pods of a parent for which its Workload has one template; a Job has the stage WHOLE only.
+        """
         workloads = self.workloads_of(owner)
         if len(workloads) > 1:
             return None
@@ -585,7 +620,10 @@ class Membership:
         return provisional(owner_key_of(owner), stage if template.name == stage else WHOLE, replica)
 
     def _await_workload(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
-        """Return the provisional key for pods whose owner has no objects yet; None if the pods do not wait for them."""
+        """Return the provisional key for pods in a stage and replica of an owner without Workload and PodGroups.
+
+        None if the pods do not have to wait for a Workload.
+        """
         if not self._awaits_workload(owner):
             return None
         if isinstance(owner, Job):
@@ -595,9 +633,10 @@ class Membership:
         return provisional(owner_key_of(owner), gang, replica) if is_gang else None
 
     def rank_of(self, pod: Pod) -> int | None:
-        """Return the pod's number, from 0, in its Job, its parent or the parent's replica: that of its gang.
+        """Return the number of a pod in its gang, from 0; None if its pods have no numbers.
 
-        Return None if the pods have no numbers. If a pod names its group itself, the number in its parent counts.
+        It is the completion index if the gang is a Job's, and the pod's number in the parent, or in one replica, if the
+        gang is a parent's. If a pod names its group itself, the number in its parent counts.
         """
         place = pod.place
         if place is None or pod.index is None or PARENTS[place.kind].labels.index:
@@ -612,10 +651,11 @@ class Membership:
 
 
 def find_template(workload: Workload, owner: Owner, stage: str) -> Template | None:
-    """Return the template for a stage: the one with the stage's name, else the only one; None if there is none.
+    """Return the template of a Workload for a stage (part of the owner's pods with one template); None if it has none.
 
-    If stages wait for each other, only the one with the name: a gang of several stages would wait for itself. A Job
-    with a delegation has the template that it names.
+    It is the template with the stage's name, else the only template. If the owner starts a stage only when another one
+    is ready, the only template does not count: a gang of both stages would wait for itself. A Job that uses a template
+    of its controller's Workload (delegation) names it.
     """
     if isinstance(owner, Job) and owner.delegation is not None:
         wanted = owner.delegation.template
@@ -628,11 +668,11 @@ def find_template(workload: Workload, owner: Owner, stage: str) -> Template | No
 
 
 def split_replaced(workloads: Iterable[Workload], owner: Owner) -> tuple[list[Workload], list[Workload]]:
-    """Split an owner's Workloads into those in force and those that are replaced.
+    """Split an owner's Workloads into those that count and those that are replaced by another one.
 
-    A Workload is replaced by a successor (label REPLACES). One that Serried created is also replaced by one of another
-    author at the same level. Both may exist because Serried saw the owner before the other Workload: watches of
-    different kinds are not ordered.
+    A Workload is replaced if another one names its UID in the label REPLACES. One that Serried created is also replaced
+    by a Workload of another author at the same API level. Both may exist because Serried saw the owner before the other
+    Workload: watches of different kinds are not ordered.
     """
     found = list(workloads)
     named = {workload.labels.get(REPLACES) for workload in found}
@@ -646,12 +686,12 @@ def split_replaced(workloads: Iterable[Workload], owner: Owner) -> tuple[list[Wo
 
 
 def is_controlled_by(item: Workload | PodGroup, owner: Owner) -> bool:
-    """Return whether an owner controls an object. The UID decides, not the name."""
+    """Return whether an owner is the controller in the owner references of an object. The UID decides, not the name."""
     return any(each.controller and each.uid == owner.uid for each in item.owners)
 
 
 def owner_key_in(workload: Workload | None) -> OwnerKey | None:
-    """Return the owner in a Workload's controllerRef; None without one."""
+    """Return the owner in a Workload's controllerRef; None if it has none, or without Workload."""
     if workload is None:
         return None
     if workload.job is not None:
@@ -672,14 +712,17 @@ def _place_in_workload(group: PodGroup | None) -> tuple[Key, bool] | None:
 
 
 def _place_in_replica(group: PodGroup | None) -> tuple[Key, str, bool] | None:
-    """Return the index key by Workload and replica; None if the PodGroup has no Workload or is a part of it."""
+    """Return the place of a PodGroup in the index by Workload and replica.
+
+    None if it has no Workload, or if it is defined in the Workload (v1alpha1).
+    """
     if group is None or group.workload is None or group.key.kind is GroupKind.WORKLOAD:
         return None
     return Key(group.key.namespace, group.workload), group.labels.get(REPLICA, ""), group.deleting
 
 
 def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
-    """Return the index key by controlling owner and replica; None without such an owner."""
+    """Return the place of a PodGroup in the index by controlling owner and replica; None without such an owner."""
     if group is None:
         return None
     if (job := _controlling_job(group)) is not None:
@@ -692,7 +735,10 @@ def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
 
 
 def find_job_controller(group: PodGroup | None) -> OwnerRef | None:
-    """Return the Job that controls a gang, so that only the Job's pods may join; None without a Job or gang policy."""
+    """Return the owner reference to the Job that controls a PodGroup, so that only pods of this Job may join.
+
+    None if no Job does, or if its policy is not gang.
+    """
     if group is None or not group.policy.is_gang:
         return None
     return next((each for each in group.owners if each.controller and each.kind == JOB), None)
@@ -708,10 +754,10 @@ def _parent_key(pod: Pod, place: Place) -> OwnerKey:
 
 
 def is_made_for(owner: Owner, group: PodGroup, workload: Workload) -> bool:
-    """Return whether a PodGroup that was created from a Workload belongs to an owner of the Workload.
+    """Return whether a PodGroup that was created from a Workload is for the pods of an owner of the Workload.
 
-    Always True, except for a Job with a delegation: then the PodGroup must be of the template that the Job names, and
-    no other Job may control it.
+    Always True, except for a Job that uses a template of its controller's Workload (delegation). Then the PodGroup must
+    be of the template that the Job names, and no other Job may control it.
     """
     if not isinstance(owner, Job) or owner.delegation is None:
         return True
@@ -721,7 +767,10 @@ def is_made_for(owner: Owner, group: PodGroup, workload: Workload) -> bool:
 
 
 def _find_reference(owner: Owner) -> OwnerKey:
-    """Return the owner in the controllerRef of an owner's Workload: itself, or a Job's controller (delegation)."""
+    """Return the owner that the Workload of an owner has in its controllerRef.
+
+    It is the owner itself, or the controller of a Job that uses a template of this controller's Workload (delegation).
+    """
     if isinstance(owner, Job) and owner.delegation is not None:
         kind, name = owner.delegation.parent
         return OwnerKey(kind, Key(owner.key.namespace, name))
@@ -729,7 +778,7 @@ def _find_reference(owner: Owner) -> OwnerKey:
 
 
 def _is_left_over(item: Workload | PodGroup, owner: Owner) -> bool:
-    """Return whether an earlier owner of the same name controls an object, which will be garbage collected then."""
+    """Return whether an object is controlled by an earlier owner of the same name, so it will be garbage collected."""
     now = {(kind_of(owner), owner.key.name): owner.uid}
     if isinstance(owner, Job) and owner.delegation is not None and owner.owner is not None:
         now[owner.owner.kind, owner.owner.name] = owner.owner.uid

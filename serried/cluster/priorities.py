@@ -14,14 +14,17 @@ from serried.cluster.members import Members
 
 
 class DisruptionGroup(NamedTuple):
-    """Members that are disrupted together: those of the PodGroups ``parts`` in the tree of ``group``."""
+    """Members that are evicted only all together (disruptionMode all).
+
+    They are the members of the PodGroups ``parts`` (names) in the tree of ``group``; ``parts`` is {""} without a tree.
+    """
 
     group: GroupKey
     parts: frozenset[str]
 
 
 class DisruptionGroups:
-    """Finds which members are disrupted together. The maps passed in are live maps of the Store."""
+    """Finds which members are evicted only all together. The maps passed in are live maps of the Store."""
 
     def __init__(self, pods: Mapping[str, Pod], groups: Mapping[GroupKey, PodGroup], members: Members) -> None:
         self._pods = pods
@@ -29,7 +32,10 @@ class DisruptionGroups:
         self._members = members
 
     def of_pod(self, uid: str) -> DisruptionGroup | None:
-        """Return the disruption group of a bound member; None if it is disrupted alone, and for any other pod."""
+        """Return the members with which a bound member is evicted; None if it may be evicted alone.
+
+        None as well for a pod that is no member, or not bound.
+        """
         key, pod = self._members.group_of(uid), self._pods.get(uid)
         group = self._groups.get(key) if key is not None else None
         if group is None or pod is None or not pod.bound:
@@ -43,7 +49,10 @@ class DisruptionGroups:
         return [pod for pod in running if self._members.leaf_of(pod.uid) in disruption_group.parts]
 
     def list_whole(self, uids: Collection[str]) -> list[GroupKey]:
-        """Return the groups of which no member would run without these pods, including the groups inside trees."""
+        """Return the groups of which no member would run any more if these pods were evicted.
+
+        Groups inside of trees count as well.
+        """
         whole: list[GroupKey] = []
         for key in sorted({key for uid in uids if (key := self._members.group_of(uid)) is not None}):
             group = self._groups.get(key)
@@ -55,13 +64,13 @@ class DisruptionGroups:
         return whole
 
     def _list_groups(self, group: PodGroup, uids: Iterable[str]) -> dict[GroupKey, None]:
-        """Return the groups in a tree that contain these members."""
+        """Return the keys of the groups in a tree that contain these members, each after the groups above it."""
         parts = {self._members.leaf_of(uid): None for uid in uids}
         return {key: None for part in sorted(parts) for key in group.list_path(part)}
 
 
 class Exclusives:
-    """The exclusive gangs with bound members, by topology key.
+    """The exclusive gangs (which share their domain with no other gang) that have bound members, by topology key.
 
     It is an index, because a user may create thousands of exclusive PodGroups that never run. A gang is added with its
     first bound member. `iterate` removes gangs whose members have all ended, so that the end of a pod costs nothing.
@@ -75,7 +84,7 @@ class Exclusives:
         self._by_key: dict[str, dict[GroupKey, None]] = {}
 
     def iterate(self, key: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
-        """Yield the exclusive gangs of a topology key that have bound members, with these members."""
+        """Yield the gangs that are exclusive in domains of this topology key, each with its bound members, if any."""
         for group in list(self._by_key.get(key, ())):
             bound = [pod for pod in self._members.iterate(group) if pod.bound]
             if bound:
@@ -107,20 +116,22 @@ class Exclusives:
 
 
 def find_exclusive_key(group: PodGroup | None) -> str | None:
-    """Return the topology key of an exclusive group, of which it shares no domain; None for any other group."""
+    """Return the topology key whose domains a group shares with no other gang; None if the group is not exclusive."""
     return group.topology_key if group is not None and group.preference.exclusive else None
 
 
 _MAX_CHANGED = 1000
-"""The number of changed groups after which priorities are counted, even if `list_levels` is not called."""
+"""The number of changed groups after which priorities are counted at once, even if `list_values` is not called."""
 
 
 class GroupPriorities:
     """The priorities of groups, computed from live maps of the Store.
 
-    - Native level: ``spec.priority``, which admission in the API server has resolved from the class.
-    - Fallback level: no admission checks ``spec.priority``, so the value of the PriorityClass is its upper limit, and
-      counts alone if ``spec.priority`` is not set.
+    The API of a group decides which value counts:
+
+    - Kubernetes' own PodGroups: ``spec.priority``, which admission in the API server has resolved from the class.
+    - Serried's own CRD (the fallback level): no admission checks ``spec.priority``, so the value of the PriorityClass
+      is its upper limit, and counts alone if ``spec.priority`` is not set.
     - Groups whose API has no priority (scheduler-plugins, v1alpha1, v1alpha2 without the gate WorkloadAwarePreemption):
       the lowest priority of their members.
     """
@@ -148,16 +159,19 @@ class GroupPriorities:
 
     def of_group(self, key: GroupKey) -> int:
         """Return the priority of a group, with which all its members are scheduled."""
-        own = self.find_own(key)
+        own = self.find_object_priority(key)
         return min((pod.priority for pod in self._members.iterate(key)), default=0) if own is None else own
 
-    def list_levels(self) -> Collection[int]:
-        """Return all priorities that groups have. O(changed groups), because it is called for every failed plan."""
+    def list_values(self) -> Collection[int]:
+        """Return all different priorities that groups have.
+
+        O(groups changed since the last call), because it is called for every plan that finds no nodes.
+        """
         self._count_changed()
         return self._levels.keys()
 
-    def note(self, key: GroupKey) -> None:
-        """Record that the priority of a group may have changed, by the group, its members or its class."""
+    def mark_changed(self, key: GroupKey) -> None:
+        """Record that the priority of a group may have changed, because its object, members or class have changed."""
         self._changed.add(key)
         if len(self._changed) > _MAX_CHANGED:
             self._count_changed()
@@ -175,18 +189,18 @@ class GroupPriorities:
         self._changed.clear()
 
     def of_pod(self, pod: Pod) -> int:
-        """Return the priority of a pod: that of its group if the group has one, else its own."""
+        """Return the priority of a pod: that of its group's object if it has one, else the pod's own."""
         key = self._members.group_of(pod.uid)
-        own = self.find_own(key) if key is not None else None
+        own = self.find_object_priority(key) if key is not None else None
         return pod.priority if own is None else own
 
-    def find_own(self, key: GroupKey) -> int | None:
-        """Return the priority of a group's own object; None if the group does not exist or its API has none."""
+    def find_object_priority(self, key: GroupKey) -> int | None:
+        """Return the priority by the group's object; None if the object does not exist, or its API has no priority."""
         group = self._groups.get(key)
-        return None if group is None else self.find_own_of(group)
+        return None if group is None else self.read_object_priority(group)
 
-    def find_own_of(self, group: PodGroup) -> int | None:
-        """Return the own priority of a group that need not exist, as `find_own` does."""
+    def read_object_priority(self, group: PodGroup) -> int | None:
+        """Return the priority by the object of a group, which need not be in the Store; None if its API has none."""
         if group.key.kind in BARE_KINDS:
             return None
         if not self._is_fallback(group):
@@ -195,24 +209,28 @@ class GroupPriorities:
         return granted if group.priority is None else min(group.priority, granted)
 
     def _is_fallback(self, group: PodGroup) -> bool:
-        """Return whether the group is at the fallback level, where admission does not resolve its priority."""
+        """Return whether the group is of Serried's own CRD, for which no admission resolves the priority."""
         return FALLBACK.api_version in {group.api, self._level.api_version}
 
     def _grant(self, group: PodGroup) -> int:
-        """Return the priority by the group's PriorityClass; without an existing class, that of the default class."""
+        """Return the value of the group's PriorityClass; that of the default class if the group's does not exist."""
         granted = resolve_priority(group.priority_class, self._classes)
         return (resolve_priority("", self._classes) or 0) if granted is None else granted
 
     def may_preempt(self, key: GroupKey) -> bool:
-        """Return whether pods may be evicted for a group: False if its class, a member or itself says Never.
+        """Return whether pods may be evicted for a group.
 
-        PreemptLowerPriority in the group overrules none of them, because it is the default that the API server sets
-        with the gate PodGroupPreemptionPolicy (upstream's pkg/apis/scheduling/v1beta1/defaults.go).
+        False if the preemptionPolicy of the group, of its PriorityClass or of a member is Never. PreemptLowerPriority
+        in the group overrules none of them, because it is the default that the API server sets with the gate
+        PodGroupPreemptionPolicy (upstream's pkg/apis/scheduling/v1beta1/defaults.go).
         """
         return self.may_preempt_with(self._groups.get(key), self._members.iterate(key))
 
     def may_preempt_with(self, group: PodGroup | None, members: Iterable[Pod]) -> bool:
-        """Return whether pods may be evicted for a group with these members; the group need not exist."""
+        """Return whether pods may be evicted for a group with these members, as `may_preempt` does.
+
+        The group need not be in the Store; None if there is no object.
+        """
         said = {pod.preemption for pod in members}
         if group is not None:
             found = self._class_of(group)
@@ -225,18 +243,24 @@ class GroupPriorities:
         return find_class(group.priority_class, self._classes)
 
     def lacks_class(self, group: PodGroup) -> bool:
-        """Return whether a group's priority is unknown: its class does not exist, or is a system class."""
+        """Return whether a group's priority is unknown: it has no ``spec.priority``, and its class does not count.
+
+        A class does not count if it does not exist, or if it is a system class.
+        """
         return _names_class(group) and find_class(group.priority_class, self._classes) is None
 
     def list_naming(self, found: PriorityClass) -> list[GroupKey]:
-        """Return the groups whose priority a class decides; for a default class also those that name no class."""
+        """Return the groups that name this PriorityClass. If it is the default class, also those that name none."""
         names = {found.name, ""} if found.is_default else {found.name}
         return [group.key for group in self._groups.values() if group.priority_class in names]
 
     def find_mismatch(self, key: GroupKey) -> PriorityMismatch | None:
-        """Return how priorities in a group's object or members differ from the one that counts; None if none does."""
+        """Return how the priorities in a group's spec and of its members differ from the group's priority.
+
+        None if they do not, or if the object decides no priority.
+        """
         group = self._groups.get(key)
-        counts = self.find_own(key)
+        counts = self.find_object_priority(key)
         if group is None or counts is None or self.lacks_class(group):
             return None
         members = self._members.of_group(key)

@@ -1,7 +1,7 @@
 """The expected ends of running pods, for the forecast of when the gang at the head of the queue can start.
 
-An end is known from a deadline of the pod or its Job, or estimated from the run times of earlier Jobs that did the same
-work. Times are seconds since 1970, unless they are called loop seconds.
+An end is known from a deadline of the pod or its Job, or estimated from the run times of earlier Jobs with the same
+work, i.e. with an equal pod template (`Job.work`). Times are seconds since 1970, unless they are called loop seconds.
 """
 
 import math
@@ -23,13 +23,13 @@ from serried.plan.limit import Limit
 from serried.plan.request import PlanRequest
 
 _MAX_JOBS = 5
-"""The number of Jobs with the same work (`Job.work`) whose run times are remembered."""
+"""The number of Jobs with the same work (`Job.work`) of which the run times are remembered: the latest ones."""
 
 _MAX_WORKS = 2000
-"""The number of different works whose run times are remembered."""
+"""The number of different works of Jobs (`Job.work`) of which run times are remembered."""
 
 _PERMANENT_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet", "Node"})
-"""Controllers of pods that run until a user ends them (Node: static pods)."""
+"""The kinds of owners whose pods run until a user ends them. Node is the owner of static pods."""
 
 
 class Trust(Enum):
@@ -43,9 +43,9 @@ class Trust(Enum):
 
 
 class Endings:
-    """The expected ends of pods. ``jobs`` is a live map of the Store.
+    """Finds when pods are expected to end. ``jobs`` is a live map of the Store.
 
-    It remembers the run times of the last Jobs by work: for each Job that of its longest pod.
+    It remembers the run times of the last Jobs with the same work (`Job.work`): for each Job that of its longest pod.
     """
 
     def __init__(self, jobs: Mapping[Key, Job]) -> None:
@@ -66,10 +66,10 @@ class Endings:
             self._runs.popitem(last=False)
 
     def expect(self, pod: Pod, now: float, trust: Trust = Trust.MEASURED) -> float | None:
-        """Return when a pod will end, if it is running or starts ``now``.
+        """Return when a pod is expected to end; a pod that does not run yet is assumed to start ``now``.
 
-        Return None if that is not known, infinity for a pod that runs until a user ends it. If the pod already runs
-        longer than the measured run time, that is doubled until the end is in the future.
+        None if no source in ``trust`` says so, infinity for a pod that runs until a user ends it. A measured run time
+        is doubled until the end is after ``now``, as the pod may already run longer than earlier ones.
         """
         job = self._job_of(pod)
         start = now if pod.started is None else float(pod.started)
@@ -89,7 +89,11 @@ class Endings:
         return math.inf if pod.owner is not None and pod.owner.kind in _PERMANENT_OWNERS else None
 
     def find_begin(self, pod: Pod, now: float) -> float:
-        """Return since when a pod's resources are in use. For a Job of several waves that is the start of the Job."""
+        """Return since when a pod, and pods that ended before it, use its resources; ``now`` if it has not started.
+
+        A Job with more completions than parallelism starts a new pod for each one that ends. So for its pods that is
+        the start of the Job.
+        """
         job = self._job_of(pod)
         begin = pod.started if job is None or _is_one_wave(job) else job.started
         return now if begin is None else float(begin)
@@ -111,15 +115,18 @@ class Endings:
 
 
 def _is_one_wave(job: Job) -> bool:
-    """Return whether a Job creates all its pods at once. If not, an ended pod is followed by another one."""
+    """Return whether a Job creates all its pods at once; otherwise it creates a new pod when one has completed."""
     return job.completions is None or job.completions <= job.parallelism
 
 
 _OVERDUE_SECONDS = 10.0
-"""A pod that should have ended already is expected to end after this time."""
+"""The time from now after which a pod is expected to end that should have ended already."""
 
 _YOUNG_SECONDS = 600.0
-"""The unit of age for pods whose end is unknown: each doubling beyond it makes their end more doubtful."""
+"""The age up to which a pod with unknown end counts as likely to end soon.
+
+Each doubling of it makes that less likely.
+"""
 
 
 @dataclass(eq=False)
@@ -147,10 +154,12 @@ class PodEnds:
         return self.clock() + max(known) - wall if len(known) == len(ends) else None
 
     def list_others(self, group: GroupKey, request: PlanRequest, vain: Mapping[str, int], limit: Limit) -> list[Ending]:
-        """Return the expected ends of all pods of other groups that use a node: bound, assumed or reserved.
+        """Return the expected ends of all pods outside of ``group`` that use a node: bound, assumed or with a slot.
 
-        A vacancy ends when its former member would have ended; a vacancy of ``group`` itself is free now. ``vain`` is
-        how often a node was kept in vain, by node: it makes unknown ends there more doubtful.
+        The slot of a vacancy counts as free when the ended member would have ended; that of a vacancy of ``group`` is
+        free now. ``request`` says in which domains the gang is exclusive. ``vain`` is by node how often Serried kept it
+        free for a gang that could not start when expected; it makes an unknown end on this node less likely to be
+        soon. ``limit`` is charged for each pod, and raises an exception if the time for the plan is used up.
         """
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)
@@ -173,7 +182,7 @@ class PodEnds:
         return endings
 
     def _holds(self, group: GroupKey | None, key: str | None) -> bool:
-        """Return whether a group is exclusive in domains of this topology key."""
+        """Return whether a group shares its domain of this topology key with no other gang; False without group."""
         return key is not None and group is not None and find_exclusive_key(self.groups.get(group)) == key
 
     def _forecast_end(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:
@@ -182,7 +191,10 @@ class PodEnds:
         return Ending(node, pod.shape.requests, at, doubt, holds_domain, pod.uid)
 
     def _count_doublings(self, pod: Pod) -> int:
-        """Return the age of a pod in doublings. The older a pod without known end is, the longer it may still run."""
+        """Return how often `_YOUNG_SECONDS` has to be doubled to exceed the age of a pod; 0 for a younger pod.
+
+        The older a pod without known end is, the longer it may still run.
+        """
         now = self.wall()
         age = max(0.0, now - self.endings.find_begin(pod, now))
         return max(0, math.frexp(age / _YOUNG_SECONDS)[1])

@@ -297,7 +297,7 @@ class Nominations:
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods.values())
 
-    def of_others(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
+    def list_competing(self, priority: int, own: Iterable[str]) -> Iterable[Pod]:
         """Return the nominated pods that a plan with this priority has to spare resources for.
 
         They have at least this priority, are not among the planned pods (UIDs ``own``), and are not in the Occupancy
@@ -310,7 +310,7 @@ class Nominations:
             if pod.priority >= priority and pod.uid not in uids and self._occupancy.node_of(pod.uid) is None
         ]
 
-    def follow(self, uid: str, pod: Pod | None) -> None:
+    def update_pod(self, uid: str, pod: Pod | None) -> None:
         """Update the nomination of the pod ``uid``. ``pod`` is None if it is not nominated any more.
 
         Call it after the Occupancy was updated for the pod: a nomination counts as withdrawn only if the pod does not
@@ -572,7 +572,7 @@ class Snapshots:
             usage = self._occupancy.usage_of(vacancy.holder)
             if usage is not None:
                 used[usage[0]] = subtract(used.get(usage[0]) or self._occupancy.used[usage[0]], dict(usage[1]))
-        for pod in self._nominations.of_others(priority, (member.uid for member in members)):
+        for pod in self._nominations.list_competing(priority, (member.uid for member in members)):
             base = used.get(pod.nominated) or self._occupancy.used.get(pod.nominated, {})
             used[pod.nominated] = add(base, dict(pod.shape.requests))
         if not used:

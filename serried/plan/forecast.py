@@ -51,7 +51,7 @@ class Ending(NamedTuple):
     """The requests of the pod, which its end frees, as in its `Shape`."""
 
     at: float | None
-    """The time of the end in seconds since 1970; None if it is unknown, infinity if the pod does not end."""
+    """The time of the end in loop seconds; None if it is unknown, infinity if the pod does not end."""
 
     doubt: int = 0
     """A number for ends without a known time: the higher it is, the longer the pod will probably run.
@@ -87,7 +87,7 @@ class Forecast:
     """The names of the nodes that the gang would use."""
 
     at: float | None
-    """The expected time in seconds since 1970; None if the gang would fit there after ends whose time is unknown."""
+    """The expected time in loop seconds; None if the gang would fit there after ends whose time is unknown."""
 
     shares: Mapping[str, NodeShare] = field(default_factory=dict, compare=False)
     """The needed part of each node by name. A node of ``nodes`` without an entry is needed as a whole."""

@@ -486,7 +486,7 @@ class StoreMachine(RuleBasedStateMachine):
                 for pod in members.of_group(key)
                 if pod.uid not in without and find_member_state(pod, self.store.schedulers) in LISTED
             }
-            assert found.waiting == members.in_order(key, found.waiting)
+            assert found.waiting == members.sort_for_placement(key, found.waiting)
             for standing in LISTED:
                 listed = {pod.uid for pod in members.iterate_in_state(key, standing)}
                 assert listed == {pod.uid for pod in getattr(found, standing.value)}
@@ -551,7 +551,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert {"_workloads_by_owner", "_groups_by_workload", "_groups_by_replica"} <= left
         assert "_groups_by_controller" in left
         occupancy = vars(self.store.occupancy)
-        assert (occupancy["_used"], occupancy["_claims"]) == ({}, {})
+        assert (occupancy["_used"], occupancy["_usages"]) == ({}, {})
         others = {"_occupancy": None, "_pending_victims": None}
         assert vars(self.ledger) | others == others | {"_by_group": {}, "_by_uid": {}, "_by_node": {}}
         assert not len(self.store.pending_victims)

@@ -472,7 +472,7 @@ class GroupScheduler:
             return Verdict(Reason.NOT_ITS_POD_GROUP, key=self._store.membership.name_controller(members))
         if not self._store.owners.is_awaited(key):
             state.awaited = None
-            obstacle = self._store.obstacles.to(key)
+            obstacle = self._store.obstacles.find_for(key)
             if obstacle:
                 return Verdict(Reason.API_MISSING, detail=obstacle)
             gap = self._store.forest.find_gap(key)

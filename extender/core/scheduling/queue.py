@@ -79,7 +79,7 @@ class QueueOrder:
 
         Ageing raises a gang that waits from one of these priorities to the next.
         """
-        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_levels()))
+        self._ageing = replace(self._ageing, levels=sorted(self._priorities.list_values()))
 
 
 class Queue:

@@ -116,7 +116,7 @@ class Reassignments:
         # PodGroups may have been left out since the members were noted as late.
         leaf_of, parts = self._store.members.leaf_of, cycle.reservation.parts
         late = [self._store.pods[uid] for uid in cycle.late if leaf_of(uid) in parts]
-        return self._store.members.in_order(group.key, late)
+        return self._store.members.sort_for_placement(group.key, late)
 
     def _find_repair(self, gang: GroupState, cycle: BindingCycle, group: PodGroup) -> Repair:
         """Return the gang's replacements of deleted members, as features find them.

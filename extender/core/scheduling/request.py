@@ -431,7 +431,7 @@ def build_joining_request(
     around = {name: [*assigned_nodes.get(name, ()), *residents.get(name, ())] for name in joining}
     common = PlanRequest((), 0, excluded=excluded, closed=cycle.closed, style=group.preference.style)
     tree_input = _TreeInput(joining, dict.fromkeys(joining, 0), around, around, store.nodes, math.inf, common)
-    priority = store.priorities.find_own(group.key)
+    priority = store.priorities.find_object_priority(group.key)
     return replace(_build_root(group, tree_input), need=need, pinned=cycle.pinned, group_priority=priority)
 
 

@@ -153,7 +153,7 @@ class CycleEndings:
 
     def _queue_released(self, cycle: BindingCycle) -> None:
         waiting = self._store.members.classify(cycle.reservation.group).waiting
-        priority = self._store.priorities.find_own(cycle.reservation.group)
+        priority = self._store.priorities.find_object_priority(cycle.reservation.group)
         ask = PlanRequest(waiting, 1, cycle.group.topology_key, cycle.pinned, group_priority=priority)
         self._queue.put_released(cycle.reservation.group, ask)
 
@@ -252,7 +252,7 @@ class SchedulingCycle:
         planner_input = (
             tuple((pod.uid, pod.shape) for pod in group_members.waiting),
             (group_members.placed, len(group_members.terminating)),
-            (group.policy, group.tree, self._store.priorities.find_own(group.key)),
+            (group.policy, group.tree, self._store.priorities.find_object_priority(group.key)),
             repair,
         )
         return state.entry.begin_try(planner_input, self._clock(), waits=group.key in self._queue)
@@ -267,7 +267,9 @@ class SchedulingCycle:
         )
         if isinstance(request, Verdict):
             return request
-        return replace(request, group_priority=self._store.priorities.find_own(group.key)).closing(out.nodes)
+        return replace(request, group_priority=self._store.priorities.find_object_priority(group.key)).closing(
+            out.nodes
+        )
 
     def _find_wait(self, state: GroupState) -> float:
         """Return for how many seconds the gang has had its quorum; 0 if it has none."""

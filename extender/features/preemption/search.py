@@ -440,7 +440,7 @@ class Preemptions(Feature):
         """
         if any(each < priority for each in self._running_priorities):
             return True
-        return any(each < priority for each in self._priorities.list_levels())
+        return any(each < priority for each in self._priorities.list_values())
 
     def _forecast_before_victims_end(self, group: GroupKey, found: Preemption | NoVictims | None) -> float | None:
         """Return the loop time at which a gang is forecast to fit without evictions, if the victims would end later.
@@ -514,7 +514,7 @@ class Preemptions(Feature):
 
         Pods of this priority that have just started are no victims if others suffice.
         """
-        levels = {*self._priorities.list_levels(), *self._running_priorities}
+        levels = {*self._priorities.list_values(), *self._running_priorities}
         return max((each for each in levels if each < priority), default=priority)
 
     # --- dry runs by /debug ------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class Units:
     def _add_unit(self, listing: "_Listing", pod: Pod, group: PodGroup | None) -> None:
         """Add the unit of a pod to the listing. Does nothing if another pod of the unit has added it before."""
         if group is not None and group.key not in listing.priorities:
-            listing.priorities[group.key] = self._priorities.find_own(group.key)
+            listing.priorities[group.key] = self._priorities.find_object_priority(group.key)
             listing.gangs.update(self._list_spare_members(group, listing.ending))
         disruption_group = self._disruption_groups.of_pod(pod.uid)
         together: tuple[Pod, ...] = (pod,)
@@ -230,7 +230,7 @@ class Units:
         if any(pod.bound for pod in self._members.iterate(key)) or not slots:
             return None
         pods = tuple(replace(self._pods[uid], node=slot.node) for uid, slot in slots.items() if uid in self._pods)
-        own = self._priorities.find_own(key)
+        own = self._priorities.find_object_priority(key)
         priority = max((pod.priority for pod in pods), default=0) if own is None else own
         return EvictionUnit(pods, priority, key, planned=True) if len(pods) == len(slots) else None
 

@@ -138,7 +138,7 @@ def test_a_slot_is_kept_on_for_the_gang_of_its_member(
 ) -> None:
     kept = bury(make_store(before, old, make(0).value(), make(1).value()))
     store = make_store(after, new, make(1).value())
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     assert describe(store) == [(GROUP, "n0", 1234.5)]
     assert store.earlier_slots.awaiting == set()
 
@@ -146,7 +146,7 @@ def test_a_slot_is_kept_on_for_the_gang_of_its_member(
 def test_that_of_a_group_that_is_being_deleted_is_kept_until_it_is_gone() -> None:
     kept = bury(make_jobless(NATIVE, gang().value(), named(0).value(), named(1).value()))
     store = make_jobless(FALLBACK, named(1).value(), gang().deleting().value())
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     assert describe(store) == [(GROUP, "n0", 1234.5)]
     store.drop_group(GROUP)
     assert describe(store) == []
@@ -156,7 +156,7 @@ def test_that_of_a_group_inside_of_a_workload_is_kept_for_the_same_group() -> No
     load = workload("w").for_job("j").inline_gang("workers", 2).value()
     kept = bury(make_store(OLDEST, load, inline(0).value(), inline(1).value()))
     store = make_store(OLDEST, load, inline(1).value())
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     assert describe(store) == [(INLINE, "n0", 1234.5)]
 
 
@@ -171,7 +171,7 @@ def test_that_of_a_member_of_a_tree_is_kept_for_its_pod_group_in_the_tree() -> N
 
     kept = bury(plant(NATIVE, named(0).value(), named(1).value()))
     store = plant(FALLBACK, named(1).value())
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     assert [(each.group, each.leaf) for each in store.vacancies] == [(TREE, "g")]
 
 
@@ -179,7 +179,7 @@ def test_until_a_jobs_objects_are_made_anew_its_slot_waits_for_them_and_its_room
     kept = bury(make_store(NATIVE, jobs_gang().value(), member(0).value(), member(1).value()))
     stranded = replace(member(1).value(), stranded=True)
     store = make_store(FALLBACK, stranded)
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     assert describe(store) == [(AWAITED, "n0", 1234.5)]
     assert store.earlier_slots.awaiting == {AWAITED}
     store.put_group(jobs_gang().uid("another").value())
@@ -190,7 +190,7 @@ def test_until_a_jobs_objects_are_made_anew_its_slot_waits_for_them_and_its_room
 def test_a_workload_of_1_35_that_comes_later_is_what_its_slot_has_waited_for() -> None:
     kept = bury(make_store(NATIVE, jobs_gang().value(), member(0).value(), member(1).value()))
     store = make_store(OLDEST, replace(member(1).value(), stranded=True))
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     store.put_workload(workload("w").for_job("j").inline_gang("workers", 2).value())
     assert describe(store) == [(INLINE, "n0", 1234.5)]
 
@@ -207,7 +207,7 @@ def test_a_slot_that_nobody_would_take_is_kept_no_longer(items: list[Item]) -> N
     kept = bury(make_jobless(NATIVE, gang().value(), named(0).value(), named(1).value()))
     kept[0].replacement = "anew"
     store = make_jobless(FALLBACK, named(1).value(), *items)
-    store.earlier_slots.inherit(kept)
+    store.earlier_slots.restore_vacancies(kept)
     assert describe(store) == []
     assert store.occupancy.node_of("vacancy:pod-j-0") is None
 
@@ -217,6 +217,6 @@ def test_a_slot_whose_node_the_kubelet_refused_keeps_no_room_there() -> None:
     store.put_pod(named(0).refused("OutOfcpu").value())
     kept = list(store.vacancies)
     after = make_store(FALLBACK, gang().value(), named(1).value())
-    after.earlier_slots.inherit(kept)
+    after.earlier_slots.restore_vacancies(kept)
     assert describe(after) == [(GROUP, "", None)]
     assert not after.occupancy.used.get("n0")

@@ -91,7 +91,7 @@ def store() -> Store:
 
 def test_a_tree_of_8_groups_below_each_of_8_is_one_gang(store: Store) -> None:
     assert grow(store, 8, 2) == 72
-    tree = store.forest.lift(GroupKey("default", "root-0-0"))
+    tree = store.forest.find_tree_key(GroupKey("default", "root-0-0"))
     assert store.forest.find_gap(tree) == ""
     assert store.groups[tree].policy.min_count == 1
 
@@ -99,7 +99,7 @@ def test_a_tree_of_8_groups_below_each_of_8_is_one_gang(store: Store) -> None:
 @pytest.mark.full
 def test_a_tree_of_8_groups_at_each_of_4_levels_is_refused_with_a_sentence(store: Store) -> None:
     assert grow(store, 8, 4) == 8 + 64 + 512 + 4096
-    tree = store.forest.lift(GroupKey("default", "root-0-0-0-0"))
+    tree = store.forest.find_tree_key(GroupKey("default", "root-0-0-0-0"))
     assert tree not in store.groups
     assert store.forest.find_gap(tree) == "the tree of CompositePodGroup root has more than 1024 groups"
 
@@ -107,7 +107,7 @@ def test_a_tree_of_8_groups_at_each_of_4_levels_is_refused_with_a_sentence(store
 def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
     for place in range(1024):
         tell(store, pod_group(f"g{place}").gang(1).under("root"))
-    tree = store.forest.lift(GroupKey("default", "g0"))
+    tree = store.forest.find_tree_key(GroupKey("default", "g0"))
     assert tree not in store.groups
     store.drop_group(GroupKey("default", "g7"))
     assert tree in store.groups
@@ -118,7 +118,7 @@ def chain(store: Store, length: int) -> GroupKey:
     for place in range(length):
         store.put_composite(composite(f"c{place}").under(f"c{place - 1}" if place else "root").value())
     tell(store, pod_group("g").gang(1).under(f"c{length - 1}"))
-    return store.forest.lift(GroupKey("default", "g"))
+    return store.forest.find_tree_key(GroupKey("default", "g"))
 
 
 def test_a_chain_of_3000_groups_is_refused_with_a_sentence(store: Store) -> None:
@@ -344,17 +344,17 @@ def test_the_priorities_of_thousands_of_groups_are_counted_once_each(monkeypatch
         return find(key)
 
     monkeypatch.setattr(store.priorities, "of_group", look)
-    assert set(store.priorities.list_levels()) == {0, 1, 2}
+    assert set(store.priorities.list_values()) == {0, 1, 2}
     looked_at.clear()
     for _ in range(100):
-        store.priorities.list_levels()
+        store.priorities.list_values()
     assert looked_at == []
     tell(store, pod_group("g0").gang(1).priority(7))
-    assert set(store.priorities.list_levels()) == {0, 1, 2, 7}
+    assert set(store.priorities.list_values()) == {0, 1, 2, 7}
     assert looked_at == [GroupKey("default", "g0")]
     for number in range(3_000):
         store.drop_group(GroupKey("default", f"g{number}"))
-    assert set(store.priorities.list_levels()) == set()
+    assert set(store.priorities.list_values()) == set()
 
 
 async def test_forecasts_are_made_for_few_gangs_of_a_namespace_in_vain(world: Harness) -> None:

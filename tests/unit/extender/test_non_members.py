@@ -128,7 +128,7 @@ def test_a_member_below_a_tree_is_a_non_member_like_any_other() -> None:
     store = Store([SCHEDULER], rules=RULES)
     for each in (job_gang().under("root"), non_member(), *workers(1)):
         tell(store, each)
-    tree = store.forest.lift(GANG)
+    tree = store.forest.find_tree_key(GANG)
     assert [each.name for each in store.members.of_group(tree)] == ["m0"]
     tell(store, gang(2).under("root"))
     assert {each.name for each in store.members.of_group(tree)} == {"m0", "x"}

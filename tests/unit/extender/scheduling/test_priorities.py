@@ -70,7 +70,7 @@ class TestAClassThatDoesNotExist:
         world = Harness(level=FALLBACK)
         root = composite("root").having("high", "spec", "priorityClassName")
         await world.add(*small_nodes(2), root, gang(2).under("root"), *members(2)).go()
-        tree = world.store.forest.lift(GANG)
+        tree = world.store.forest.find_tree_key(GANG)
         assert world.reasons(tree) == [Reason.PRIORITY_UNKNOWN]
         await world.add(HIGH).go()
         assert world.cycle(tree).stage is CycleStage.GATHERING

@@ -992,7 +992,7 @@ async def begin_without_objects(world: Harness) -> None:
         each.since = world.clock()
     world.add(*small_nodes(2, 1), job_gang(2))
     world.store.put_pod(replace(running_pod(1).value(), told=True, stranded=True))
-    world.store.earlier_slots.inherit(earlier.store.vacancies)
+    world.store.earlier_slots.restore_vacancies(earlier.store.vacancies)
     await world.go()
 
 
