@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from serried import IMAGE, __version__
 
-_ELSEWHERE = {
+_SERVER_COMMANDS = {
     "extender": "extender.process",
     "controller": "controller.process",
     "replay": "extender.look.decide",
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def explain_missing(command: str) -> str:
     """Return why a command is not available here, and where it is; "" if it is available."""
-    needed = _ELSEWHERE.get(command, "")
+    needed = _SERVER_COMMANDS.get(command, "")
     room = needed.partition(".")[0]
     if not needed or (find_spec(room) and find_spec(needed)):
         return ""

@@ -1,6 +1,6 @@
 """The access to an extender: directly by its address, or through the API server, which forwards requests to the pod.
 
-A command calls `ask` with a function that uses a `DebugApi`; `reach` is the same for asynchronous callers.
+A command calls `ask` with a function that gets a `DebugApi`. An asynchronous caller uses `connect_to_extender` instead.
 
 The way through the API server needs no port-forward, only the rights of the Role serried-commands. The API server does
 not tell the pod who the user is. Therefore the command first creates a token for the ServiceAccount
@@ -56,7 +56,7 @@ class DebugApi:
         prefix: str = "",
         *,
         token: str = "",
-        obstacle: str = "",
+        token_problem: str = "",
         pod: JSON | None = None,
     ) -> None:
         self._client = client
@@ -73,7 +73,7 @@ class DebugApi:
         self.pod = pod
         """The extender's pod; None if the extender is asked at its own address."""
 
-        self._token_problem = obstacle
+        self._token_problem = token_problem
         """The reason why no token could be created, "" for none."""
 
         self._hidden: dict[str, bool] = {}
@@ -135,8 +135,8 @@ class DebugApi:
         if error.status in {400, 422} and describe_failure(error) == said:
             return CommandError(ExitCode.USAGE, said)
         if error.status == 401 and self._token_problem:
-            obstacle = f"No token could be made for it: {self._token_problem}"
-            return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {said}. {obstacle}")
+            token_problem = f"No token could be made for it: {self._token_problem}"
+            return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {said}. {token_problem}")
         return CommandError(ExitCode.UNREACHABLE, f"{self._name} does not answer: {describe_failure(error)}")
 
 
@@ -145,7 +145,7 @@ _NO_PROXY = (
     "port-forward, and --server http://localhost:8912"
 )
 
-_PLAIN = (
+_MEANINGS = (
     (r"Connect call failed|Connection refused", "nothing listens there (connection refused)"),
     (r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE", "it speaks plain HTTP, so its address begins with http://"),
     (r"HTTP request to an HTTPS server", "it speaks TLS, so its address begins with https://"),
@@ -169,7 +169,7 @@ _CLASS = re.compile(r"^\w+(?:Error|Exception): ")
 def describe_failure(error: ApiError) -> str:
     """Return a phrase that says why a request failed: the API server's own words if it rejected the request."""
     said = error.message or error.reason or f"status {error.status}"
-    for pattern, meaning in _PLAIN:
+    for pattern, meaning in _MEANINGS:
         if re.search(pattern, said):
             return meaning
     if found := _CERTIFICATE.search(said):
@@ -184,14 +184,14 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
     """Connect to the extender, run ``work`` with it and return the result. Raises CommandError."""
 
     async def run() -> T:
-        async with reach(target) as debug:
+        async with connect_to_extender(target) as debug:
             return await work(debug)
 
     return asyncio.run(run())
 
 
 @asynccontextmanager
-async def reach(target: Target) -> AsyncIterator[DebugApi]:
+async def connect_to_extender(target: Target) -> AsyncIterator[DebugApi]:
     """Connect to the extender that leads, otherwise to any that answers. Raises CommandError if none does."""
     from cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 
@@ -232,9 +232,9 @@ async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
 
 
 async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]) -> DebugApi:
-    token, obstacle = await _make_token(client, target)
+    token, token_problem = await _make_token(client, target)
     debugs = [
-        DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token=token, obstacle=obstacle, pod=pod)
+        DebugApi(client, f"pod {_name_pod(pod)}", _find_path(pod), token=token, token_problem=token_problem, pod=pod)
         for pod in pods
     ]
     answers = await asyncio.gather(*(debug.read_selfcheck() for debug in debugs))

@@ -42,13 +42,13 @@ Decoded = TypeVar("Decoded")
 _QUOTAS = Resource("", "v1", "resourcequotas")
 _CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 
-_BROUGHT_KINDS = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
+_DEPENDENCY_KINDS = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
 """Kinds in a manifest that pods may depend on: a dry run does not find objects that do not exist yet."""
 
 _ALL_REST = "defaults, LimitRanges, RuntimeClasses, quotas and admission"
 
 
-_PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
+_QUOTA_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Quotas:
         If one has no room, charge nothing and return a sentence about it; else return "".
         """
         asked = list(wanted)
-        needs = [_add_up(quota, asked) for quota in self._quotas]
+        needs = [_sum_usage(quota, asked) for quota in self._quotas]
         for quota, left, need in zip(self._quotas, self._left, needs, strict=True):
             for name, amount in need.items():
                 if name in left and amount > left[name]:
@@ -103,31 +103,31 @@ def _is_cpu(name: str) -> bool:
     return name in {"cpu", "requests.cpu", "limits.cpu"}
 
 
-def _add_up(quota: Raw, wanted: Iterable[PodCount]) -> dict[str, int]:
+def _sum_usage(quota: Raw, wanted: Iterable[PodCount]) -> dict[str, int]:
     """Return what the pods use of a quota, by resource. Pods outside the quota's scopes use nothing."""
     total: dict[str, int] = {}
     for each in wanted:
         if _applies(quota, each.pod):
-            for name, amount in _measure(each.pod):
+            for name, amount in _list_usage(each.pod):
                 total[name] = total.get(name, 0) + amount * each.count
     return total
 
 
-def _measure(pod: Raw) -> Iterator[tuple[str, int]]:
+def _list_usage(pod: Raw) -> Iterator[tuple[str, int]]:
     """Yield what one pod uses, by the resource names of quotas."""
     yield "count/pods", 1
     for name, amount in pod_requests(pod):
-        if name in _PLAIN or name.startswith("hugepages-") or name == COUNTED_PODS:
+        if name in _QUOTA_RESOURCES or name.startswith("hugepages-") or name == COUNTED_PODS:
             yield name, amount
-        if name in _PLAIN or name.startswith("hugepages-") or is_extended(name):
+        if name in _QUOTA_RESOURCES or name.startswith("hugepages-") or is_extended(name):
             yield f"requests.{name}", amount
     overhead = dict(pod_requests({"spec": {"overhead": read_map(read_map(pod, "spec"), "overhead")}}))
-    for name, amount in pod_requests(_limits_as_requests(pod)):
-        if name in _PLAIN:
+    for name, amount in pod_requests(_copy_limits_to_requests(pod)):
+        if name in _QUOTA_RESOURCES:
             yield f"limits.{name}", amount + overhead.get(name, 0)
 
 
-def _limits_as_requests(pod: Raw) -> dict[str, Any]:
+def _copy_limits_to_requests(pod: Raw) -> dict[str, Any]:
     """Return a pod whose requests are the limits of this one, so that the code for requests can add up limits."""
     spec = read_map(pod, "spec")
     turned: dict[str, Any] = {"resources": {"requests": read_map(read_map(spec, "resources"), "limits")}}
@@ -211,14 +211,14 @@ async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admit
     except CommandError as error:
         return Admitted(list(objects), unchecked=[f"{_ALL_REST}: {error}"])
     async with open_client(credentials) as client:
-        trial = _Trial(client, namespace, objects)
+        dry_run = _AdmissionDryRun(client, namespace, objects)
         for each in objects:
-            await trial.admit_object(each)
-    trial.admitted.objects += trial.claim_templates
-    return trial.admitted
+            await dry_run.admit_object(each)
+    dry_run.admitted.objects += dry_run.claim_templates
+    return dry_run.admitted
 
 
-class _RefusedError(Exception):
+class _RejectedError(Exception):
     """The API server would reject the pods of an object."""
 
 
@@ -232,7 +232,7 @@ class _Template(NamedTuple):
     path: tuple[str | int, ...]
     pods: int
 
-    enough: int
+    quorum: int
     """Number of pods that the gang needs to start."""
 
 
@@ -245,17 +245,17 @@ class _NamespaceState(NamedTuple):
     quotas: Quotas
 
 
-class _Trial:
+class _AdmissionDryRun:
     """Admits one object after the other, and collects the result. Lives for one call of `admit`."""
 
     def __init__(self, client: ApiClient, namespace: str, objects: Sequence[Any]) -> None:
         self.admitted = Admitted()
         self.claim_templates: list[Any] = []
-        self._known_templates = {_find_claim_template(each, namespace) for each in objects}
+        self._known_templates = {_identify_claim_template(each, namespace) for each in objects}
         self._client = client
         self._namespace = namespace
-        self._homes: dict[str, _NamespaceState] = {}
-        self._brought = [name for name in map(_find_brought, objects) if name]
+        self._namespaces: dict[str, _NamespaceState] = {}
+        self._dependencies = [name for name in map(_find_dependency, objects) if name]
         """The names of the objects in the manifests that pods may depend on."""
 
     async def admit_object(self, obj: Any) -> None:
@@ -268,7 +268,7 @@ class _Trial:
         source = f"{obj['kind']} {home}/{metadata.get('name') or metadata.get('generateName')}"
         try:
             obj = await self._admit_pods(obj, home, templates)
-        except _RefusedError as problem:
+        except _RejectedError as problem:
             self.admitted.refused.append(f"{source}: {problem}")
             obj = None
         except _UncheckedError as problem:
@@ -285,14 +285,14 @@ class _Trial:
             raise _UncheckedError(home.obstacle)
         pods = []
         for template in templates:
-            pod = await self._create(namespace, _value_at(obj, template.path))
+            pod = await self._dry_run_pod(namespace, _value_at(obj, template.path))
             obj = _replace_at(obj, template.path, _merge_admitted(_value_at(obj, template.path), pod))
             pods.append(pod)
-            await self._find_claims(namespace, pod)
+            await self._read_claim_templates(namespace, pod)
         self._charge_quotas(home.quotas, templates, pods)
         return obj
 
-    async def _find_claims(self, namespace: str, pod: Mapping[str, Any]) -> None:
+    async def _read_claim_templates(self, namespace: str, pod: Mapping[str, Any]) -> None:
         """Read the ResourceClaimTemplates that a pod names. A missing one is left to the extender to report."""
         for claim in read_objects(read_map(pod, "spec"), "resourceClaims"):
             name = read_text(claim, "resourceClaimTemplateName")
@@ -315,12 +315,12 @@ class _Trial:
         """Charge all pods to the quotas, or at least the pods that the gang needs."""
         pairs = list(zip(pods, templates, strict=True))
         problem = quotas.charge(PodCount(pod, template.pods) for pod, template in pairs)
-        if problem and quotas.charge(PodCount(pod, template.enough) for pod, template in pairs):
-            raise _RefusedError(problem)
+        if problem and quotas.charge(PodCount(pod, template.quorum) for pod, template in pairs):
+            raise _RejectedError(problem)
         if problem:
             self._add_unchecked(f"whether all pods are made: {problem}; it has room for those that the gang needs")
 
-    async def _create(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
+    async def _dry_run_pod(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
         """Return the pod that the API server would create."""
         metadata = {key: value for key, value in read_map(template, "metadata").items() if key in _KEPT}
         spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}
@@ -329,23 +329,23 @@ class _Trial:
             how = {"params": {"dryRun": "All"}, "body": write_json(pod)}
             return await self._client.ask_object("POST", PODS.path(namespace), **how)
         except (Forbidden, Invalid) as error:
-            brought = next((name for name in self._brought if f'"{name}"' in error.message), "")
+            brought = next((name for name in self._dependencies if f'"{name}"' in error.message), "")
             if "dry run" in error.message:
                 raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error.message}") from error
             if brought:
                 said = f"{error.message}; {brought} comes with these manifests"
                 raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {said}") from error
-            raise _RefusedError(f"the API server would refuse its pods: {error.message}") from error
+            raise _RejectedError(f"the API server would refuse its pods: {error.message}") from error
         except ApiError as error:
             raise _UncheckedError(f"{_ALL_REST} in namespace {namespace}: {error}") from error
 
     async def _read_namespace(self, namespace: str) -> _NamespaceState:
-        if namespace not in self._homes:
+        if namespace not in self._namespaces:
             obstacle = await self._find_obstacle(namespace)
-            self._homes[namespace] = _NamespaceState(
+            self._namespaces[namespace] = _NamespaceState(
                 obstacle, Quotas([] if obstacle else await self._list_quotas(namespace))
             )
-        return self._homes[namespace]
+        return self._namespaces[namespace]
 
     async def _find_obstacle(self, namespace: str) -> str:
         try:
@@ -365,7 +365,7 @@ class _Trial:
 _KEPT = ("labels", "annotations")
 
 
-def _find_claim_template(obj: Any, namespace: str) -> tuple[str, str]:
+def _identify_claim_template(obj: Any, namespace: str) -> tuple[str, str]:
     """Return namespace and name of a ResourceClaimTemplate, ("", "") for other objects."""
     metadata = obj.get("metadata") if isinstance(obj, dict) and obj.get("kind") == "ResourceClaimTemplate" else None
     if not isinstance(metadata, dict):
@@ -373,8 +373,8 @@ def _find_claim_template(obj: Any, namespace: str) -> tuple[str, str]:
     return str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
 
 
-def _find_brought(obj: Any) -> str:
-    if not isinstance(obj, dict) or obj.get("kind") not in _BROUGHT_KINDS:
+def _find_dependency(obj: Any) -> str:
+    if not isinstance(obj, dict) or obj.get("kind") not in _DEPENDENCY_KINDS:
         return ""
     metadata = obj.get("metadata")
     return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""

@@ -141,10 +141,10 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*[^.])\.?$")
 
-_TEMPLATES = ("jsonpath", "custom-columns", "go-template")
+_UNSUPPORTED_FORMATS = ("jsonpath", "custom-columns", "go-template")
 """Output formats of kubectl that these commands lack."""
 
-_READER_GONE = 141
+_BROKEN_PIPE_EXIT_CODE = 141
 """The exit code of a program ended by SIGPIPE; kubectl has the same if ``head`` closes the pipe."""
 
 
@@ -161,7 +161,7 @@ def make_app(name: str, word: str) -> typer.Typer:
     for command in COMMANDS:
         if command.name == word:
             function, examples = command.load()
-            app.command(word, epilog=_quote(examples), short_help=command.about)(function)
+            app.command(word, epilog=_keep_line_breaks(examples), short_help=command.about)(function)
         else:
             app.command(command.name, short_help=command.about)(_never)
     for process, purpose in _PROCESSES.items():
@@ -188,7 +188,7 @@ def run(argv: Sequence[str], name: str) -> int:
     except BrokenPipeError:
         # Otherwise the interpreter would write the rest of the buffer when it ends, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _READER_GONE
+        return _BROKEN_PIPE_EXIT_CODE
     return code
 
 
@@ -200,7 +200,7 @@ def _run(argv: Sequence[str], name: str) -> int:
         sys.stderr.write(f"{name}: {error}\n")
         return error.code.number
     except _UsageError as error:
-        sys.stderr.write(_explain(error, name))
+        sys.stderr.write(_describe_usage_error(error, name))
         return ExitCode.USAGE.number
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 then, which means no here
@@ -213,14 +213,14 @@ def _run(argv: Sequence[str], name: str) -> int:
     return ended if isinstance(ended, int) else 0
 
 
-def _explain(error: Any, name: str) -> str:
+def _describe_usage_error(error: Any, name: str) -> str:
     """Return the message for a wrong command line: the mistake first, then where the help is."""
     said = error.format_message().replace("Value error, ", "")
     if said.startswith("Usage:"):  # the command line was empty
         return f"{said}\n"
     if found := _CHOICE.search(said):
         near = find_similar(found[1], re.findall(r"'([^']*)'", found[2]))
-        if found[1].startswith(_TEMPLATES):
+        if found[1].startswith(_UNSUPPORTED_FORMATS):
             said += " For single fields use -o json and jq."
         else:
             said += f" Did you mean {near}?" if near else ""
@@ -248,12 +248,12 @@ def _never() -> None:
     raise AssertionError("cli.main starts processes itself")
 
 
-def _quote(examples: str) -> str:
+def _keep_line_breaks(examples: str) -> str:
     """Return the examples in the form in which typer keeps their line breaks."""
     return "\n\n".join("\b\n" + paragraph for paragraph in ("Examples:\n\n" + examples.strip()).split("\n\n"))
 
 
-_NO_FILES = ":4"
+_NO_FILE_NAMES = ":4"
 """The line after the proposals that tells kubectl not to propose file names."""
 
 
@@ -269,5 +269,5 @@ def complete(argv: Sequence[str] | None = None) -> int:
     os.environ["COMP_WORDS"] = shlex.join(["serried", *words])
     os.environ["COMP_CWORD"] = str(len(words))
     run([], "serried")
-    sys.stdout.write(f"{_NO_FILES}\n")
+    sys.stdout.write(f"{_NO_FILE_NAMES}\n")
     return 0

@@ -72,10 +72,10 @@ def _filter(names: Iterable[str], incomplete: str) -> list[str]:
 
 def _ask_extender(target: Target, work: Callable[["DebugApi"], Awaitable[list[str]]]) -> list[str]:
     """Return what ``work`` gets from the extender, nothing if that fails or takes too long."""
-    from cli.access import reach  # noqa: PLC0415 - the help of a command needs no HTTP
+    from cli.access import connect_to_extender  # noqa: PLC0415 - the help of a command needs no HTTP
 
     async def ask() -> list[str]:
-        async with asyncio.timeout(_SECONDS), reach(target) as debug:
+        async with asyncio.timeout(_SECONDS), connect_to_extender(target) as debug:
             return await work(debug)
 
     with suppress(Exception), redirect_stderr(StringIO()):

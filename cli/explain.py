@@ -13,19 +13,19 @@ from cli.lists import NOT_LISTABLE, Document, Listing, identify, namespace_of, w
 from cli.names import KINDS, Name, find_groups, name_groups, name_with_owner, read_names
 from cli.options import Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, format_time, format_times, make_table, write
-from cli.target import Target, find_namespace, reaching
+from cli.target import Target, find_namespace, with_target_options
 from serried.api.names import count_up
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 
 
-def advise(reason: str, said: str = "", key: str = "") -> str:
+def advise(reason: str, message: str = "", key: str = "") -> str:
     """Return advice for a gang that waits for ``reason``, "" for a reason that this version does not know.
 
-    ``said`` is the whole message with the reason, ``key`` the topology key that the gang requires.
+    ``message`` is the whole message with the reason, ``key`` the topology key that the gang requires.
     """
-    if NO_LABEL in said:
+    if NO_LABEL in message:
         return "label the nodes: those with one value of the label are one domain"
-    if NO_USE_TO_WAIT in said:
+    if NO_USE_TO_WAIT in message:
         return "ask for less, " + ("or for one domain of a wider level, " if key else "") + "or add nodes"
     known = find_reason(reason)
     return known.advice if known is not None else ""
@@ -51,7 +51,7 @@ _MOST_DOMAINS = 10
 _MOST_BEFORE = 3
 _DECISIONS = 5
 
-_WORDS_BEFORE, _WORDS_BEHIND = 4, 3
+_WORDS_BEFORE, _WORDS_AFTER = 4, 3
 """Numbers of words that are kept before and after a change in a message: a changed number alone would mean nothing."""
 
 What = Annotated[
@@ -65,7 +65,7 @@ What = Annotated[
 ]
 
 
-@reaching
+@with_target_options
 def explain(
     what: What,
     namespace: Namespace = "",
@@ -204,7 +204,7 @@ def _shorten(text: str, above: str) -> str:
         return f"{text.partition(': ')[0]}: as above"
     words, others = text.split(), above.split()
     begin = _count_same(words, others) - _WORDS_BEFORE
-    end = _count_same(words[:begin:-1], others[:begin:-1]) - _WORDS_BEHIND
+    end = _count_same(words[:begin:-1], others[:begin:-1]) - _WORDS_AFTER
     if begin < 1 or end < 1:
         return text
     return " ".join([words[0], "...", *words[begin : len(words) - end], "..."])

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from cli.access import DebugApi, ask
-from cli.lists import EVERYTHING, NOT_LISTABLE, Document, Listing, identify, list_names, watch_rows
+from cli.lists import NO_LIMIT, NOT_LISTABLE, Document, Listing, identify, list_names, watch_rows
 from cli.names import name_groups
 from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, format_age, format_times, make_table, write
-from cli.target import Target, find_namespace, reaching
+from cli.target import Target, find_namespace, with_target_options
 from serried.api.names import count_up
 from serried.api.verdict import Reason
 
@@ -51,7 +51,7 @@ def find_state(group: Mapping[str, Any]) -> GangState:
 State = Annotated[GangState | None, typer.Option("--state", show_default=False, help="Show gangs in this state only.")]
 
 
-@reaching
+@with_target_options
 def show_gangs(
     namespace: Namespace = "",
     state: State = None,
@@ -69,7 +69,7 @@ def show_gangs(
     where = "" if every else find_namespace(target, namespace)
 
     async def fetch(debug: DebugApi) -> Document:
-        groups = await debug.get("groups", {"limit": str(EVERYTHING), "namespace": where})
+        groups = await debug.get("groups", {"limit": str(NO_LIMIT), "namespace": where})
         hidden = await debug.list_hidden({each["namespace"] for each in groups})
         gangs = [each for each in groups if each["policy"] != "Basic" and state in {None, find_state(each)}]
         shown = sorted((each for each in gangs if each["namespace"] not in hidden), key=_sort_key)

@@ -29,7 +29,7 @@ from cli.check.installed import INSTALLER
 from cli.check.observed import Area, Finding, Severity
 from cli.output import CommandError, ExitCode, find_width, lay_out, option, print_note
 from cli.rights import Right, list_missing
-from cli.target import Target, find_credentials, name_api_server, reaching
+from cli.target import Target, find_credentials, name_api_server, with_target_options
 from cli.transport import open_client
 from cli.uninstall import DEFINITIONS, DEPLOYMENTS
 from serried import IMAGE, __version__
@@ -141,7 +141,7 @@ class Installation:
     scheduler_version: str
 
 
-@reaching
+@with_target_options
 def install(
     image: Image = "",
     scheduler_image: SchedulerImage = _SCHEDULER_IMAGE,
@@ -295,7 +295,7 @@ class Install:
         """Return an error for each other installation whose objects this one would change or delete."""
         found: dict[str, Finding] = {}
         for each in (*objects, *list_obsolete(self._plan)):
-            there = await self._find_same(each) if each["kind"] != "Namespace" else None
+            there = await self._find_existing(each) if each["kind"] != "Namespace" else None
             labels = (there or {"metadata": {}})["metadata"].get("labels") or {}
             where, home = f"{each['kind'].lower()} {each['metadata']['name']}", labels.get(INSTALLATION, HOME)
             if labels.get(MANAGED_BY) == "Helm":
@@ -308,7 +308,7 @@ class Install:
                 found.setdefault(home, Finding(Severity.ERROR, Area.CLUSTER, where, what, fix))
         return list(found.values())
 
-    async def _find_same(self, obj: JSON) -> JSON | None:
+    async def _find_existing(self, obj: JSON) -> JSON | None:
         """Return the object of the same kind and name in the cluster, None if there is none."""
         resource, metadata = await self._resolve(obj), obj["metadata"]
         return await self._find(resource, metadata.get("namespace", ""), metadata["name"]) if resource else None
@@ -349,7 +349,7 @@ class Install:
             resource, metadata = await self._find_resource(each), each["metadata"]
             namespace, name = metadata.get("namespace", ""), metadata["name"]
             there = await self._find(resource, namespace, name)
-            wanted = _without_label(each) if there is not None and _is_of_others(there) else each
+            wanted = _without_label(each) if there is not None and _is_foreign_namespace(there) else each
             try:
                 made = await self._client.apply(resource, namespace, name, wanted, manager=INSTALLER)
             except ApiError as error:
@@ -494,7 +494,7 @@ def _identify(obj: JSON) -> tuple[str, str]:
     return str(obj["kind"]), str(obj["metadata"]["name"])
 
 
-def _is_of_others(there: JSON) -> bool:
+def _is_foreign_namespace(there: JSON) -> bool:
     """Return whether this is a namespace that no installation has created, so that uninstall must not delete it."""
     return there.get("kind") == "Namespace" and INSTALLATION not in (there["metadata"].get("labels") or {})
 

@@ -18,7 +18,7 @@ from serried.kube.wire import JSON, LEASES, Resource, Selection
 
 Found = tuple[Resource, JSON]
 
-_PASSED_OVER = frozenset({"events", "endpoints", "customresourcedefinitions"})
+_SKIPPED = frozenset({"events", "endpoints", "customresourcedefinitions"})
 """Kinds that are left out: events expire, Endpoints end with their Service, CRDs are found by their API group."""
 
 _MADE_BY_KUBERNETES = frozenset({("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")})
@@ -57,11 +57,11 @@ async def read_inventory(client: ApiClient, home: str) -> Inventory:
     return Inventory(kinds, own, others, [*unlisted, *failures])
 
 
-async def find_foreign(client: ApiClient, stock: Inventory, home: str) -> tuple[list[str], list[str]]:
+async def find_foreign(client: ApiClient, inventory: Inventory, home: str) -> tuple[list[str], list[str]]:
     """Return the objects in the namespace that are not Serried's, and the kinds that could not be listed."""
-    kinds = [each for each in stock.kinds if each.namespaced]
+    kinds = [each for each in inventory.kinds if each.namespaced]
     found, failures = await _list(client, kinds, Selection(namespace=home))
-    ours = {each["metadata"].get("uid") for _, each in stock.own}
+    ours = {each["metadata"].get("uid") for _, each in inventory.own}
     while more := {each["metadata"]["uid"] for _, each in found if _list_owners(each) & ours} - ours:
         ours |= more
     foreign = [
@@ -69,7 +69,7 @@ async def find_foreign(client: ApiClient, stock: Inventory, home: str) -> tuple[
         for kind, each in found
         if each["metadata"]["uid"] not in ours and not _is_expected(kind, each, home)
     ]
-    return foreign, [*stock.unlisted, *failures]
+    return foreign, [*inventory.unlisted, *failures]
 
 
 def _is_expected(kind: Resource, obj: JSON, home: str) -> bool:
@@ -108,7 +108,7 @@ async def discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
         group, _, version = root.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
         for each in answer.get("resources") or ():
             plural = each["name"]
-            if {"list", "delete"} <= set(each.get("verbs") or ()) and plural not in _PASSED_OVER and "/" not in plural:
+            if {"list", "delete"} <= set(each.get("verbs") or ()) and plural not in _SKIPPED and "/" not in plural:
                 kind = Resource(group, version, plural, namespaced=each["namespaced"])
                 kinds.setdefault((group, plural), kind)
     return list(kinds.values()), silent

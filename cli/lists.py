@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NoReturn
 
-from cli.access import DebugApi, ask, reach
+from cli.access import DebugApi, ask, connect_to_extender
 from cli.complete import complete_gangs, complete_keys
 from cli.names import Name, find_groups, name_groups, name_with_owner, read_name
 from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
@@ -31,17 +31,17 @@ from cli.output import (
     print_note,
     write,
 )
-from cli.target import Target, find_namespace, reaching
+from cli.target import Target, find_namespace, with_target_options
 
 Document = dict[str, Any]
 
 _WATCH_SECONDS = 2.0
 """Seconds between two fetches of a watch."""
 
-EVERYTHING = 10**6
+NO_LIMIT = 10**6
 """A limit above the number of rows of any document."""
 
-_ALL = {"limit": str(EVERYTHING)}
+_ALL = {"limit": str(NO_LIMIT)}
 
 NOT_LISTABLE = "in namespaces whose pods you may not list"
 """A phrase about gangs whose names the user may not see."""
@@ -71,7 +71,7 @@ async def _watch(target: Target, listing: Listing) -> NoReturn:
     seen: dict[str, Document] | None = None
     while True:
         try:
-            async with reach(target) as debug:
+            async with connect_to_extender(target) as debug:
                 while True:
                     seen = _print_changes(listing, await listing.fetch(debug), seen)
                     await asyncio.sleep(_WATCH_SECONDS)
@@ -122,7 +122,7 @@ Group = Annotated[
 ]
 
 
-@reaching
+@with_target_options
 def show_decisions(
     group: Group = "",
     namespace: Namespace = "",
@@ -217,7 +217,7 @@ Explain every gang that waits:
 """
 
 
-@reaching
+@with_target_options
 def show_queue(
     namespace: Namespace = "",
     limit: Limit = 50,
@@ -232,7 +232,7 @@ def show_queue(
 
     async def fetch(debug: DebugApi) -> Document:
         # The limit applies to the gangs that are shown, so all are fetched.
-        queue = await debug.get("queue", {"limit": str(EVERYTHING)})
+        queue = await debug.get("queue", {"limit": str(NO_LIMIT)})
         return _apply_limit(await _drop_unreadable(debug, _select_namespace(queue, where)), limit)
 
     if watch:
@@ -382,7 +382,7 @@ Key = Annotated[
 ]
 
 
-@reaching
+@with_target_options
 def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch = False, target: Target) -> None:
     """Show the domains of a topology key: their nodes, used and free resources, and gangs.
 
@@ -423,7 +423,7 @@ def _tabulate_domains(domains: Sequence[Document], output: OutputFormat) -> Tabl
             each["domain"],
             each["nodes"],
             each["unschedulable"],
-            *(_show_share(name, each["resources"].get(name)) for name in names),
+            *(_format_free(name, each["resources"].get(name)) for name in names),
             _list_gangs(each["groups"], output),
         )
         for each in domains
@@ -440,7 +440,7 @@ def _list_resources(domains: Sequence[Document], output: OutputFormat) -> list[s
     ]
 
 
-def _show_share(name: str, share: Mapping[str, int] | None) -> str:
+def _format_free(name: str, share: Mapping[str, int] | None) -> str:
     if share is None:
         return ""
     free = max(0, share["allocatable"] - share["used"])

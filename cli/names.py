@@ -46,7 +46,7 @@ _OTHER_KINDS = frozenset(
 )
 """Other kinds that users may write. Without this list, such a word would be taken for a namespace."""
 
-_UNKNOWN = "no "
+_UNKNOWN_PREFIX = "no "
 """The beginning of the extender's message about an object that it does not know."""
 
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
@@ -158,7 +158,7 @@ async def _find_of_kind(debug: "DebugApi", wanted: Name) -> list[Document]:
     try:
         return await _lookup(debug, wanted, wanted.kind)
     except CommandError as error:
-        if error.code is not ExitCode.NOT_FOUND or not str(error).startswith(_UNKNOWN):
+        if error.code is not ExitCode.NOT_FOUND or not str(error).startswith(_UNKNOWN_PREFIX):
             raise
         others = [kind for kind in (*_FIRST_KINDS, *_LAST_KINDS) if kind != wanted.kind]
         found = await _find_of_kinds(debug, wanted, others, [])
@@ -216,7 +216,7 @@ def _quote(part: str) -> str:
 
 def _describe_not_found(wanted: Name, refusals: Iterable[str]) -> str:
     # If the object exists and is no gang, the extender says why.
-    if telling := [said for said in refusals if not said.startswith(_UNKNOWN)]:
+    if telling := [said for said in refusals if not said.startswith(_UNKNOWN_PREFIX)]:
         return telling[0]
     said = f"no group, and nothing that leads to one, of the name {wanted.name} is known in namespace"
     near = find_similar(wanted.namespace, [*KINDS, *_ALIASES])

@@ -24,7 +24,7 @@ import typer
 
 from cli.access import DebugApi, describe_failure, find_extender
 from cli.output import CommandError, ExitCode, print_note
-from cli.target import Target, find_credentials, reaching
+from cli.target import Target, find_credentials, with_target_options
 from serried.kube.calls import Call
 from serried.kube.errors import ApiError
 
@@ -39,7 +39,7 @@ Print its address alone, for example to forward the port by ssh:
   serried page --no-browser --port 8912
 """
 
-_FOUND_SECONDS = 60.0
+_LEADER_SECONDS = 60.0
 """Seconds after which the leader is looked for again. Its token is valid for ten minutes."""
 
 _MOST_BYTES = 2**20
@@ -56,7 +56,7 @@ _HEADERS = (
 )
 """The headers of an answer that are forwarded."""
 
-_LOST_STATUSES = {401, 404, 502, 503, 504}
+_RETRY_STATUSES = {401, 404, 502, 503, 504}
 """Statuses after which the extender is looked for again: its pod or its token may be gone."""
 
 _BAD_REQUEST, _NOT_FOUND, _BAD_GATEWAY = 400, 404, 502
@@ -81,7 +81,7 @@ Port = Annotated[
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")]
 
 
-@reaching
+@with_target_options
 def show_page(port: Port = 0, *, no_browser: NoBrowser = False, target: Target) -> None:
     """Open the page with the map of nodes, the gangs and the decisions, until you press Ctrl-C.
 
@@ -152,11 +152,11 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self) -> DebugApi:
-        """Return the extender that leads, looked for at most once in `_FOUND_SECONDS`. Raises CommandError."""
+        """Return the extender that leads, looked for at most once in `_LEADER_SECONDS`. Raises CommandError."""
         async with self._finding:
             if self._debug is None or time.monotonic() >= self._until:
                 self._debug = await self._find_leader()
-                self._until = time.monotonic() + _FOUND_SECONDS
+                self._until = time.monotonic() + _LEADER_SECONDS
             return self._debug
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -201,7 +201,7 @@ class Relay:
             headers=debug.headers,
         )
         async with self._transport.relay(call) as answer:
-            if answer.status in _LOST_STATUSES:
+            if answer.status in _RETRY_STATUSES:
                 self._until = 0.0
             kept = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
             _write_head(writer, answer.status, kept | {"Transfer-Encoding": "chunked"})

@@ -52,14 +52,14 @@ def read_capture(path: Path) -> Capture:
     found = read_snapshot(content)
     if not isinstance(found, Malformed):
         return found
-    if refusal := _read_refusal(content):
+    if refusal := _read_server_error(content):
         said = f"{path} holds a server's refusal instead of a snapshot: {refusal}"
         fix = "download it with curl -f, which writes no refusals"
         raise CommandError(ExitCode.USAGE, f"{said}; {fix}")
     raise CommandError(ExitCode.USAGE, f"{path} cannot be replayed: {found.problem}")
 
 
-def _read_refusal(content: bytes) -> str:
+def _read_server_error(content: bytes) -> str:
     """Return the error that a server sent in place of a snapshot, "" if the file holds something else."""
     if content.lstrip()[:1] == b"<":
         return "a page in HTML"

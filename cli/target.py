@@ -78,7 +78,7 @@ class Target:
     ] = ""
 
 
-def reaching(command: Callable[..., None]) -> Callable[..., None]:
+def with_target_options(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator: replaces the last parameter of a command, ``target``, by the options of a Target."""
     options = {name: each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature(Target).parameters.items()}
     own = list(signature(command).parameters.values())[:-1]

@@ -28,11 +28,11 @@ _CONNECTIONS = 16
 
 def open_client(credentials: Credentials) -> ApiClient:
     """Return a client of the API server, or of an extender, that does not retry."""
-    metrics = cast("Metrics", _Uncounted())
+    metrics = cast("Metrics", _IgnoredMetrics())
     return ApiClient(credentials, component="cli", retry=ONCE, metrics=metrics, transport=HttpxTransport(credentials))
 
 
-class _Uncounted:
+class _IgnoredMetrics:
     """Metrics that are dropped: the client reports them, and a command serves none."""
 
     def wrote(self, verb: str, resource: str) -> None:
@@ -72,9 +72,9 @@ class HttpxTransport(Transport):
         check()
         try:
             async with asyncio.timeout(call.timeout_seconds):
-                answer = await self._send_twice(request) if call.repeatable else await self._open().send(request)
+                answer = await self._send_or_resend(request) if call.repeatable else await self._open().send(request)
         except (httpx.HTTPError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
+            raise _unavailable(call, err) from err
         if answer.status_code >= 300:
             raise api_error(str(call), _failure(answer.status_code, answer.headers, answer.content))
         return Response(answer.status_code, answer.content, answer.headers.get("Date", ""))
@@ -99,14 +99,14 @@ class HttpxTransport(Transport):
             async with asyncio.timeout(call.timeout_seconds):
                 answer = await self._open().send(request, stream=True)
         except (httpx.HTTPError, TimeoutError, OSError) as err:
-            raise _lost(call, err) from err
+            raise _unavailable(call, err) from err
         try:
             async with aclosing(_chunks(call, answer)) as chunks:
                 yield Answer(answer.status_code, answer.headers, chunks)
         finally:
             await answer.aclose()
 
-    async def _send_twice(self, request: httpx.Request) -> httpx.Response:
+    async def _send_or_resend(self, request: httpx.Request) -> httpx.Response:
         """Send a request, and again if the server closed the idle connection at the same moment."""
         with suppress(httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             return await self._open().send(request)
@@ -142,10 +142,10 @@ async def _chunks(call: Call, answer: httpx.Response) -> AsyncGenerator[bytes, N
         async for chunk in answer.aiter_bytes():
             yield chunk
     except (httpx.HTTPError, TimeoutError, OSError) as err:
-        raise _lost(call, err) from err
+        raise _unavailable(call, err) from err
 
 
-def _lost(call: Call, err: Exception) -> Unavailable:
+def _unavailable(call: Call, err: Exception) -> Unavailable:
     """Return the exception for a call that got no answer."""
     unsent = isinstance(err, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     if isinstance(err, httpx.ConnectTimeout | httpx.PoolTimeout):

@@ -23,7 +23,7 @@ from cli.access import describe_failure
 from cli.inventory import Found, Inventory, discover, find_foreign, missing_rights_error, read_inventory
 from cli.output import CommandError, ExitCode, option
 from cli.rights import Right, list_missing
-from cli.target import Target, find_credentials, name_api_server, reaching
+from cli.target import Target, find_credentials, name_api_server, with_target_options
 from cli.transport import open_client
 from serried.api.group import PROTECTION
 from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
@@ -65,10 +65,10 @@ _PROCESSES = Selection(
 SUSPENDED = f"{FALLBACK_GROUP}/suspended"
 """The label of a Job while it is suspended by this command."""
 
-_KICK = f"{FALLBACK_GROUP}/kick"
+_RETRY_KEY = f"{FALLBACK_GROUP}/kick"
 """An annotation of pods that Serried has woken for another scheduling attempt; some have it as a label."""
 
-REMOVED_ANNOTATIONS = (GANG, LABELLED, _KICK)
+REMOVED_ANNOTATIONS = (GANG, LABELLED, _RETRY_KEY)
 """The annotations that are removed from pods. Rank and domain stay: restarted containers may read them."""
 
 _HANDOVER = "serried-handover"
@@ -77,16 +77,16 @@ _SECONDS = 60.0
 """Seconds without progress after which a wait ends."""
 
 _PAUSE = 0.5
-_TELL_SECONDS = 10.0
+_PROGRESS_SECONDS = 10.0
 """Seconds between two messages about the progress of a wait."""
 
-_SETTLE = 3.0
-_NAMED = 5
+_POLICY_SECONDS = 3.0
+_MOST_NAMES = 5
 """Number of objects named in a message."""
 
 _RELEASE = "meta.helm.sh/release-name"
 
-_DONE = {
+_PAST_FORMS = {
     "create": "created",
     "delete": "deleted",
     "free": "freed",
@@ -138,7 +138,7 @@ class Removal:
     dry_run: bool
 
 
-@reaching
+@with_target_options
 def uninstall(
     hand_to: HandTo = "",
     scheduler_name: Schedulers = None,
@@ -191,7 +191,7 @@ def free_metadata(pod: JSON) -> JSON:
     taken = [key for key in REMOVED_ANNOTATIONS if key in (metadata.get("annotations") or {})]
     patch: JSON = {"annotations": dict.fromkeys(taken)} if taken else {}
     labels = [POD_GROUP_LABEL] if LABELLED in taken else []
-    labels += [_KICK] if _KICK in (metadata.get("labels") or {}) else []
+    labels += [_RETRY_KEY] if _RETRY_KEY in (metadata.get("labels") or {}) else []
     return {**patch, "labels": dict.fromkeys(labels)} if labels else patch
 
 
@@ -209,7 +209,7 @@ class _ProgressTimeout:
         now = monotonic()
         if self._least is None or left < self._least:
             self._least, self._since = left, now
-        if left and now - self._told >= _TELL_SECONDS:
+        if left and now - self._told >= _PROGRESS_SECONDS:
             self._told = now
             self._say(f"waiting for {self._what}: {left} left\n")
         return now - self._since > _SECONDS
@@ -229,19 +229,19 @@ class Uninstall:
 
     async def run(self) -> None:
         """Carry out all steps. Raises ApiError, and CommandError if a step is not possible or does not end."""
-        stock = await read_inventory(self._client, self._removal.home)
-        native = _pick_native(stock.kinds)
-        self._check_options(stock)
-        await self._check_rights(stock, native)
+        inventory = await read_inventory(self._client, self._removal.home)
+        native = _pick_native(inventory.kinds)
+        self._check_options(inventory)
+        await self._check_rights(inventory, native)
         suspended = [job async for job in self._client.items(JOBS, Selection(labels=SUSPENDED))]
-        await self._check_traces(stock, native, suspended)
+        await self._check_installation(inventory, native, suspended)
         await self._resume(suspended)
-        await self._delete_all(each for each in stock.own if each[0].group == _ADMISSION)
+        await self._delete_all(each for each in inventory.own if each[0].group == _ADMISSION)
         await self._await_policies()
-        await self._delete_processes(stock)
+        await self._delete_processes(inventory)
         await self._free_nodes()
-        if stock.others:
-            self._report_left_to(stock.others)
+        if inventory.others:
+            self._report_left_to(inventory.others)
         else:
             await self._free_pods()
             await self._free_groups(native)
@@ -249,12 +249,14 @@ class Uninstall:
                 await self._hand_pods_over()
             if self._removal.purge:
                 await self._purge(native)
-        rest = [each for each in stock.own if each[0] not in {DEPLOYMENTS, NAMESPACES} and each[0].group != _ADMISSION]
+        rest = [
+            each for each in inventory.own if each[0] not in {DEPLOYMENTS, NAMESPACES} and each[0].group != _ADMISSION
+        ]
         await self._delete_all(rest)
-        await self._delete_home(stock)
+        await self._delete_home(inventory)
 
     def _report(self, step: str, what: str) -> None:
-        self._say(f"{f'would {step}' if self._removal.dry_run else _DONE[step]} {what}\n")
+        self._say(f"{f'would {step}' if self._removal.dry_run else _PAST_FORMS[step]} {what}\n")
 
     async def free_pods_and_groups(self) -> None:
         """Free nodes, pods and groups after another tool has deleted the installation, once its pods are gone.
@@ -277,21 +279,23 @@ class Uninstall:
 
     # ------------------------------------------------------------ before the first step
 
-    def _check_options(self, stock: Inventory) -> None:
+    def _check_options(self, inventory: Inventory) -> None:
         to = self._removal.hand_to
         if to in self._removal.schedulers:
             raise CommandError(ExitCode.USAGE, f"--hand-to {to}: no scheduler has this name when Serried is gone")
-        if to and MUTATING not in stock.kinds:
+        if to and MUTATING not in inventory.kinds:
             raise CommandError(
                 ExitCode.USAGE, "--hand-to needs MutatingAdmissionPolicies, of Kubernetes 1.36 and newer"
             )
-        if stock.own and stock.others and (to or self._removal.purge):
-            said = f"pods, groups and CRDs are also of the installation in namespace {', '.join(sorted(stock.others))}"
+        if inventory.own and inventory.others and (to or self._removal.purge):
+            said = (
+                f"pods, groups and CRDs are also of the installation in namespace {', '.join(sorted(inventory.others))}"
+            )
             raise CommandError(ExitCode.USAGE, f"{said}: leave out --purge and --hand-to")
 
-    async def _check_rights(self, stock: Inventory, native: Iterable[Resource]) -> None:
+    async def _check_rights(self, inventory: Inventory, native: Iterable[Resource]) -> None:
         rights = {Right("patch", each) for each in (NODES, PODS, JOBS)} | {Right("patch", PODS, "status")}
-        rights |= {Right("delete", kind) for kind, _ in stock.own} | {Right("patch", each) for each in native}
+        rights |= {Right("delete", kind) for kind, _ in inventory.own} | {Right("patch", each) for each in native}
         if self._removal.hand_to:
             rights |= {Right(verb, each) for each in (MUTATING, MUTATING_BINDINGS) for verb in ("create", "patch")}
             rights.add(Right("delete", PODS))
@@ -300,13 +304,15 @@ class Uninstall:
         if missing := await list_missing(self._client, sorted(rights, key=str)):
             raise missing_rights_error(", ".join(map(str, missing)))
 
-    async def _check_traces(self, stock: Inventory, native: Iterable[Resource], suspended: Sequence[JSON]) -> None:
+    async def _check_installation(
+        self, inventory: Inventory, native: Iterable[Resource], suspended: Sequence[JSON]
+    ) -> None:
         """Raise CommandError if the namespace holds no installation, unless an earlier deletion has left traces."""
-        if stock.own:
+        if inventory.own:
             return
         home = self._removal.home
         deployments = [each async for each in self._client.items(DEPLOYMENTS, Selection(labels=OURS))]
-        elsewhere = {each["metadata"]["namespace"] for each in deployments} | set(stock.others)
+        elsewhere = {each["metadata"]["namespace"] for each in deployments} | set(inventory.others)
         if home in elsewhere:
             said = f"the installation in namespace {home} is of a release that has not labelled its objects"
             fix = "install this release over it, in the way in which it was installed, and run the command again"
@@ -314,46 +320,46 @@ class Uninstall:
         if elsewhere:
             said = f"nothing of Serried is in namespace {home}; it is installed in {', '.join(sorted(elsewhere))}"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said} (--serried-namespace)")
-        if not suspended and not await self._finds_traces(native):
+        if not suspended and not await self._has_leftovers(native):
             said = f"nothing of Serried was found in namespace {home} of {self._server}, nor elsewhere in the cluster"
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
 
-    async def _finds_traces(self, native: Iterable[Resource]) -> bool:
+    async def _has_leftovers(self, native: Iterable[Resource]) -> bool:
         """Return whether there is something to remove although the installation itself is gone."""
         kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
-        for kind, is_left in {**kinds, PODS: self._has_traces, NODES: self._is_kept}.items():
+        for kind, is_left in {**kinds, PODS: self._pod_has_leftovers, NODES: self._is_kept_from_autoscalers}.items():
             if any(map(is_left, await self._client.list_all(kind))):
                 return True
         return self._removal.purge and bool(await self._list_definitions())
 
-    def _is_kept(self, node: JSON) -> bool:
+    def _is_kept_from_autoscalers(self, node: JSON) -> bool:
         return bool(unprotect(node["metadata"].get("annotations") or {}, self._removal.home))
 
-    def _has_traces(self, pod: JSON) -> bool:
+    def _pod_has_leftovers(self, pod: JSON) -> bool:
         return any(self._patches_to_free(pod)) or (self._removal.hand_to != "" and self._is_waiting(pod))
 
     # ------------------------------------------------------------ the steps
 
-    async def _delete_processes(self, stock: Inventory) -> None:
-        await self._delete_all(each for each in stock.own if each[0] == DEPLOYMENTS)
-        if stock.own:
+    async def _delete_processes(self, inventory: Inventory) -> None:
+        await self._delete_all(each for each in inventory.own if each[0] == DEPLOYMENTS)
+        if inventory.own:
             await self._wait("the pods of Serried", self._count_pods)
 
     async def _count_pods(self) -> int:
         selection = Selection(namespace=self._removal.home, labels=OURS)
         return len([pod async for pod in self._client.items(PODS, selection)])
 
-    async def _delete_home(self, stock: Inventory) -> None:
+    async def _delete_home(self, inventory: Inventory) -> None:
         """Delete the namespace if the installation created it and no other objects are in it, else report why not."""
         home = self._removal.home
-        if not stock.own or (namespace := await self._find(NAMESPACES, "", home)) is None:
+        if not inventory.own or (namespace := await self._find(NAMESPACES, "", home)) is None:
             return
-        foreign, unlisted = await find_foreign(self._client, stock, home)
+        foreign, unlisted = await find_foreign(self._client, inventory, home)
         if (namespace["metadata"].get("labels") or {}).get(INSTALLATION) != home:
             self._report("leave", f"namespace {home}: Serried's installation has not made it")
         elif foreign:
-            more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
-            self._report("leave", f"namespace {home}: in it there are {', '.join(foreign[:_NAMED])}{more}")
+            more = f" and {len(foreign) - _MOST_NAMES} more" if len(foreign) > _MOST_NAMES else ""
+            self._report("leave", f"namespace {home}: in it there are {', '.join(foreign[:_MOST_NAMES])}{more}")
         elif unlisted:
             self._report("leave", f"namespace {home}: its content could not be listed: {'; '.join(unlisted)}")
         else:
@@ -363,7 +369,7 @@ class Uninstall:
                 return int(await self._find(NAMESPACES, "", home) is not None)
 
             await self._wait(f"the namespace {home}", count)
-        releases = {(each["metadata"].get("annotations") or {}).get(_RELEASE, "") for _, each in stock.own} - {""}
+        releases = {(each["metadata"].get("annotations") or {}).get(_RELEASE, "") for _, each in inventory.own} - {""}
         for release in sorted(releases):
             remove = f"helm uninstall {release} --namespace {home} --no-hooks"
             self._report("leave", f"the record of Helm's release {release}: {remove}")
@@ -397,7 +403,7 @@ class Uninstall:
 
     async def _free_nodes(self) -> None:
         """Remove the annotations by which this installation keeps autoscalers off nodes."""
-        for node in filter(self._is_kept, await self._client.list_all(NODES)):
+        for node in filter(self._is_kept_from_autoscalers, await self._client.list_all(NODES)):
             annotations = unprotect(node["metadata"]["annotations"], self._removal.home)
             await self._patch(NODES, node, {"metadata": {"annotations": annotations}}, "free")
 
@@ -550,7 +556,7 @@ class Uninstall:
     async def _await_policies(self) -> None:
         """Wait until the API servers apply the changed policies, which they read every second."""
         if not self._removal.dry_run:
-            await asyncio.sleep(_SETTLE)
+            await asyncio.sleep(_POLICY_SECONDS)
 
     async def _wait(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
         """Wait until ``count`` returns 0. Raises CommandError if the number has not fallen for too long."""

@@ -7,7 +7,7 @@ import typer
 from cli.access import DebugApi, ask
 from cli.options import Output
 from cli.output import CommandError, OutputFormat, make_table, write
-from cli.target import Target, reaching
+from cli.target import Target, with_target_options
 from serried import __version__
 
 VERSION_EXAMPLES = """
@@ -23,7 +23,7 @@ _TITLES = {"client": "serried", "extender": "extender", "scheduler": "kube-sched
 Client = Annotated[bool, typer.Option("--client", help="Show the version of this command only.")]
 
 
-@reaching
+@with_target_options
 def show_version(output: Output = OutputFormat.TABLE, *, client: Client = False, target: Target) -> None:
     """Show the versions of this command, of the extender that leads, and of its kube-scheduler."""
     found, failure = {"client": __version__}, None

@@ -19,7 +19,7 @@ from cli.complete import complete_gangs
 from cli.names import find_groups, read_name
 from cli.options import Namespace, Output
 from cli.output import CommandError, ExitCode, OutputFormat, Part, format_times, make_table, option, write
-from cli.target import Target, find_namespace, reaching
+from cli.target import Target, find_namespace, with_target_options
 from extender.look.manifests import flatten, read_documents
 from serried.api.kinds import OWNER_KINDS
 
@@ -75,7 +75,7 @@ class FileObject(NamedTuple):
     raw: Any
 
 
-@reaching
+@with_target_options
 def ask_whatif(
     files: Files = None,
     group: Groups = None,
@@ -118,7 +118,7 @@ async def _ask(
     if asked["group"] or not admitted.refused or any(each is not None for each in admitted.objects):
         answer = await debug.post(f"whatif?{query}", admitted.objects)
     places = _list_places(sent, where)
-    refused = [f"{_find_place(said.partition(': ')[0], places)}{said}" for said in admitted.refused]
+    refused = [f"{_find_prefix(said.partition(': ')[0], places)}{said}" for said in admitted.refused]
     return {
         **answer,
         "fits": answer["fits"] and not admitted.refused,
@@ -147,7 +147,7 @@ _EMPTY_ANSWER: dict[str, Any] = {
 
 _BETWEEN = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
-_ITEM = re.compile(r"document 1, item (\d+)(?=\W)")
+_OBJECT_NUMBER = re.compile(r"document 1, item (\d+)(?=\W)")
 """The extender's name for one of the objects sent to it, numbered from 1."""
 
 
@@ -208,7 +208,7 @@ def _name_object(source: str) -> str:
     return source.partition(", ")[0]
 
 
-def _find_place(source: str, places: Mapping[str, str]) -> str:
+def _find_prefix(source: str, places: Mapping[str, str]) -> str:
     """Return the file of a message's object, as a prefix; "" if there is only one object."""
     return f"{places[source]}, " if len(places) > 1 and source in places else ""
 
@@ -220,7 +220,7 @@ def _insert_place(said: str, sent: Sequence[FileObject]) -> str:
         number = int(found[1])
         return sent[number - 1].place if 0 < number <= len(sent) else found[0]
 
-    return _ITEM.sub(name, said, count=1)
+    return _OBJECT_NUMBER.sub(name, said, count=1)
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------

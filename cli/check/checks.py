@@ -140,7 +140,7 @@ _LOST_SKEW_SECONDS = 10.0
 _NEEDED_WATCHES = ("podgroups", "workloads")
 
 
-SILENT = "/debug"
+EXTENDER_SILENT = "/debug"
 """The place of the finding that says why the extender does not answer."""
 
 
@@ -148,7 +148,7 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
     """Check CRDs, leadership, caches, API level, markers, certificates and clock."""
     if seen.silence:
         fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
-        yield _find(Severity.ERROR, SILENT, seen.silence, fix)
+        yield _find(Severity.ERROR, EXTENDER_SILENT, seen.silence, fix)
     yield from _check_definitions(seen)
     if seen.selfcheck is not None:
         yield from _check_leadership(seen.selfcheck, seen.method)
@@ -279,7 +279,7 @@ def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
     labelled = [(level, {pool.labels[level].label for pool in table.pools if level in pool.labels}) for level in LEVELS]
     for (narrow, labels), (wide, around) in combinations(labelled, 2):
         for label, wide_label in product(sorted(labels), sorted(around)):
-            if label != wide_label and (value := _find_split(nodes, label, wide_label)):
+            if label != wide_label and (value := _find_value_in_several(nodes, label, wide_label)):
                 what = f"{value} of {label} lies in several domains of {wide_label}: {narrow} is not within {wide} here"
                 fix = f"set labels that nest for both in TopologyLevels default, or give each {narrow} one {wide}"
                 yield Finding(Severity.WARNING, Area.NODES, f"levels {narrow}, {wide}", what, fix)
@@ -301,7 +301,7 @@ def _describe_pool(pool: Pool, every: Pool) -> str:
     return (f"with {pool.resource}: " if pool.resource else "") + ", ".join(told.values())
 
 
-def _find_split(nodes: Labels, narrow: str, wide: str) -> str:
+def _find_value_in_several(nodes: Labels, narrow: str, wide: str) -> str:
     """Return a value of the label ``narrow`` whose nodes have several values of ``wide``, "" if there is none."""
     homes: dict[str, str] = {}
     for labels in nodes.values():
@@ -361,7 +361,7 @@ def find_rights(seen: Observed) -> dict[Right, Need]:
 def check_rights(seen: Observed) -> Iterator[Finding]:
     """Report the missing rights, as one finding for all rights of the same purpose."""
     needs, shipped = find_rights(seen), Piece.CONTROL_PLANE if seen.extenders_elect else Piece.RBAC
-    missing = sorted(_list_concerned(seen, needs), key=lambda right: (right.account, needs[right].without, right))
+    missing = sorted(_list_relevant(seen, needs), key=lambda right: (right.account, needs[right].without, right))
     for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
         of_these = list(rights)
         severity = Severity.ERROR if needs[of_these[0]].vital else Severity.WARNING
@@ -370,7 +370,7 @@ def check_rights(seen: Observed) -> Iterator[Finding]:
         yield Finding(severity, Area.RIGHTS, f"ServiceAccount {account}", what, fix)
 
 
-def _list_concerned(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Right]:
+def _list_relevant(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Right]:
     """Yield the missing rights, without those for the API level that is not in use."""
     level = (seen.selfcheck or {}).get("api", {}).get("group")
     unused = {NATIVE_GROUP: FALLBACK.group, FALLBACK.group: NATIVE_GROUP}.get(str(level), "")

@@ -17,10 +17,10 @@ from typing import Annotated
 import typer
 import yaml
 
-from cli.access import LABELS, describe_failure, reach
+from cli.access import LABELS, connect_to_extender, describe_failure
 from cli.check.checks import (
     DEFINITIONS,
-    SILENT,
+    EXTENDER_SILENT,
     check_cluster,
     check_extender,
     check_nodes,
@@ -45,7 +45,7 @@ from cli.check.read_neighbours import read_autoscalers, read_group_demands, read
 from cli.check.webhooks import collect_webhooks
 from cli.options import Output
 from cli.output import CommandError, ExitCode, OutputFormat, Part, make_table, option, write
-from cli.target import Target, find_credentials, name_api_server, reaching
+from cli.target import Target, find_credentials, name_api_server, with_target_options
 from cli.transport import open_client
 from serried.api.level import FALLBACK
 from serried.api.names import read_map
@@ -124,7 +124,7 @@ Only = Annotated[list[Area] | None, option("AREA", f"Check this area only: {', '
 Fail = Annotated[FailOn, typer.Option(help="The lowest severity for which the exit code is 1.")]
 
 
-@reaching
+@with_target_options
 def check(
     scheduler_config: File = "",
     only: Only = None,
@@ -159,9 +159,13 @@ def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
     if all(finding.severity is Severity.NOTE for finding in found):
         yield "No mistakes found."
     alike: dict[tuple[Severity, str, str], list[str]] = {}
-    silence = next((each.what for each in found if each.where == SILENT), "")
+    silence = next((each.what for each in found if each.where == EXTENDER_SILENT), "")
     for finding in found:
-        what = finding.what if finding.where == SILENT or not silence else finding.what.replace(silence, _SEE_ABOVE)
+        what = (
+            finding.what
+            if finding.where == EXTENDER_SILENT or not silence
+            else finding.what.replace(silence, _SEE_ABOVE)
+        )
         places = alike.setdefault((finding.severity, what, finding.fix), [])
         places += [finding.where] if finding.where not in places else []
     for (severity, what, fix), places in alike.items():
@@ -177,7 +181,7 @@ def _count(number: int, severity: Severity) -> str:
     return f"{number} {severity}{'' if number == 1 or severity is Severity.UNKNOWN else 's'}"
 
 
-_HOLD = "serried-hold"
+_GATE_CONFIG_MAP = "serried-hold"
 """The ConfigMap in the shapes that have the scheduling gate."""
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
@@ -195,7 +199,7 @@ _ADMISSION = ("validatingadmissionpolicies", "mutatingadmissionpolicies")
 _REVIEWS_AT_A_TIME = 16
 
 
-_AREAS_BY_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
+_AREAS_THAT_NEED_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
 """The areas whose checks depend on what the extender reports about itself."""
 
 
@@ -222,7 +226,7 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
         collector = _Collector(client, target.home, seen, server)
         # With --server or --scheduler-config, the extender may run outside the cluster.
         if seen.silence and not (target.server or file):
-            await collector.find_absence()
+            await collector.record_absence()
         return await collector.collect(areas)
 
 
@@ -251,7 +255,7 @@ def _read_config(path: str) -> SchedulerConfig:
 
 async def _ask_extender(seen: Observed, target: Target) -> Observed:
     try:
-        async with reach(target) as debug:
+        async with connect_to_extender(target) as debug:
             settings = (await debug.get("config"))["settings"]
             keys = tuple((await debug.get("domains"))["keys"])
             return replace(
@@ -264,13 +268,13 @@ async def _ask_extender(seen: Observed, target: Target) -> Observed:
     except CommandError as error:
         if error.code is ExitCode.USAGE:
             raise
-        return _without_extender(seen, str(error))
+        return _record_silence(seen, str(error))
 
 
-def _without_extender(seen: Observed, silence: str) -> Observed:
+def _record_silence(seen: Observed, silence: str) -> Observed:
     """Record that the extender does not answer, and the facts that only the extender knows as unread."""
     keys = (Area.NODES, "the topology keys that groups ask for", silence)
-    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _AREAS_BY_FLAGS)
+    rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _AREAS_THAT_NEED_FLAGS)
     return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
 
 
@@ -313,7 +317,7 @@ class _Collector:
                     await read()
         return self._seen
 
-    async def find_absence(self) -> None:
+    async def record_absence(self) -> None:
         """Check whether Serried is in the cluster at all. Raises CommandError if the API server does not answer."""
         async with self._recording_failures(Area.EXTENDER, "whether it is installed"):
             self._seen = replace(self._seen, absence=await self._find_absence())
@@ -350,15 +354,15 @@ class _Collector:
     async def _read_method(self) -> None:
         with suppress(Forbidden):
             deployment, gated = await self._find_deployment() or {}, self._seen.flags.get("hold") == "gate"
-            switch = await self._find_switch()
+            switch = await self._has_gate_config_map()
             self._seen = replace(
                 self._seen, gate_switch=switch, method=read_method(deployment, gated=bool(switch) or gated)
             )
 
-    async def _find_switch(self) -> bool | None:
+    async def _has_gate_config_map(self) -> bool | None:
         """Return whether the ConfigMap of the scheduling gate exists; None if it may not be read."""
         try:
-            await self._client.get(CONFIG_MAPS, self._home, _HOLD)
+            await self._client.get(CONFIG_MAPS, self._home, _GATE_CONFIG_MAP)
         except NotFound:
             return False
         except Forbidden:
@@ -379,7 +383,7 @@ class _Collector:
         self._seen = replace(
             self._seen,
             server_version=str(version.get("gitVersion") or ""),
-            skew_seconds=_subtract(str((self._seen.selfcheck or {}).get("now") or ""), answer.date),
+            skew_seconds=_compute_skew(str((self._seen.selfcheck or {}).get("now") or ""), answer.date),
         )
 
     async def _read_scheduler(self) -> None:
@@ -506,7 +510,7 @@ class _Collector:
         return await self._client.list_all(resource)
 
 
-def _subtract(ours: str, theirs: str) -> float | None:
+def _compute_skew(ours: str, theirs: str) -> float | None:
     """Return the extender's time minus the API server's, in seconds; None if one is unknown.
 
     They were read one right after the other.

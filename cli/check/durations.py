@@ -17,7 +17,7 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def write_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a number of seconds in the largest unit that needs no fraction: ``24h``, ``90m``, ``45s``."""
     for unit in ("h", "m"):
         if seconds and not seconds % _SECONDS[unit]:

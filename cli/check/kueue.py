@@ -40,7 +40,7 @@ _TIMEOUT = 30 * 60.0
 _OLDER_TIMEOUT = 5 * 60.0
 """The default of ``waitForPodsReady.timeout`` in configurations of v1beta1."""
 
-_WAITS_SINCE_MINOR = 19
+_ON_BY_DEFAULT_SINCE_MINOR = 19
 """The minor version 0.x of Kueue since which waitForPodsReady is on if a configuration of v1beta2 does not name it."""
 
 _GATES = re.compile(r"--feature-gates=(.*)")
@@ -183,7 +183,7 @@ def decode_configuration(source: str, document: Any, manager: Manager) -> Config
     outputs = (read_map(each, "outputs") for each in read_objects(resources, "transformations"))
     devices = (read_required(each, "name") for each in read_objects(resources, "deviceClassMappings"))
     older, gates = version.endswith("/v1beta1"), {**manager.gates, **read_map(document, "featureGates")}
-    is_on = not gates.get(_DISABLING_GATE) and _waits(document, manager.minor, older=older)
+    is_on = not gates.get(_DISABLING_GATE) and _waits_for_pods_ready(document, manager.minor, older=older)
     return Configuration(
         source=source,
         wait=_decode_wait(read_map(document, "waitForPodsReady"), older=older) if is_on else None,
@@ -191,7 +191,7 @@ def decode_configuration(source: str, document: Any, manager: Manager) -> Config
     )
 
 
-def _waits(document: Raw, minor: int | None, *, older: bool) -> bool:
+def _waits_for_pods_ready(document: Raw, minor: int | None, *, older: bool) -> bool:
     """Return whether Kueue waits for pods to be ready, its feature gate apart. An unknown version counts as a new one.
 
     In v1beta1 the field ``enable`` turns it on. Since v1beta2 the field itself does, and in 0.19 also its absence.
@@ -199,7 +199,7 @@ def _waits(document: Raw, minor: int | None, *, older: bool) -> bool:
     if older:
         return read_flag(read_map(document, "waitForPodsReady"), "enable")
     named = document.get("waitForPodsReady") is not None
-    return named or minor is None or minor >= _WAITS_SINCE_MINOR
+    return named or minor is None or minor >= _ON_BY_DEFAULT_SINCE_MINOR
 
 
 def _decode_wait(wait: Raw, *, older: bool) -> WaitForPodsReady:
@@ -251,7 +251,7 @@ def decode_local_queue(obj: Raw) -> LocalQueue:
     return LocalQueue(*read_key(obj), read_text(read_map(obj, "spec"), "clusterQueue"))
 
 
-def find_outsider(pod: Raw) -> Outsider | None:
+def decode_outsider(pod: Raw) -> Outsider | None:
     """Return a pod as one that takes room which Kueue counts for its own workloads; None for any other pod.
 
     Pods of Kueue carry a label or annotation of its API group. Pods of DaemonSets and of the system are on every node,

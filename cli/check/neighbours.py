@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from cli.check.demands import TopologyDemand
-from cli.check.durations import DAY, HOUR, write_duration
+from cli.check.durations import DAY, HOUR, format_duration
 from cli.check.installed import Piece
 from cli.check.kueue import Configuration, Flavor, Kueue
 from cli.check.observed import Area, Finding, Observed, Severity, read_minor
@@ -48,13 +48,13 @@ def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
         return
     if wait.timeout < _LEAST_TIMEOUT:
         what = (
-            f"Kueue evicts a gang that is not ready {write_duration(wait.timeout)} after its admission, also one that "
+            f"Kueue evicts a gang that is not ready {format_duration(wait.timeout)} after its admission, also one that "
             "Serried holds because it has no room yet: its pods are deleted, and it waits in Kueue's queue again"
         )
         yield _warn(f"{source}: waitForPodsReady.timeout", what, "set waitForPodsReady.timeout: 24h")
     if 0 < wait.recovery_timeout < _LEAST_RECOVERY:
         what = (
-            f"Kueue evicts a whole running gang if one member is not ready for {write_duration(wait.recovery_timeout)}"
+            f"Kueue evicts a whole running gang if one member is not ready for {format_duration(wait.recovery_timeout)}"
             ", although Serried may still replace that member in its place"
         )
         yield _warn(f"{source}: waitForPodsReady.recoveryTimeout", what, "set waitForPodsReady.recoveryTimeout: 1h")
@@ -121,8 +121,8 @@ def _check_quotas(
         for resource, amount in sorted(quotas[flavor.name].items()):
             if amount > there[resource] and resource not in computed:
                 what = (
-                    f"ClusterQueues {_name_some(sorted(queues[flavor.name]))} may use {_write(resource, amount)} of "
-                    f"{resource}, and its nodes ({len(names)}) have {_write(resource, there[resource])}: Kueue admits "
+                    f"ClusterQueues {_name_some(sorted(queues[flavor.name]))} may use {_format(resource, amount)} of "
+                    f"{resource}, and its nodes ({len(names)}) have {_format(resource, there[resource])}: Kueue admits "
                     "gangs that then wait for room"
                 )
                 fix = "lower nominalQuota to what the nodes have, or add nodes"
@@ -222,7 +222,7 @@ def _name_some(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _write(resource: str, amount: int) -> str:
+def _format(resource: str, amount: int) -> str:
     """Return an amount as people write it: CPUs, GiB of memory, or pieces."""
     if resource == "cpu":
         return f"{amount / 1000:g}"

@@ -113,7 +113,7 @@ _extra = partial(Need, vital=False)
 _of_component = partial(_extra, component=Piece.VOLUMES_AND_DEVICES)
 
 
-def _both(*resources: str) -> str:
+def _in_both(*resources: str) -> str:
     """Return the resources in both API groups that serve Workloads and PodGroups."""
     return " ".join(
         f"{each}.{group}" for group in ("scheduling.k8s.io", "scheduling.serried.dev") for each in resources
@@ -155,10 +155,18 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),
         Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),
         *(_extra("list watch", f"{row.plural}.{row.group}", f"{_name_gangs(row)} are no gangs") for row in _PARENTS),
-        Need("list watch", _both("podgroups", "workloads", "compositepodgroups"), "gangs wait: WorkloadAPIMissing"),
+        Need(
+            "list watch",
+            _in_both("podgroups", "workloads", "compositepodgroups"),
+            "gangs wait: WorkloadAPIMissing",
+        ),
         Need("list watch", "priorityclasses.scheduling.k8s.io", "the priority of a group's class does not count"),
         _extra("list watch", "podgroups.scheduling.x-k8s.io", "PodGroups of scheduler-plugins are no gangs"),
-        Need("patch", _both("podgroups/status", "compositepodgroups/status"), "no condition says why a gang waits"),
+        Need(
+            "patch",
+            _in_both("podgroups/status", "compositepodgroups/status"),
+            "no condition says why a gang waits",
+        ),
         Need(
             "get list create update delete",
             "reservations.scheduling.serried.dev",
@@ -208,7 +216,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
         Need(
             "list watch create delete patch",
-            _both("workloads", "podgroups"),
+            _in_both("workloads", "podgroups"),
             "Jobs get no PodGroup, or keep an outdated one",
         ),
         _extra("list watch", "compositepodgroups.scheduling.serried.dev", "groups of a tree get no priority"),

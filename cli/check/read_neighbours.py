@@ -37,8 +37,8 @@ from cli.check.kueue import (
     decode_flavors,
     decode_local_queue,
     decode_manager,
+    decode_outsider,
     decode_quotas,
-    find_outsider,
     names_topology,
 )
 from cli.check.observed import Area
@@ -51,7 +51,7 @@ Recording = Callable[[Area, str], AbstractAsyncContextManager[None]]
 """A block whose failures are recorded as a fact that could not be read."""
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
-_WITH_ROOM = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_BOUND_AND_UNFINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that hold room on a node."""
 
 
@@ -141,7 +141,7 @@ async def _read_queues(client: ApiClient, version: str, kueue: Kueue) -> Kueue:
 
 
 async def _read_outsiders(client: ApiClient) -> tuple[Outsider, ...]:
-    found = [find_outsider(each) async for each in client.items(PODS, Selection(fields=_WITH_ROOM))]
+    found = [decode_outsider(each) async for each in client.items(PODS, Selection(fields=_BOUND_AND_UNFINISHED))]
     return tuple(each for each in found if each is not None)
 
 

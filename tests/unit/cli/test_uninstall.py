@@ -75,7 +75,7 @@ BESIDE = (NODES, PODS, JOBS, LEASES, VOLUME_CLAIMS, SECRETS, CONFIG_MAPS, ACCOUN
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.uninstall._SETTLE", 0.0)
+    monkeypatch.setattr("cli.uninstall._POLICY_SECONDS", 0.0)
     monkeypatch.setattr("cli.uninstall._PAUSE", 0.005)
 
 
@@ -175,7 +175,7 @@ def look(server: FakeApiServer, name: str) -> JSON:
     return found
 
 
-_KICK = "scheduling.serried.dev/kick"
+_RETRY_KEY = "scheduling.serried.dev/kick"
 
 
 def test_running_pods_lose_the_label_of_their_binding_and_keep_what_containers_read() -> None:
@@ -186,7 +186,7 @@ def test_running_pods_lose_the_label_of_their_binding_and_keep_what_containers_r
 
 def test_a_label_by_which_people_name_a_group_stays() -> None:
     assert free_metadata(pod("one", labels={POD_GROUP_LABEL: "g"})) == {}
-    assert free_metadata(pod("one", labels={_KICK: "1.000", "app": "a"})) == {"labels": {_KICK: None}}
+    assert free_metadata(pod("one", labels={_RETRY_KEY: "1.000", "app": "a"})) == {"labels": {_RETRY_KEY: None}}
     assert free_metadata(pod("one", annotations={"scheduling.serried.dev/required-topology": "zone"})) == {}
 
 
@@ -558,7 +558,7 @@ async def test_a_job_of_5000_waiting_pods_is_waited_for_as_long_as_some_of_them_
     add_job(server, "big", 5000)
     controller = JobController(server, at_a_time=500)
     said: list[str] = []
-    monkeypatch.setattr("cli.uninstall._TELL_SECONDS", 0.0)
+    monkeypatch.setattr("cli.uninstall._PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr("cli.uninstall.monotonic", lambda: 59.0 * len(said))
 
     def say(text: str) -> None:

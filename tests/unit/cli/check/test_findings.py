@@ -9,7 +9,7 @@ import yaml
 
 from cli.check.checks import POLICIES
 from cli.check.command import run_checks
-from cli.check.durations import parse_duration, write_duration
+from cli.check.durations import format_duration, parse_duration
 from cli.check.observed import (
     CONTROLLER,
     ELECTING_NEEDS,
@@ -678,7 +678,7 @@ def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None
 
 @pytest.mark.parametrize(("seconds", "text"), [(86400.0, "24h"), (5400.0, "90m"), (45.5, "45.5s"), (0.0, "0s")])
 def test_durations_are_written_as_go_reads_them(seconds: float, text: str) -> None:
-    assert write_duration(seconds) == text
+    assert format_duration(seconds) == text
     assert parse_duration(text) == seconds
 
 

@@ -14,8 +14,8 @@ from cli.check.kueue import (
     decode_configuration,
     decode_flavors,
     decode_manager,
+    decode_outsider,
     decode_quotas,
-    find_outsider,
 )
 
 CURRENT, OLDER = "config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"
@@ -176,4 +176,4 @@ def test_quotas_are_read_by_flavor() -> None:
 )
 def test_which_pods_take_room_beside_kueue(metadata: dict[str, Any], node: str, *, found: bool) -> None:
     pod = {"metadata": {"namespace": "team", "name": "p", **metadata}, "spec": {"nodeName": node}}
-    assert find_outsider(pod) == (Outsider("n1", "team/p") if found else None)
+    assert decode_outsider(pod) == (Outsider("n1", "team/p") if found else None)
