@@ -1,1 +1,1 @@
-"""The door of the scheduler: extender verbs, the life of a gang, debug."""
+"""The scheduler extender: it answers kube-scheduler's calls, plans and binds gangs, and serves ``/debug``."""

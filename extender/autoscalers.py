@@ -1,7 +1,7 @@
 """Find the cluster's autoscalers, Karpenter and Cluster Autoscaler, and the nodes that Karpenter's NodePools may add.
 
-`Autoscalers.run` is a task of the process. It looks every ten seconds while this instance leads; `Autoscalers.seen`
-is what it found last.
+`Autoscalers.run` is a task of the process. While this instance leads, it asks the API server every ten seconds.
+`Autoscalers.seen` is the last result.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from serried.kube.wire import CONFIG_MAPS, Resource
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 10.0
-"""The pause between two looks, in seconds: what NodePools may still add changes with each node."""
+REFRESH_SECONDS = 10.0
+"""The pause between two refreshes, in seconds: with each node that is added, NodePools may add less."""
 
 _FIRST_SECONDS = 1.0
-"""The pause between tries until a first look has succeeded, in seconds."""
+"""The pause between tries until the first refresh of a term has succeeded, in seconds."""
 
 KARPENTER = "karpenter.sh"
 NODE_POOLS = Resource(KARPENTER, "v1", "nodepools", namespaced=False)
@@ -34,20 +34,20 @@ PROVISIONING = "autoscaling.x-k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The autoscalers of the cluster, as of one look."""
+class FoundAutoscalers:
+    """The autoscalers of the cluster at the time of one refresh. It is false if there are none."""
 
     karpenter: bool = False
     cluster_autoscaler: bool = False
 
     provisioning: bool = False
-    """True if ProvisioningRequests are served in version v1; Cluster Autoscaler up to 1.30 has only v1beta1."""
+    """True if the API server serves ProvisioningRequests in v1; those of Cluster Autoscaler up to 1.30 are v1beta1."""
 
     pools: tuple[NodePool, ...] = ()
-    """Karpenter's NodePools that add nodes for pods, by name."""
+    """Karpenter's NodePools that add nodes for pods, sorted by name. NodePools of a fixed size are left out."""
 
     unknown: str = ""
-    """The reason why the NodePools could not be read, a phrase; "" if they were read or there is no Karpenter."""
+    """The reason why the API server did not return the NodePools, a phrase; "" if it did, or there is no Karpenter."""
 
     def __bool__(self) -> bool:
         return self.karpenter or self.cluster_autoscaler
@@ -59,13 +59,14 @@ class Seen:
         return " and ".join(filter(None, found))
 
 
-NOBODY = Seen()
+NO_AUTOSCALERS = FoundAutoscalers()
 
 
 class Autoscalers:
     """Finds the autoscalers of one cluster. One instance lives as long as its core.
 
-    ``changed`` is called after each look that found something new.
+    ``wanted`` is the setting: with NONE nothing is read. ``changed`` is called after each refresh whose result differs
+    from the one before.
     """
 
     def __init__(self, client: ApiClient, wanted: Autoscaling, changed: Callable[[], None]) -> None:
@@ -73,42 +74,51 @@ class Autoscalers:
         self._changed = changed
 
         self.listeners: list[Callable[[], None]] = []
-        """The functions that are called after each look that found something new, before ``changed``."""
+        """The functions that are called before ``changed`` is, after each refresh with a new result."""
 
-        self.seen: Seen = NOBODY
+        self.seen: FoundAutoscalers = NO_AUTOSCALERS
 
         self.found: list[str] = []
         """The names of the autoscalers in ``seen``. It is always the same list, so that other parts can keep it."""
 
         self.known: bool = wanted is Autoscaling.NONE
-        """True once a look has succeeded since this instance leads. Until then ``seen`` may be wrong."""
+        """True once a refresh has succeeded in this term.
+
+        Until then ``seen`` may be wrong. Always True with setting NONE.
+        """
 
         self._wanted = wanted
 
         self._logged = ""
-        """The failure that was logged last."""
+        """The last failure that was logged; "" before the first."""
 
     async def run(self, is_active: Callable[[], bool]) -> None:
-        """Look again and again while ``is_active``, until cancelled."""
+        """Call `refresh` every ten seconds while ``is_active`` returns True, i.e. while this instance leads.
+
+        Until cancelled.
+        """
         while self._wanted is not Autoscaling.NONE:
             if is_active():
-                await self.look()
+                await self.refresh()
             else:
                 self.known = False
-            await asyncio.sleep(LOOK_SECONDS if self.known else _FIRST_SECONDS)
+            await asyncio.sleep(REFRESH_SECONDS if self.known else _FIRST_SECONDS)
 
-    async def look(self) -> None:
-        """Look once, and update ``seen``. If the API server does not answer, ``seen`` stays as it was."""
+    async def refresh(self) -> None:
+        """Ask the API server for autoscalers, and set ``seen``. On an ApiError, log it and leave ``seen`` unchanged."""
         try:
             seen = await self._find()
         except ApiError as error:
             self._log_once(f"it is not known which autoscalers there are: {error}")
             return
         self._log_once(seen.unknown)
-        self.note(seen)
+        self.set_found(seen)
 
-    def note(self, seen: Seen) -> None:
-        """Set the result of a look, and call the listeners if it is new."""
+    def set_found(self, seen: FoundAutoscalers) -> None:
+        """Set ``seen``.
+
+        If it differs from before, or is the first result of a term, call the listeners and ``changed``.
+        """
         before, self.seen = (self.seen, self.known), seen
         self.found[:] = [seen.names] if seen else []
         self.known = True
@@ -120,14 +130,16 @@ class Autoscalers:
             listener()
         self._changed()
 
-    async def _find(self) -> Seen:
+    async def _find(self) -> FoundAutoscalers:
         groups = {
             read_name(each, "name"): {read_name(version, "version") for version in read_objects(each, "versions")}
             for each in read_objects(await self._client.read("/apis"), "groups")
         }
         karpenter = KARPENTER in groups
         pools, unknown = await self._read_pools() if karpenter else ((), "")
-        return Seen(karpenter, await self._has_status(), "v1" in groups.get(PROVISIONING, ()), pools, unknown)
+        return FoundAutoscalers(
+            karpenter, await self._has_status(), "v1" in groups.get(PROVISIONING, ()), pools, unknown
+        )
 
     async def _read_pools(self) -> tuple[tuple[NodePool, ...], str]:
         try:
@@ -151,7 +163,7 @@ class Autoscalers:
         return True
 
     def _log_once(self, failure: str) -> None:
-        """Log why a look failed, unless the last failure was the same; "" for no failure."""
+        """Log why a refresh failed, unless the last failure was the same. With "" for no failure nothing is logged."""
         if failure and failure != self._logged:
             log.warning("cannot find out which autoscalers there are", extra={"err": failure})
         self._logged = failure or self._logged

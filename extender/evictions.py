@@ -1,10 +1,12 @@
 """Evict or delete victims: the condition DisruptionTarget is written first, then the pod is evicted or deleted.
 
-`Rehearsal` asks the API server by dry run whether all victims may be evicted, before the first one is (decision 27). A
-pod that a PodDisruptionBudget selects will be evicted, so its eviction is rehearsed. A pod that no budget selects is
-deleted, as kube-scheduler does: an eviction has the same effect and costs several times as many requests. A role or a
-webhook may refuse an eviction, too, but refuses it for all pods of one kind. So one eviction per owner is rehearsed,
-and those of the owner's other pods only when the first is refused.
+Before the first victim is evicted, `Rehearsal` asks the API server by dry run whether all of them may be (decision 27).
+
+A victim that a PodDisruptionBudget selects is evicted by the eviction subresource, so each such eviction is tried by a
+dry run. A victim that no budget selects is deleted, as kube-scheduler does it, because an eviction has the same effect
+and costs several times as many requests. RBAC or a webhook may reject an eviction, too, but usually does so for all
+pods of one owner. So of these victims one per owner is tried, and the owner's other victims only if that one is
+rejected.
 """
 
 import asyncio
@@ -28,15 +30,15 @@ log = logging.getLogger(__name__)
 
 
 def find_running(pods: Mapping[str, Pod], victim: Victim) -> Pod | None:
-    """Return the pod of a victim; None if it is gone, not bound, or already being deleted."""
+    """Return the pod of a victim from ``pods`` (by UID); None if it is gone, not bound, or already being deleted."""
     pod = pods.get(victim.uid)
     return pod if pod is not None and pod.bound and not pod.deleting else None
 
 
 async def set_disruption_target(client: ApiClient, pod: Pod | Victim, text: str) -> None:
-    """Write the condition DisruptionTarget of a victim; ``text`` says for which gang it is preempted.
+    """Write the condition DisruptionTarget of a victim. ``text`` is its message: for which gang it is preempted.
 
-    A pod that is gone is passed over. Any other failure is logged, and not raised.
+    Do nothing if the pod is gone. Any other ApiError is logged, and not raised.
     """
     condition = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "message": text}
     # kube-controller-manager removes a condition without a time at once.
@@ -44,7 +46,10 @@ async def set_disruption_target(client: ApiClient, pod: Pod | Victim, text: str)
 
 
 async def remove_disruption_target(client: ApiClient, pod: Pod | Victim) -> None:
-    """Remove the condition that `set_disruption_target` has written; failures as there."""
+    """Remove the condition DisruptionTarget from a pod that is not evicted after all.
+
+    Do nothing if the pod is gone. Any other ApiError is logged, and not raised.
+    """
     await _patch_condition(client, pod, {"type": DISRUPTION_TARGET, "$patch": "delete"})
 
 
@@ -61,16 +66,19 @@ async def _patch_condition(client: ApiClient, pod: Pod | Victim, condition: dict
 
 
 _MAX_TRIES = 3
-"""The number of times that one dry run is tried while the API server fails to answer."""
+"""The number of tries of one dry run, if it fails for another reason than a PodDisruptionBudget."""
 
 _REFUSAL = "its PodDisruptionBudget does not allow it"
 
-_PODS_PER_TURN = 20
-"""The number of pods that are matched with budgets before other tasks, such as filter, get the event loop."""
+_PODS_PER_STEP = 20
+"""The number of pods that are matched with budgets at a time. After that, other tasks get the event loop."""
 
 
 class Rehearsal:
-    """The evictions of one preemption, tried by dry run. Call `list_budgets` first, then `find_refused`."""
+    """Tries the evictions of one preemption by dry run. Call `list_budgets` first, then `find_refused`.
+
+    With ``method`` DELETION budgets do not count, so nothing is tried and nothing is refused.
+    """
 
     def __init__(self, client: ApiClient, store: Store, method: Method) -> None:
         self._client = client
@@ -78,10 +86,10 @@ class Rehearsal:
         self._method = method
 
         self._listed: Mapping[str, Sequence[DisruptionBudget]] | None = {}
-        """The budgets from `list_budgets`, by namespace; None if they could not be listed: any pod may have one."""
+        """The budgets from `list_budgets`, by namespace; None if they could not be listed, and any pod may have one."""
 
     async def list_budgets(self) -> None:
-        """List the PodDisruptionBudgets from the API server, as the watch may be late. A failure is logged."""
+        """List the PodDisruptionBudgets from the API server, because the watch may be late. An ApiError is logged."""
         if self._method is Method.DELETION:
             return
         try:
@@ -101,31 +109,37 @@ class Rehearsal:
         self._listed = listed
 
     def is_guarded(self, pod: Pod) -> bool:
-        """Return whether a listed or watched budget selects a pod, so that its eviction may be refused."""
+        """Return whether a PodDisruptionBudget selects a pod, by the list or the watch.
+
+        True if they could not be listed.
+        """
         if self._method is Method.DELETION:
             return False
         budgets = self._iterate_budgets(pod.namespace)
         return self._listed is None or any(selects_pod(budget, pod.namespace, pod.labels) for budget in budgets)
 
     async def find_refused(self, victims: Iterable[Victim]) -> dict[str, str]:
-        """Try to evict the victims by dry run. Return the reason of each refusal by the victim's UID."""
+        """Try to evict the victims by dry run. Return those that the API server refuses to evict: UID and reason.
+
+        Victims that are gone meanwhile are left out. An error of the API server counts as a refusal.
+        """
         if self._method is Method.DELETION:
             return {}
         guarded, alike = await self._group(victims)
-        beyond = await self._find_beyond(guarded)
-        within = [pod for pod in guarded if pod.uid not in beyond]
+        over_budget = await self._find_over_budget(guarded)
+        within = [pod for pod in guarded if pod.uid not in over_budget]
         answers = await do_each([*([pod] for pod in within), *alike], self._rehearse_first)
-        refused = beyond | {pod.uid: why for pod, why, _ in filter(None, answers) if why}
+        refused = over_budget | {pod.uid: why for pod, why, _ in filter(None, answers) if why}
         doubtful = [[pod] for _, why, others in filter(None, answers) if why for pod in others]
         more = await do_each(doubtful, self._rehearse_first)
         return refused | {pod.uid: why for pod, why, _ in filter(None, more) if why}
 
     async def _group(self, victims: Iterable[Victim]) -> tuple[list[Pod], list[list[Pod]]]:
-        """Return the pods that budgets select, and all other pods in one list per kind."""
+        """Return the pods of the victims: those that a budget selects, and the others in one list per owner."""
         guarded: list[Pod] = []
         alike: dict[Hashable, list[Pod]] = {}
         for index, victim in enumerate(victims, start=1):
-            if index % _PODS_PER_TURN == 0:
+            if index % _PODS_PER_STEP == 0:
                 await asyncio.sleep(0)
             pod = find_running(self._store.pods, victim)
             if pod is None:
@@ -133,25 +147,28 @@ class Rehearsal:
             if self.is_guarded(pod):
                 guarded.append(pod)
             else:
-                alike.setdefault(_name_kind(pod), []).append(pod)
+                alike.setdefault(_find_kind(pod), []).append(pod)
         return guarded, list(alike.values())
 
-    async def _find_beyond(self, pods: Iterable[Pod]) -> dict[str, str]:
-        """Return the pods that exceed what their budgets allow in sum, by UID: a dry run judges one pod by itself."""
+    async def _find_over_budget(self, pods: Iterable[Pod]) -> dict[str, str]:
+        """Return the pods that exceed a budget together with the pods before them, by UID, with the reason.
+
+        A dry run changes no budget, so it would allow each of two pods whose budget allows one eviction.
+        """
         left: dict[Key, int] = {}
-        beyond: dict[str, str] = {}
+        over_budget: dict[str, str] = {}
         for index, pod in enumerate(pods, start=1):
-            if index % _PODS_PER_TURN == 0:
+            if index % _PODS_PER_STEP == 0:
                 await asyncio.sleep(0)
             allowed = self._list_allowed(pod)
             if any(left.setdefault(key, count) <= 0 for key, count in allowed.items()):
-                beyond[pod.uid] = _REFUSAL
+                over_budget[pod.uid] = _REFUSAL
             else:
                 left.update({key: left[key] - 1 for key in allowed})
-        return beyond
+        return over_budget
 
     def _list_allowed(self, pod: Pod) -> dict[Key, int]:
-        """Return the evictions that each budget of a pod still allows; the smaller number if list and watch differ."""
+        """Return how many evictions each budget of a pod still allows: the smaller number if list and watch differ."""
         allowed: dict[Key, int] = {}
         for budget in self._iterate_budgets(pod.namespace):
             if counts(budget, pod):
@@ -159,14 +176,15 @@ class Rehearsal:
         return allowed
 
     def _iterate_budgets(self, namespace: str) -> Iterator[DisruptionBudget]:
-        """Yield the listed budgets, then the watched ones; the same budget may come twice."""
+        """Yield the budgets of a namespace, the listed ones and then the watched ones. A budget may come twice."""
         yield from (self._listed or {}).get(namespace, ())
         yield from self._store.budgets_in.get(namespace, {}).values()
 
     async def _rehearse_first(self, pods: Sequence[Pod]) -> tuple[Pod, str, Sequence[Pod]] | None:
-        """Rehearse the eviction of the first of these pods that still exists.
+        """Try to evict the first of these pods that still exists, by dry run.
 
-        Return this pod, why it could not be evicted ("" if it could), and the pods after it; None if all are gone.
+        Return this pod, the reason why the API server would refuse ("" if it would not), and the pods after it, which
+        were not tried. Return None if all are gone.
         """
         for place, pod in enumerate(pods, start=1):
             known = self._store.pods.get(pod.uid)
@@ -176,7 +194,10 @@ class Rehearsal:
         return None
 
     async def _rehearse_one(self, pod: Pod) -> str | None:
-        """Return why a pod could not be evicted, "" if it could; None if it is gone."""
+        """Try to evict a pod by dry run.
+
+        Return why it would be refused; "" if it would not be, None if the pod is gone.
+        """
         why = ""
         for _ in range(_MAX_TRIES):
             try:
@@ -193,15 +214,18 @@ class Rehearsal:
         return why
 
 
-def _name_kind(pod: Pod) -> Hashable:
-    """Return a key that pods of one owner share; pods without an owner share it if they have the same labels."""
+def _find_kind(pod: Pod) -> Hashable:
+    """Return a key that is equal for the pods of one owner. Without an owner, pods with equal labels share one."""
     if pod.owner is not None:
         return pod.namespace, pod.owner.uid
     return pod.namespace, frozenset(pod.labels.items())
 
 
 async def evict(client: ApiClient, pod: Pod) -> None:
-    """Evict a member of a gang. A pod that is gone is passed over; a refusal is logged, and the caller may retry."""
+    """Evict a member of a gang that ends as a whole. Do nothing if the pod is gone.
+
+    A refusal by a PodDisruptionBudget and any other ApiError are logged, and not raised; the caller may try again.
+    """
     try:
         await client.evict(pod.namespace, pod.name, pod.uid)
     except (NotFound, Conflict):

@@ -1,4 +1,4 @@
-"""The options of the core: the settings of `serried.settings` as values, without flags and addresses.
+"""The options of the extender's core: those settings of `serried.settings` that decide how it plans and binds.
 
 `extender.process` makes one `Options` from the settings; tests and simulations make their own.
 """
@@ -9,57 +9,61 @@ from enum import StrEnum
 
 
 class NominationPolicy(StrEnum):
-    """The choice of members that get status.nominatedNodeName."""
+    """The choice of the planned members whose status.nominatedNodeName Serried sets to the node of their slot."""
 
     ALWAYS = "always"
     """Every member of a planned gang."""
 
     AUTO = "auto"
-    """Members that kube-scheduler has rejected before, and all members of a gang that would not fit a second time.
+    """Members that kube-scheduler has rejected before, and all members of a gang whose domain is nearly full.
 
-    If it would fit, members may take any node of the domain, so no nomination is needed.
+    If as many more members would fit in the domain as the gang has, members may take any of its nodes, so that they
+    need no nomination.
     """
 
     NEVER = "never"
 
 
 class BackfillMode(StrEnum):
-    """The way in which room is kept for the gang at the head of the queue."""
+    """The way in which free resources are kept for the gang at the head of the queue."""
 
     FORECAST = "forecast"
-    """By a forecast of when running pods end."""
+    """By a forecast, from the expected ends of running pods, on which nodes the gang will fit, and when."""
 
     OFF = "off"
 
 
 class PlainRule(StrEnum):
-    """The rule for pods of no gang on nodes that are kept for the head of the queue."""
+    """The rule for pods of no gang on nodes whose free resources are kept for the head of the queue."""
 
     PASS = "pass"  # noqa: S105 - no password
     """Pods of no gang may use these nodes."""
 
     WAIT = "wait"
-    """Pods of no gang wait, as the gangs behind the head do."""
+    """Pods of no gang must not use these nodes, like the gangs behind the head."""
 
 
 class Broken(StrEnum):
-    """The action on a gang that has fewer than minCount members for longer than the grace period."""
+    """The action on a broken gang.
+
+    A gang is broken if it has run, and has had fewer than minCount members for longer than `Rules.grace`.
+    """
 
     REPORT = "report"
 
     EVICT = "evict"
-    """Report it, and evict the members that are left."""
+    """Report it by a condition and an event, and evict the members that are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules for gangs that have lost members."""
+    """The rules for running gangs that have lost members. Times are in seconds."""
 
     seconds: float = 120.0
-    """The time for which the slot of a dead member is kept for its replacement, in seconds; 0: not at all."""
+    """The time for which the slot of a member that ended without success is kept for its replacement; may be 0."""
 
     grace: float = 300.0
-    """The time for which a gang may have fewer than minCount members until ``broken`` applies, in seconds."""
+    """The time for which a gang that has run may have fewer than minCount members, before ``broken`` applies."""
 
     broken: Broken = Broken.REPORT
 
@@ -68,25 +72,28 @@ USUAL = Rules()
 
 
 class Disrupted(StrEnum):
-    """The disruptions of one member that end its whole gang, for gangs of disruption mode ``all``."""
+    """The disruptions of one member after which Serried evicts the other members of its gang.
+
+    It applies to gangs whose PodGroup has the disruption mode ``all``.
+    """
 
     KEEP = "keep"
-    """None. In turn, kube-scheduler may not preempt a single member either."""
+    """No disruption. kube-scheduler is then kept from preempting single members of such a gang."""
 
     PREEMPTED = "preempted"
     """Preemption by a kube-scheduler."""
 
     ANY = "any"
-    """Any disruption: also an eviction, a taint, or a shutdown of the node."""
+    """Any disruption: also an eviction by another client, a taint, or a shutdown of the node."""
 
 
 class PreemptionMode(StrEnum):
-    """The mode of preemption for gangs."""
+    """The mode of preemption for gangs that do not fit: evicting pods of lower priority (victims) for them."""
 
     OFF = "off"
 
     ADVICE = "advice"
-    """Victims are searched and reported, but not evicted."""
+    """Victims are searched and reported to the user, but not evicted."""
 
     ON = "on"
 
@@ -95,23 +102,23 @@ class Method(StrEnum):
     """The API request that ends a victim."""
 
     EVICTION = "eviction"
-    """The eviction subresource, so that PodDisruptionBudgets may refuse."""
+    """The eviction subresource for victims with a PodDisruptionBudget, which may refuse; a deletion for the others."""
 
     DELETION = "deletion"
-    """A deletion: budgets do not count, as with kube-scheduler's own preemption."""
+    """A deletion for all victims, so that no PodDisruptionBudget refuses, as in kube-scheduler's own preemption."""
 
 
 class Autoscaling(StrEnum):
-    """The mode of asking an autoscaler for nodes."""
+    """The mode of requesting nodes from an autoscaler for gangs that do not fit."""
 
     AUTO = "auto"
-    """Gangs ask where an autoscaler is found."""
+    """Nodes are requested if the cluster has Karpenter or Cluster Autoscaler."""
 
     NONE = "none"
 
 
 ALL_PERCENT = 100
-"""The share that limits nothing."""
+"""The value of `Options.share_percent` with which one namespace may have all nodes, i.e. no limit."""
 
 PATIENCE_SECONDS = 600.0
 PREEMPTION_TIMEOUT_SECONDS = 600.0
@@ -119,25 +126,31 @@ PREEMPTION_TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one core. All times are in seconds. The flags of the same purpose are in `serried.settings`."""
+    """The options of one core. All times are in seconds. `serried.settings` describes the flag for each."""
 
     nomination: NominationPolicy = NominationPolicy.AUTO
 
     nomination_window: int = 512
-    """The number of nominated members that kube-scheduler has not yet tried, at most."""
+    """The largest number of members that are nominated at a time before kube-scheduler has tried them."""
 
     backfill: BackfillMode = BackfillMode.FORECAST
 
     patience_seconds: float = PATIENCE_SECONDS
-    """The time for which room is kept for the head of the queue after its forecast, or without a forecast."""
+    """The time for which free resources are kept for the head of the queue after its forecast has passed.
+
+    Without a forecast the time counts from when they are first kept.
+    """
 
     share_percent: int = ALL_PERCENT
-    """The largest share of all nodes, and of the domains of a key, that is kept for gangs of one namespace."""
+    """The largest part of all nodes, and of the domains of one topology key, that is kept for gangs of one namespace.
+
+    In percent. It limits what is kept for waiting gangs, not what running gangs use.
+    """
 
     plain: PlainRule = PlainRule.PASS
 
     ageing_seconds: float = math.inf
-    """The waiting time after which a gang counts as one priority higher."""
+    """The waiting time for which a gang's priority in the queue rises by 1; infinity if it never rises."""
 
     rules: Rules = USUAL
 
@@ -148,30 +161,39 @@ class Options:
     preempt_by: Method = Method.EVICTION
 
     preemption_timeout_seconds: float = PREEMPTION_TIMEOUT_SECONDS
-    """The time that victims may take to end beyond the longest of their grace periods."""
+    """The time that victims may take to end in addition to the longest of their grace periods.
+
+    After that the plan is given up.
+    """
 
     preemption_spare_seconds: float = 0.0
-    """The time for which a pod that has just started is no victim of gangs of the next higher priority."""
+    """The time after its start for which a pod is not evicted for gangs of the next higher priority; may be 0."""
 
     autoscaler: Autoscaling = Autoscaling.AUTO
 
     ask_seconds: float = 600.0
-    """The time for which one gang may ask for nodes before the next one does."""
+    """The time after which the request of one gang for nodes is given up, so that the next gang can request nodes."""
 
     provisioning_class: str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-    """The class of the ProvisioningRequests for Cluster Autoscaler; "": gangs ask by showing unschedulable members."""
+    """The class of the ProvisioningRequests that are created for Cluster Autoscaler.
+
+    With "" none are created: nodes are requested by letting the members become Unschedulable, as for Karpenter.
+    """
 
     autoscaler_keys: frozenset[str] = frozenset()
-    """Topology keys that new nodes have according to the user, beside zone, region and the labels of NodePools."""
+    """The topology keys that users say new nodes will have, besides zone, region and the labels of NodePools."""
 
     job_unknown_seconds: float = 30.0
-    """The time for which a pod of an unknown Job is held before the API server is asked for the Job."""
+    """The time for which filter holds a pod whose Job is not in the cache, before the API server is asked for it."""
 
     bindings: int = 64
-    """The limit of Bindings in flight at the start."""
+    """The limit of Bindings in flight at the start.
+
+    It adapts to responses (`extender.core.binding.binder.BindWindow`).
+    """
 
     barrier_seconds: float = 300.0
-    """The longest time that a member's bind call waits for its gang."""
+    """The longest time for which bind calls wait for the quorum, from the gang's first bind call on."""
 
     barrier_idle_seconds: float = 60.0
-    """The longest time that it waits without a new member at bind."""
+    """The longest time for which bind calls wait for the quorum after the last one, while kube-scheduler is idle."""

@@ -1,8 +1,8 @@
 """The extender process: `main` reads the settings, and `Extender` wires listeners, watches, core and reports.
 
-There are three listeners on one event loop. Filter (with prioritize and preempt) and bind have one each: hundreds of a
-gang's bind calls stay open at the same time, and must not delay filter. Operations (probes, metrics, debug) are on the
-third.
+There are three listeners on one event loop. One is for filter, prioritize and preempt calls. Another is for bind calls:
+hundreds of a gang's bind calls stay open at the same time, and must not delay filter. The third is for operations:
+probes, metrics and ``/debug``.
 """
 
 import asyncio
@@ -69,10 +69,11 @@ log = logging.getLogger(__name__)
 
 
 class Extender:
-    """The parts of one process, for one API level. ``client`` is open; ``level`` was found by discovery.
+    """All parts of one extender process. If the API server's level changes, the process builds a new instance.
 
-    ``security`` authenticates callers of the verbs; None for plain HTTP. ``kept`` are the slots of dead members that
-    the process kept when its API level changed.
+    ``level`` says which API of PodGroups the API server serves. ``client`` is connected. ``security`` authenticates
+    callers of filter, bind, prioritize and preempt; None for plain HTTP. ``kept`` are the slots of ended members that
+    the instance before this one kept for replacements.
     """
 
     def __init__(
@@ -214,9 +215,9 @@ class Extender:
         )
 
     def _begin_next_term(self) -> bool:
-        """Begin the next term, unless a gang is being committed: it would stay bound in part without its record.
+        """End this term and begin the next one, unless a gang is bound in part. Return whether that was done.
 
-        Return whether the term has begun.
+        Such a gang needs the record of its commit to be finished, and the next term may not be able to read it.
         """
         cycles = [state.cycle for state in self.core.groups.states.values() if state.cycle is not None]
         # A gang is also half done between two tries to bind its rest, and while its record is written.
@@ -236,7 +237,10 @@ class Extender:
         self.takeover.on_leadership_change()
 
     async def run(self) -> None:
-        """Run all listeners, watches and loops until cancelled."""
+        """Run all listeners, watches and tasks until cancelled.
+
+        At the end wait until no request is in flight, and release the Lease if it is the extenders' own.
+        """
         try:
             await self._run()
         finally:
@@ -248,7 +252,7 @@ class Extender:
                 await self._election.release()
 
     async def _cancel_requests(self) -> None:
-        """Cancel the cycles, evictions and nominations of this term, and wait until none is in flight."""
+        """Cancel the binding cycles, evictions and nominations of this term, and wait until no request is in flight."""
         await self.core.tasks.close()
         await self.core.nominator.close()
 
@@ -264,7 +268,7 @@ class Extender:
             await self.takeover.run()
 
     def _list_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Yield the name and the coroutine of each task of this process."""
+        """Yield the name and the coroutine of each task that `run` starts."""
         turn = Pace().admit
         for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
             yield name, Listener(self.verbs.routes(), security=self._security, turn=turn).serve(*address)
@@ -292,7 +296,7 @@ class Extender:
 
     @property
     def kept(self) -> Sequence[Vacancy]:
-        """The slots that are kept for replacements of dead members, also those inherited and not yet in the Store."""
+        """The slots kept for replacements of ended members, also the inherited ones that are not in the Store yet."""
         return [*self._inherited, *self.store.vacancies]
 
     async def _lead(self) -> None:
@@ -306,7 +310,10 @@ class Extender:
             self.leadership.set_lease(UNCONTESTED)
 
     async def _take_part_in_election(self, election: Election) -> None:
-        """Take part in the extenders' own election. As elsewhere, `leadership` reads from the Lease who leads."""
+        """Take part in the extenders' own election, once all caches are full.
+
+        ``leadership`` reads the result from the Lease.
+        """
         await self.feed.synced.wait()
         await Candidacy(
             election, self.leadership, self._idleness.may_keep_leading, self._cancel_requests, self._clock
@@ -314,14 +321,15 @@ class Extender:
 
     @property
     def _namespace(self) -> str:
-        """The namespace of this installation."""
+        """The namespace in which this Serried is installed."""
         return (self.settings.lease or self.settings.hold_switch).namespace
 
     def readiness(self) -> dict[str, bool]:
-        """Return the conditions of ``/readyz`` by name.
+        """Return the conditions of ``/readyz`` by name; all must be True.
 
-        A standby is ready once its caches are full, a leader once it has read the records. Where a Service without
-        EndpointSlice passes calls on, only the leader is ready, as the Service goes by readiness.
+        An instance that does not lead is ready once its caches are full, a leader once it has read the records. Where
+        kube-scheduler calls a Service with a selector, only the leader is ready, because the Service selects ready
+        pods.
         """
         ready = {
             "synced": self.feed.synced.is_set(),
@@ -332,13 +340,13 @@ class Extender:
         return ready
 
     def note_refused(self, level: ApiLevel) -> None:
-        """Take note of the kinds that the API server refuses: waiting groups and the self-check name them."""
+        """Set what the API server does not serve, because waiting groups and the self-check name it."""
         self.store.set_native_obstacle(level.obstacle)
         self.selfcheck.note_refused(level.refused)
         self.core.groups.wake()
 
     def routes(self) -> Sequence[APIRouter]:
-        """Return the routes of the operations listener: ``/debug``, and the checks for the Pod's probes."""
+        """Return the routes of the operations listener that are the extender's own: ``/debug`` and ``/livez``."""
         return [
             debug_routes(self.core, self.reports, self.level, self.selfcheck.describe),
             process_routes(self.settings, Comparison(self._client, self.feed)),
@@ -353,21 +361,27 @@ class Extender:
 
 
 class ExtenderFactory:
-    """Builds a new extender whenever the cluster's API level changes; it inherits the slots that the last one kept."""
+    """Builds an `Extender` for each API level that the cluster gets. Each inherits the kept slots of the one before.
+
+    ``make`` is called with the client, the API level and these slots.
+    """
 
     def __init__(self, make: Callable[[ApiClient, ApiLevel, Sequence[Vacancy]], Extender]) -> None:
         self._make = make
         self._last: Extender | None = None
 
     def build(self, client: ApiClient, level: ApiLevel) -> Extender:
-        """Return the next extender. The last one must have ended."""
+        """Return a new extender. The one from the last call must have ended."""
         kept = self._last.kept if self._last is not None else ()
         self._last = self._make(client, level, kept)
         return self._last
 
 
 def secure_verbs(settings: ExtenderSettings) -> Security | None:
-    """Return the TLS context and the check of callers' certificates; None for plain HTTP. Raises CertificateError."""
+    """Return the TLS context for kube-scheduler's calls, and the check of the client's certificate.
+
+    Return None if the settings say plain HTTP. Raises CertificateError if a file cannot be used.
+    """
     if settings.client_ca_file is None:
         return None
     files = CertificateFiles(
@@ -378,7 +392,7 @@ def secure_verbs(settings: ExtenderSettings) -> Security | None:
 
 
 def trace_with(traces: Traces) -> Callable[[GroupKey, Sequence[Reached]], None]:
-    """Return a callback that sends the trace of a gang whose members are all bound."""
+    """Return a callback that sends an OpenTelemetry trace: the milestones of a gang whose members are all bound."""
 
     def trace(group: GroupKey, way: Sequence[Reached]) -> None:
         about = {
@@ -400,9 +414,11 @@ def make_reports(
     gives_way: Callable[[], bool] = lambda: False,
     find_place: Callable[[GroupKey], FirstQuorum | None] = lambda _: None,
 ) -> Reports:
-    """Make the reports of one Store's groups; they delay writes while ``gives_way`` returns True (Bindings).
+    """Return the object that writes conditions and events about the groups of a Store.
 
-    ``find_place`` returns a gang's place in the queue; None if it has none.
+    While ``gives_way`` returns True it delays its writes, so that Bindings get the API server's capacity.
+    ``find_place`` returns the place of a gang in the queue, which is written with its condition; None if it has none.
+    ``clock`` returns loop seconds.
     """
     conditions = Conditions(client, level, store.groups, store.forest, members=store.members, find_place=find_place)
     return Reports(conditions, events, level, clock, store, gives_way)
@@ -435,7 +451,10 @@ def _read_options(settings: ExtenderSettings) -> Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Return the exit code; 2 if a certificate or an extra package is missing."""
+    """Run the extender until SIGTERM or SIGINT.
+
+    Return the exit code: 2 if a certificate or an extra package is missing.
+    """
     settings = extender_settings(sys.argv[1:] if argv is None else argv)
     metrics = ExtenderMetrics()
     try:

@@ -1,8 +1,8 @@
-"""The wiring of the extender's core: `Core` makes all parts, and `SchedulingLoop.run` has groups considered.
+"""The wiring of the extender's core: `Core` creates its parts, and `SchedulingLoop.run` plans the groups that are due.
 
-There is no listener and no watch here: `extender.process` adds them, and tests and simulations do without.
+The core has no listener and no watch. `extender.process` adds them; tests and simulations do without.
 
-Each part gets what it needs in its constructor. A part knows only parts that were made before it.
+Each part gets the other parts that it needs in its constructor, so it knows only parts that were created before it.
 """
 
 import asyncio
@@ -54,44 +54,47 @@ log = logging.getLogger(__name__)
 
 
 _TICK_SECONDS = 0.5
-"""The pause between two ticks, in which groups with a deadline are checked, in seconds."""
+"""The pause between two rounds of periodic work, such as checking deadlines, in seconds."""
 
 
 _REST_FACTOR = 10.0
-"""After planning in vain, freed room wakes groups only after this many times the time that it took.
+"""A factor that limits the time for plans of groups that do not fit, because the same event loop answers filter.
 
-The same event loop answers filter.
+If such plans took 0.1 s, freed resources make no group due for the next 1 s. Other reasons, such as a changed pod, do.
 """
 
 
 _MOST_OF_A_NAMESPACE = 100
-"""The number of groups of one namespace in one round, at most."""
+"""The largest number of groups of one namespace in one round."""
 
 
 class Rounds:
-    """Divides the groups that are due into rounds, with at most `_MOST_OF_A_NAMESPACE` groups per namespace.
+    """Divides the groups that are due into rounds, with at most `_MOST_OF_A_NAMESPACE` groups per namespace in each.
 
-    So a namespace with thousands of groups does not delay other namespaces. Within a round, groups are in the order of
-    the queue. A round is made in steps, as sorting thousands of groups at once would delay filter.
+    So a namespace with thousands of groups does not delay other namespaces. It is true while groups are left for later
+    rounds. ``sort`` sorts groups into queue order, in steps, because sorting thousands at once would delay filter.
     """
 
-    def __init__(self, in_turn: Callable[[set[GroupKey]], Work[list[GroupKey]]]) -> None:
-        self._in_turn = in_turn
+    def __init__(self, sort: Callable[[set[GroupKey]], Work[list[GroupKey]]]) -> None:
+        self._sort = sort
         self._left: dict[str, dict[GroupKey, None]] = {}
-        """The groups that were left for later rounds, by namespace, in the order of the queue."""
+        """The groups that are left for later rounds, by namespace. The dict is an ordered set, in queue order."""
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
     def clear(self) -> None:
-        """Forget the groups that were left."""
+        """Forget the groups that are left for later rounds."""
         self._left.clear()
 
     def next(self, due: set[GroupKey]) -> Work[list[GroupKey]]:
-        """Return the groups of the next round, in order: of those ``due`` now, and of those left by earlier rounds."""
+        """Return the groups of the next round in queue order, as work that is done in steps.
+
+        They are chosen from the groups that are ``due`` now and those left by earlier rounds; the rest is left again.
+        """
         counts: Counter[str] = Counter()
         chosen: set[GroupKey] = set()
-        for key in (yield from self._in_turn(due)):
+        for key in (yield from self._sort(due)):
             left = self._left.setdefault(key.namespace, {})
             if counts[key.namespace] < _MOST_OF_A_NAMESPACE:
                 left.pop(key, None)
@@ -105,11 +108,14 @@ class Rounds:
                 chosen.add(key)
             if not left:
                 del self._left[namespace]
-        return (yield from self._in_turn(chosen))
+        return (yield from self._sort(chosen))
 
 
 class SchedulingLoop:
-    """The loop that considers each group that is due, and carries out the decisions. One task of the process."""
+    """The loop that considers each group that is due: it plans the group, or finds out why it cannot be placed.
+
+    After each group it carries out the decision, for instance starts a binding cycle. One task of the process.
+    """
 
     def __init__(
         self, context: Context, planning: Planning, group_scheduler: GroupScheduler, *, runner: CycleRunner
@@ -123,10 +129,10 @@ class SchedulingLoop:
         self._rounds = Rounds(group_scheduler.sort_in_queue_order)
 
         self.planned = -math.inf
-        """The loop time at which this instance last checked for due groups, or considered one, while it led."""
+        """The loop time at which this instance last looked for due groups, or considered one, while it led."""
 
     async def run(self) -> None:
-        """Consider groups until cancelled."""
+        """Consider groups when they become due, and do periodic work twice per second. Run until cancelled."""
         loop = asyncio.get_running_loop()
         tick = loop.time()
         rest_until = 0.0
@@ -162,7 +168,11 @@ class SchedulingLoop:
         self._groups.changed.clear()
 
     async def consider(self, due: set[GroupKey]) -> None:
-        """Consider these groups, one after the other. An exception for one group is logged and stops no other."""
+        """Consider the groups of the next round, one after the other, until the term ends.
+
+        ``due`` are the groups that have become due. An exception for one group is logged, and that group is tried
+        later.
+        """
         for key in await self._take_steps(self._rounds.next(due)) or ():
             if not self._term.active:
                 return  # the term has ended between two groups
@@ -180,9 +190,9 @@ class SchedulingLoop:
             self._groups.wake()
 
     async def _take_steps(self, work: Work[Result]) -> Result | None:
-        """Run the work step by step, and let other tasks run in between.
+        """Do the steps of the work, and let other tasks run after each one.
 
-        Return the result of the work; None if the term ends before the work does.
+        Return the result of the work; None if the term ends first.
         """
         while self._term.active:
             try:
@@ -207,19 +217,20 @@ FEATURES: tuple[Callable[[Parts], Feature], ...] = (
     PlainPods,
     NodeProtection,
 )
-"""The features, in the order in which the core calls them.
+"""The features, in the order in which the core calls each of their extension points.
 
-Features before `Preemptions` may reject a gang; victims are searched only after that. `Asking` comes last of them: a
-gang asks for nodes only if there are no victims for it.
+`Preemptions` comes after the features that may reject a gang, because victims are searched only for gangs that no
+feature rejects. `Asking` follows it, because nodes are requested from an autoscaler only if there are no victims.
 """
 
 F = TypeVar("F", bound=Feature)
 
 
 class Core:
-    """All parts of one extender without listeners and watches; lives as long as its API level.
+    """All parts of one extender except listeners and watches. One instance per `extender.process.Extender`.
 
-    ``records`` writes Reservations while this instance leads. ``stopwatch`` and ``fork`` are for `PlanningTasks`;
+    ``client`` and ``records`` (the Reservations) write only while this instance leads. ``stopwatch`` measures the time
+    of plans in seconds. ``fork`` starts child processes for long plans; None if all plans are made in this process.
     ``features`` are the constructors of the features.
     """
 
@@ -276,7 +287,7 @@ class Core:
         self.service = ExtenderService(context, self.cycle_updates, self.nominator, self.runner, binder)
 
     def feature(self, kind: type[F]) -> F:
-        """Return the feature of this class. Raises LookupError if this core was made without it."""
+        """Return the feature of the class ``kind``. Raises LookupError if this core was created without it."""
         for each in self.context.features.all:
             if isinstance(each, kind):
                 return each
@@ -284,12 +295,12 @@ class Core:
 
     @property
     def backfill(self) -> Backfill:
-        """The feature that keeps room for the head of the queue."""
+        """The feature that keeps free resources for the head of the queue."""
         return self.feature(Backfill)
 
     @property
     def node_protection(self) -> NodeProtection:
-        """The feature that protects nodes from autoscalers."""
+        """The feature that keeps autoscalers from removing nodes that are reserved or kept for gangs."""
         return self.feature(NodeProtection)
 
     @property
@@ -298,7 +309,7 @@ class Core:
         return self.feature(Preemptions)
 
     def end_term(self) -> None:
-        """End the term, as another instance may lead from now on: cancel all cycles, and write nothing more."""
+        """End the term: cancel all binding cycles, and write nothing more, because another instance may lead now."""
         self.group_scheduler.end_term()
         for uid in self.runner.end_term():
             # kube-scheduler may not notice the end of the cycle: the next term of this instance requeues the pod.

@@ -12,7 +12,7 @@ async def add_karpenter(world: Harness, *pools: dict[str, Any]) -> None:
     """Karpenter is there; one NodePool of the zones a and b unless others are given."""
     world.api.api_groups.add("karpenter.sh")
     set_pools(world, *(pools or (node_pool(),)))
-    await world.core.autoscalers.look()
+    await world.core.autoscalers.refresh()
 
 
 def set_pools(world: Harness, *pools: dict[str, Any]) -> None:
@@ -30,11 +30,11 @@ async def add_cluster_autoscaler(world: Harness) -> None:
     """Cluster Autoscaler is there, and serves ProvisioningRequests."""
     world.api.api_groups.add("autoscaling.x-k8s.io")
     world.api.owners["configmaps"][Key("kube-system", "cluster-autoscaler-status")] = {}
-    await world.core.autoscalers.look()
+    await world.core.autoscalers.refresh()
 
 
 async def remove_autoscalers(world: Harness) -> None:
     """Remove the autoscalers from the fake API server, and let the extender look for them."""
     world.api.api_groups.clear()
     world.api.owners["configmaps"].clear()
-    await world.core.autoscalers.look()
+    await world.core.autoscalers.refresh()

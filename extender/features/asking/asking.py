@@ -26,7 +26,7 @@ from functools import partial
 from heapq import nsmallest
 from itertools import islice
 
-from extender.autoscalers import Seen
+from extender.autoscalers import FoundAutoscalers
 from extender.core.feature import Decision, Feature, Refused
 from extender.core.parts import Parts
 from extender.core.scheduling.effects import InBackground
@@ -164,7 +164,7 @@ class Asking(Feature):
         self.describes_all = parts.autoscalers.found
 
     @property
-    def _seen(self) -> Seen:
+    def _seen(self) -> FoundAutoscalers:
         return self._autoscalers.seen
 
     def _on_autoscalers_changed(self) -> None:
@@ -626,7 +626,7 @@ class Asking(Feature):
 
     async def _read_pools(self, group: GroupKey) -> None:
         """Read the NodePools again for a candidate and requeue it. What is known of them may be ten seconds old."""
-        await self._autoscalers.look()
+        await self._autoscalers.refresh()
         candidate = self._candidates.get(group)
         if candidate is not None:
             candidate.pools_read_at = self._context.clock()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.autoscalers import Seen
+from extender.autoscalers import FoundAutoscalers
 from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.node_pool import NODE_POOL_LABEL, NodePool
@@ -61,7 +61,7 @@ class _PoolCapacity(NamedTuple):
 class Supply:
     """The nodes that autoscalers could add, as of the creation of this object. It serves for any number of gangs."""
 
-    def __init__(self, seen: Seen, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, seen: FoundAutoscalers, nodes: Mapping[str, Node]) -> None:
         """Take what was found of the autoscalers, and all existing nodes by name."""
         self._nodes = nodes
         self.pools = _count_remaining(seen.pools, nodes) if seen.karpenter and not seen.unknown else None

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from extender.autoscalers import NOBODY
+from extender.autoscalers import NO_AUTOSCALERS
 from extender.features.asking.asking import Asking
 from serried.api.names import ASKED, GroupKey, Key, write_time
 from serried.api.verdict import Reason, render
@@ -201,7 +201,7 @@ async def test_what_was_asked_in_the_term_before_stays_until_it_is_known_which_a
     asking = world.core.feature(Asking)
     before = asking.asks[GroupKey("default", "g")].at
     asking.end_term()
-    world.core.autoscalers.seen, world.core.autoscalers.known = NOBODY, False
+    world.core.autoscalers.seen, world.core.autoscalers.known = NO_AUTOSCALERS, False
     asking.recover([])
     await world.pass_time(2.0)
     await add_karpenter(world)

@@ -44,7 +44,7 @@ def _describe_group(name: str, _: str, version: str) -> dict[str, Any]:
 
 async def look(cluster: Discovered) -> Autoscalers:
     found = Autoscalers(cluster, Autoscaling.AUTO, lambda: None)
-    await found.look()
+    await found.refresh()
     return found
 
 
@@ -74,7 +74,7 @@ async def test_while_the_api_server_is_silent_what_was_found_before_holds() -> N
     cluster = Discovered("karpenter.sh", status=error(404))
     found = await look(cluster)
     cluster.fault = error(0)
-    await found.look()
+    await found.refresh()
     assert found.seen.names == "Karpenter"
 
 
@@ -82,7 +82,7 @@ async def test_an_autoscaler_that_is_removed_is_seen_no_more() -> None:
     cluster = Discovered("karpenter.sh", status=error(404))
     found = await look(cluster)
     cluster.groups = ()
-    await found.look()
+    await found.refresh()
     assert not found.seen
 
 

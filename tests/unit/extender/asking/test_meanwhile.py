@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.autoscalers import Seen
+from extender.autoscalers import FoundAutoscalers
 from extender.core.scheduling.planning_tasks import PlanningTasks
 from extender.features.asking import asking as asking_module
 from extender.features.asking.ask import Ask
@@ -60,7 +60,7 @@ async def test_a_new_leader_that_has_not_looked_at_the_groups_yet_keeps_what_was
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     at = world.core.feature(Asking).asks[GANG].at
     other = await take_over(world)
-    await other.core.autoscalers.look()
+    await other.core.autoscalers.refresh()
     await other.pass_time(0.5)
     assert {group: ask.at for group, ask in other.core.feature(Asking).asks.items()} == {GANG: at}
     await other.close()
@@ -71,7 +71,7 @@ async def test_a_tick_of_the_loop_during_the_recovery_keeps_what_was_asked(world
     other = await take_over(world)
     other.group_scheduler.drop_queued()  # the term is not active before the stray nominations are cleared
     other.group_scheduler.begin_term(other.wall())
-    await other.core.autoscalers.look()
+    await other.core.autoscalers.refresh()
     await other.pass_time(0.5)
     found = set(other.core.feature(Asking).asks)
     await other.close()
@@ -158,7 +158,7 @@ async def test_a_leader_that_dies_between_request_and_annotation_leaves_no_secon
 
 def test_with_two_autoscalers_a_gang_that_no_node_pool_takes_asks_the_other_one() -> None:
     pool = NodePool("cpu", {}, taints=(Taint("cpu-only", "", "NoSchedule"),))
-    seen = Seen(karpenter=True, cluster_autoscaler=True, pools=(pool,))
+    seen = FoundAutoscalers(karpenter=True, cluster_autoscaler=True, pools=(pool,))
     assert isinstance(choose_from(seen, ask(), refused()), Target)
 
 

@@ -183,7 +183,7 @@ async def test_members_that_are_shown_after_all_consume_no_request_any_more(worl
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     await world.pass_time(600.0)
     world.api.api_groups.clear()
-    await world.core.autoscalers.look()
+    await world.core.autoscalers.refresh()
     await world.pass_time(601.0)
     await wait_for_ask(world)
     for raw in world.api.pods.values():

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.autoscalers import Seen
+from extender.autoscalers import FoundAutoscalers
 from extender.features.asking.targets import NoTarget, Supply, Target, accepts, choose_target, list_needed
 from serried.api.node import Node
 from serried.api.node_pool import NodePool, decode_node_pool
@@ -33,11 +33,15 @@ def refused(have: int = 0, **slots: int) -> Verdict:
 
 
 def choose(*pools: NodePool, request: PlanRequest | None = None, refusal: Verdict | None = None) -> Target | NoTarget:
-    return choose_from(Seen(karpenter=True, pools=pools), request or ask(), refusal or refused())
+    return choose_from(FoundAutoscalers(karpenter=True, pools=pools), request or ask(), refusal or refused())
 
 
 def choose_from(
-    seen: Seen, request: PlanRequest, refusal: Verdict, nodes: Mapping[str, Node] = NODES, tried: Sequence[str] = ()
+    seen: FoundAutoscalers,
+    request: PlanRequest,
+    refusal: Verdict,
+    nodes: Mapping[str, Node] = NODES,
+    tried: Sequence[str] = (),
 ) -> Target | NoTarget:
     needed = list_needed(request, lambda _: True)
     keys = frozenset({"example.com/cell"})
@@ -137,7 +141,7 @@ def test_what_has_room_already_needs_none_of_the_limit() -> None:
 def test_what_a_pool_has_added_counts(provided: int, seen: int, asked: bool) -> None:  # noqa: FBT001
     pool = NodePool("p", {}, limits={"cpu": 12_000}, provided={"cpu": provided})
     nodes = {"new": node("new").cpu(seen).label("karpenter.sh/nodepool", "p").value()} if seen else {}
-    found = choose_from(Seen(karpenter=True, pools=(pool,)), ask(key=None), refused(), nodes)
+    found = choose_from(FoundAutoscalers(karpenter=True, pools=(pool,)), ask(key=None), refused(), nodes)
     assert isinstance(found, Target) is asked
 
 
@@ -146,13 +150,13 @@ def test_a_key_counts_that_a_pool_or_the_user_names(key: str) -> None:
     pool = NodePool("named", {RACK: "r9"})
     request = ask(key=key)
     nodes = {**NODES, "n3": node("n3").label("example.com/cell", "c1").value()}
-    found = choose_from(Seen(karpenter=True, pools=(pool,)), request, refused(), nodes)
+    found = choose_from(FoundAutoscalers(karpenter=True, pools=(pool,)), request, refused(), nodes)
     assert isinstance(found, Target)
     assert found.domain in {"r9", "c1"}
 
 
 def test_cluster_autoscaler_is_asked_for_the_domains_of_existing_nodes() -> None:
-    found = choose_from(Seen(cluster_autoscaler=True), ask(), refused())
+    found = choose_from(FoundAutoscalers(cluster_autoscaler=True), ask(), refused())
     assert found == Target(ZONE, "c")
 
 

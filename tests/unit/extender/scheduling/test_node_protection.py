@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.autoscalers import NOBODY, Seen
+from extender.autoscalers import NO_AUTOSCALERS, FoundAutoscalers
 from serried.api.names import Key
 from serried.api.node import PROTECTS
 from tests.support.builders import node, pod, pod_group
@@ -27,7 +27,7 @@ TAKEOVER = 30
 
 @pytest.fixture
 async def cluster(world: Harness) -> Harness:
-    see(world, Seen(karpenter=True))
+    see(world, FoundAutoscalers(karpenter=True))
     return world
 
 
@@ -40,7 +40,7 @@ async def successors() -> AsyncIterator[list[Harness]]:
         await each.close()
 
 
-def see(world: Harness, seen: Seen) -> None:
+def see(world: Harness, seen: FoundAutoscalers) -> None:
     """Let discovery find these autoscalers."""
     world.core.autoscalers.seen, world.core.autoscalers.known = seen, True
 
@@ -250,13 +250,13 @@ class TestWithoutAnAutoscaler:
         await bind_all(cluster)
         await pass_time(cluster, 60)
         assert protected(cluster) == {"n1", "n2"}
-        see(cluster, Seen(karpenter=True))
+        see(cluster, FoundAutoscalers(karpenter=True))
         await pass_time(cluster, 2)
         assert protected(cluster) == set()
 
     async def test_what_was_set_is_taken_off(self, cluster: Harness) -> None:
         await pass_time(await planned(cluster), 2)
-        see(cluster, NOBODY)
+        see(cluster, NO_AUTOSCALERS)
         await pass_time(cluster, 2)
         assert cluster.cycle().reservation.nodes == {"n1", "n2"}
         assert annotations(cluster, "n1") == annotations(cluster, "n2") == {}
@@ -266,7 +266,7 @@ class TestALeaderThatDies:
     async def lead(self, api: FakeApi) -> Harness:
         """The next instance begins its term, and sees what is there."""
         after = Harness(api=api)
-        see(after, Seen(karpenter=True))
+        see(after, FoundAutoscalers(karpenter=True))
         after.watch_nodes()
         after.add(gang(4))
         after.watch()
@@ -333,7 +333,7 @@ class TestManyNodes:
         await planned(cluster, 100)
         cluster.api.hold("annotate")
         await pass_time(cluster, 2)
-        see(cluster, NOBODY)
+        see(cluster, NO_AUTOSCALERS)
         await cluster.go()
         cluster.api.let_go("annotate")
         await pass_time(cluster, 0)
