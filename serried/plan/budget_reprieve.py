@@ -91,7 +91,7 @@ class BudgetReprieve:
         self._settled: set[EvictionUnit] = set()
         """The units that the search does not restore: they must be evicted, or all combinations were tried."""
 
-    def run(self) -> list[EvictionUnit] | None:
+    def select(self) -> list[EvictionUnit] | None:
         """Select victims and remove them from the simulation.
 
         Return them, or None if none are found with which the quorum fits within the limits.
@@ -291,7 +291,7 @@ class Exchange:
 
     moves: int = _MAX_EXCHANGES
 
-    def run(self) -> None:
+    def improve(self) -> None:
         """Replace victims by cheaper ones until none are found, or until ``moves`` are used up.
 
         First single pods are tried as additional victims, in the order of priority and the newest first. Then all pods
@@ -302,10 +302,10 @@ class Exchange:
         top = max(unit.priority for unit in self.victims)
         units = [unit for unit in self.units if unit.priority <= top]
         order = sorted(units, key=lambda unit: (unit.priority, sum_ages(unit, self.newest), unit.pods[0].uid))
-        while self._improve(order):
+        while self._exchange_once(order):
             pass
 
-    def _improve(self, order: Sequence[EvictionUnit]) -> bool:
+    def _exchange_once(self, order: Sequence[EvictionUnit]) -> bool:
         """Try to exchange victims once. Return whether the new victims cost less; if so, they are kept."""
         bundles = chain(([unit] for unit in order), _list_gangs(order, self.allowances.gangs), combinations(order, 2))
         gone = set(self.victims)

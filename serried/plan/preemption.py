@@ -168,11 +168,11 @@ class SimulatedCluster:
         capacity: Capacity | None,
     ) -> None:
         self._all_nodes = snapshot.nodes
-        self._step = list_search_levels(ask)[-1]
+        self._search_level = list_search_levels(ask)[-1]
         self._ask = _reopen_domains(ask) if self._is_required(ask) else ask
         self._allowances = allowances
         self._limit = snapshot.limit
-        self._step_limit = SearchLimit()
+        self._search_limit = SearchLimit()
         self._need = max(ask.need, 1)
         nodes = snapshot.nodes
         if ask.closed:
@@ -182,7 +182,7 @@ class SimulatedCluster:
         origin = capacity if capacity is not None else Capacity(snapshot.nodes, snapshot.used)
         self._capacity = CapacityFork(origin, nodes, self._removal.used, {*snapshot.over, *ask.closed})
         self._domains_by_node: Mapping[str, Domain] = (
-            self._capacity.domains_by_node(self._step.key) if self._step.key else {}
+            self._capacity.domains_by_node(self._search_level.key) if self._search_level.key else {}
         )
         self._kinds = group_classes(ask.members)
         self._has_rules = has_rules(snapshot, self._kinds)
@@ -205,7 +205,7 @@ class SimulatedCluster:
         for kind in self._kinds if len(self._kinds) > 1 else ():
             self._tables.append((kind, self._capacity.table(kind.shape, self._limit)))
         census = Census(self._removal.snapshot(), self._ask, self._capacity)
-        for placement in generate_placements(census, self._step, self._ask):
+        for placement in generate_placements(census, self._search_level, self._ask):
             self._simulated[placement.domain] = _SimulatedDomain(placement)
         self._measure(self._simulated)
 
@@ -235,7 +235,7 @@ class SimulatedCluster:
 
     def _find_held(self, pod: Pod) -> _SimulatedDomain | None:
         node = self._all_nodes.get(pod.node)
-        label = node.labels.get(self._step.key[-1]) if node is not None and self._step.key else None
+        label = node.labels.get(self._search_level.key[-1]) if node is not None and self._search_level.key else None
         return self._simulated.get((label,)) if label is not None else None
 
     @staticmethod
@@ -260,7 +260,7 @@ class SimulatedCluster:
     def _domain_of(self, name: str) -> Domain | None:
         if name not in self._removal.nodes:
             return None
-        domain = self._domains_by_node.get(name) if self._step.key else ()
+        domain = self._domains_by_node.get(name) if self._search_level.key else ()
         return domain if domain in self._simulated else None
 
     # --- remove units ----------------------------------------------------------------------------------------------
@@ -343,9 +343,9 @@ class SimulatedCluster:
             self._simulated[domain].room = self._room(self._table, domain)
 
     def _room(self, table: ShapeCounts, domain: Domain) -> int:
-        if not self._step.key:
+        if not self._search_level.key:
             return table.total
-        return table.sum_by(self._step.key, self._domains_by_node).get(domain, 0)
+        return table.sum_by(self._search_level.key, self._domains_by_node).get(domain, 0)
 
     def _violates(self, unit: EvictionUnit) -> bool:
         """Count the removal of a unit in its PodDisruptionBudgets, separately for each domain that has its pods.
@@ -428,7 +428,7 @@ class SimulatedCluster:
                 )  # 0: BudgetReprieve makes no plans to put units back.
                 removal.count()
                 units = self.list_units(candidate)
-                going = BudgetReprieve(removal, units, self._allowances.limits, self._step_limit).run()
+                going = BudgetReprieve(removal, units, self._allowances.limits, self._search_limit).select()
                 if going is not None:
                     found.append(replace(candidate, first_victims=tuple(going)))
                     worked += 1
@@ -439,7 +439,7 @@ class SimulatedCluster:
         return self._simulated[placement.domain].exceeded
 
     @property
-    def max_room(self) -> int:
+    def max_fitting(self) -> int:
         """The most members of the preemptor that fit in a domain without the removed pods; 0 without a domain.
 
         Domains that other gangs use exclusively are left out.
@@ -711,8 +711,8 @@ class _Search:
 
     def choose_next_count(self, count: int) -> int:
         """Return how many members to try to place next if ``count`` do not fit even without all evictable pods."""
-        max_room = self._cluster.max_room
-        return max_room if 0 < max_room < count else count // 2
+        max_fitting = self._cluster.max_fitting
+        return max_fitting if 0 < max_fitting < count else count // 2
 
     def _count_wanted(self) -> int:
         return 1 if self._limit.content else min(2, len(self._cluster.domains))
@@ -758,7 +758,7 @@ class _Search:
         work = Exchange(
             choice.removal, choice.units, choice.victims, choice.cost, allowances=self._allowances, newest=self._newest
         )
-        work.run()
+        work.improve()
         return replace(choice, victims=work.victims, cost=work.cost)
 
     def explain(self) -> NoVictims:

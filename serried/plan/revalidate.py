@@ -24,7 +24,7 @@ def revalidate(plan: Plan, ask: PlanRequest, then: Mapping[str, Node], now: Snap
     it may be in another domain. Rules such as anti-affinity are checked as for a new plan.
     """
     members = [member for member in ask.members if member.uid in plan.nodes]
-    if not _have_room(plan, members, then, now):
+    if not _still_fit(plan, members, then, now):
         return False
     rules = read_rules(now, classes := group_classes(members))
     if rules is None:
@@ -58,7 +58,7 @@ def keeps_rules(members: Collection[Pod], nodes: Mapping[str, str], leaving: Ite
     return rules.find_order(moves) is not None
 
 
-def _have_room(plan: Plan, members: Collection[Pod], then: Mapping[str, Node], now: Snapshot) -> bool:
+def _still_fit(plan: Plan, members: Collection[Pod], then: Mapping[str, Node], now: Snapshot) -> bool:
     """Return whether all members together fit on their nodes, and the nodes have the same labels as in ``then``."""
     used: dict[str, Resources] = {}
     for member in members:
