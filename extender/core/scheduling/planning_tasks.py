@@ -632,7 +632,7 @@ class PlanningTasks:
         task.limit = self._find_limit(task.group, task.kind)
         task.number = self._count
         self._count += 1
-        # A new question replaces an open one of its kind. Answers stay: one try may ask several questions.
+        # A new task replaces an open one of its kind. Answers are kept: one try of a group may need several.
         kept = [each for each in self._tasks.get(task.group, ()) if each.done or each.kind is not task.kind]
         self._keep_only(task.group, [*kept[-_MAX_ANSWERS:], task])
         self._queue.add(task)
@@ -665,7 +665,7 @@ class PlanningTasks:
 
     async def _advance(self, task: PlanningTask) -> None:
         if task.child is None and not task.tried_inline and not self._is_long(task.group, task.request):
-            # Another task has counted its classes meanwhile: a burst of gangs of one new shape counts it once.
+            # Another task has counted slots for its shapes meanwhile, so this process can make the plan now.
             self._tasks[task.group].remove(task)
             self._context.groups.note_task_done(task.group)
             return
