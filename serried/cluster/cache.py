@@ -118,8 +118,7 @@ class EndedMembers(Enum):
 
 
 MAX_UPDATES = 32
-"""The maximum number of nodes and pods that one call of `Store.apply_rule_changes` updates: some milliseconds of work.
-"""
+"""The maximum number of nodes and pods that one call of `Store.apply_rule_changes` updates: some milliseconds."""
 
 
 DEFERRED_COST = 4
@@ -178,7 +177,7 @@ class Store:
     budgets_in: dict[str, dict[Key, DisruptionBudget]] = field(default_factory=dict, init=False)
     """The PodDisruptionBudgets by namespace, then by key."""
 
-    # Pods beside gangs.
+    # Pods outside of gangs.
     running_priorities: Counter[int] = field(default_factory=Counter, init=False)
     """The number of bound pods by priority."""
 
@@ -200,7 +199,7 @@ class Store:
     ) -> None:
         self.schedulers = frozenset(served)
         self.profiles = self.schedulers | frozenset(other_profiles)
-        # What decides on the shape of a pod beside the pod itself.
+        # The rules, which change the shapes of pods because of other objects.
         ground = Ground(self.nodes, self.pods)
         self.all_rules = make_rules(rules, ground)
         self._kinds = {kind.type: kind for rule in self.all_rules for kind in rule.kinds}
@@ -224,7 +223,7 @@ class Store:
         """True while rules have changes that are left for later calls of `apply_rule_changes`."""
 
         self.levels = Levels(self.nodes, ground.held.get(DeviceClass, {}))
-        # Room: who uses what, and what plans are given.
+        # The usage of nodes, and snapshots of it for plans.
         self.occupancy = Occupancy(self._note_used)
         self.capacity = Capacity(self.nodes, self.occupancy.used, Capacity(self.nodes, {}))
         self.domain_use = DomainUse(self.nodes, self.occupancy.used)
@@ -234,7 +233,7 @@ class Store:
             self.nodes, self.occupancy, self.nominations, [each.plan for each in rules if each.plan is not None]
         )
         self.endings = Endings(self.jobs)
-        # Groups: which there are, and who is a member.
+        # Groups and their members.
         self.forest = Forest(self.groups)
         self.owners = owners = Owners(self.pods, self.jobs, self.parents)
         self.obstacles = Obstacles(self.level.obstacle)
@@ -403,7 +402,7 @@ class Store:
         turned = self.owners.update_pod(old, pod)
         self._join(pod)
         self._rejoin(turned)
-        self.pending_victims.note(pod.uid)
+        self.pending_victims.update_pod(pod.uid)
         self._note_reached(old, pod)
 
     def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
@@ -442,7 +441,7 @@ class Store:
         turned = self.owners.update_pod(pod, None)
         self._leave(uid)
         self._rejoin(turned)
-        self.pending_victims.note(uid)
+        self.pending_victims.update_pod(uid)
         self._note_reached(pod, None)
         self._apply_rule_changes_if_few()
 
@@ -472,7 +471,7 @@ class Store:
                 self._pending_rules[rule] = None
                 pod = rule.shape_pod(raw, pod)
         if raw.phase is not Phase.ACTIVE:
-            # Update the nodes before the pod's resources are free: its claims hold devices a little longer.
+            # Update the nodes before the pod's resources count as free: its ResourceClaims stay allocated for a while.
             for rule in list(self._pending_rules):
                 self._extend_again(rule)
         return pod
@@ -555,9 +554,9 @@ class Store:
             left -= sum(map(self._run_deferred, rules))
             left -= 1 + sum(map(self._extend_again, rules))
             for rule in rules:
-                if (news := rule.take_changes()) is not None:
+                if (changes := rule.take_changes()) is not None:
                     self._pending_rules[rule] = None
-                    left -= self._apply_changes(news)
+                    left -= self._apply_changes(changes)
         self._has_backlog = bool(self._pending_rules)
         return self._has_backlog
 
@@ -578,12 +577,12 @@ class Store:
             self._pending_rules[rule] = None
         return len(names)
 
-    def _apply_changes(self, news: RuleChanges) -> int:
+    def _apply_changes(self, changes: RuleChanges) -> int:
         """Update the pods that a rule has changed, and wake the gangs that may fit now. Return the number of pods."""
-        for uid in news.pods:
+        for uid in changes.pods:
             if (pod := self._unruled.get(uid) or self.pods.get(uid)) is not None:
                 self._put_pod(pod)
-        for pod in news.recounted:
+        for pod in changes.recounted:
             old = self.pods[pod.uid]
             if self._unruled.setdefault(pod.uid, old) == pod:
                 del self._unruled[pod.uid]
@@ -591,13 +590,13 @@ class Store:
             self.occupancy.recount(pod.uid, pod.shape.requests)
             self._count_running(old, pod)
             self._join(pod)
-        self.occupancy.note_reached(news.reached)
-        if news.members:
+        self.occupancy.note_reached(changes.reached)
+        if changes.members:
             self.occupancy.note_freed_anywhere()
-            for uid in news.members:
+            for uid in changes.members:
                 if (group := self.members.group_of(uid)) is not None:
                     self.dirty.add(group, uid)
-        return len(news.pods) + len(news.recounted) + len(news.members)
+        return len(changes.pods) + len(changes.recounted) + len(changes.members)
 
     def _vacate(self, pod: Pod, refusal: str = "") -> None:
         # Called before the pod is removed from the occupancy, so that no plan sees the slot as free. Repairs may close
@@ -732,7 +731,7 @@ class Store:
             self.earlier_slots.move_inherited()
 
     def drop_group(self, key: GroupKey) -> None:
-        """Remove a PodGroup. Its unbound members are held from now on, with reason PodGroupMissing."""
+        """Remove a PodGroup. Its unbound members stay pending from now on, with reason PodGroupMissing."""
         old = self.groups.pop(key, None)
         self._unconstrained.pop(key, None)
         if old is not None:
@@ -750,7 +749,8 @@ class Store:
     def _resolve_named(self, old: PodGroup | None, new: PodGroup | None) -> None:
         """Resolve again all pods that name a PodGroup, if the Job that controls it has changed from ``old`` to ``new``.
 
-        Only pods of that Job may join. So members may have to leave, and pods that were held may join now.
+        Only pods of that Job may join. So members may have to leave, and other pods that name the PodGroup may join
+        now.
         """
         if find_job_controller(old) == find_job_controller(new):
             return
@@ -765,7 +765,7 @@ class Store:
         self._rebuild_trees(trees, *trees)
 
     def drop_composite(self, key: Key) -> None:
-        """Remove a CompositePodGroup. The unbound members of its tree are held from now on."""
+        """Remove a CompositePodGroup. The unbound members of its tree stay pending from now on."""
         trees = self.forest.drop_composite(key)
         self._rebuild_trees(trees, *trees)
 
@@ -853,7 +853,7 @@ class Store:
         if old is None or _job_facts(old) != _job_facts(job):
             self._rejoin([OwnerKey(JOB, job.key)])
         elif _progress(old) != _progress(job):
-            # The pods stay in their group, but the group has to be reviewed.
+            # The pods stay in their group, but the scheduling loop has to process the group.
             groups = {self.members.group_of(pod.uid) for pod in self.owners.pods_of(OwnerKey(JOB, job.key))}
             groups.update(group.key for group in self.membership.groups_controlled_by(job))
             self.dirty.update(key for key in groups if key is not None)
@@ -873,7 +873,7 @@ class Store:
         if old != parent:
             self._rejoin([owner_key])
         if old is not None and old.suspended != parent.suspended:
-            # Its pods may be gone already, so its groups are found by their owner: they have to be reviewed.
+            # Its pods may be gone already, so its groups, which the loop has to process, are found by their owner.
             self.dirty.update(group.key for group in self.membership.groups_controlled_by(parent))
 
     def drop_parent(self, owner_key: OwnerKey) -> None:

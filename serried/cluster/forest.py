@@ -195,7 +195,8 @@ def _is_gang(group: Composite | PodGroup) -> bool:
 def count_least(tree: Tree) -> int:
     """Return the smallest number of members with which a tree reaches its quorum.
 
-    For each CompositePodGroup the smallest minGroupCount of its groups count; all of them if it has fewer groups.
+    Of the groups below a CompositePodGroup only minGroupCount ones count, those that need the fewest members. If there
+    are fewer groups, all of them count.
     """
     if isinstance(tree, Leaf):
         return tree.need

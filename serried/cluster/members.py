@@ -23,7 +23,7 @@ from serried.plan.quorum import (
 
 
 class Dirty:
-    """The groups and pods that have changed, so that the scheduling loop has to look at them again.
+    """The groups and pods that have changed, so that the scheduling loop has to process them again.
 
     The Store adds to it, the loop takes from it.
     """
@@ -175,9 +175,10 @@ class Members:
         return below
 
     def count_placed(self, group: GroupKey, without: Collection[str] = ()) -> dict[str, int]:
-        """Return by PodGroup the number of members that count toward its minCount: bound, succeeded and given-up ones.
+        """Return by PodGroup the number of members that count toward its minCount.
 
-        The keys are the names of the PodGroups in a tree, "" for a group that is no tree. The members with UIDs in
+        They are bound, have succeeded, or will not be replaced by their Job after a failure. The keys are the names of
+        the PodGroups in a tree, "" for a group that is no tree. The members with UIDs in
         ``without`` do not count. The result is ``classify(group, without).placed_by_leaf``, but costs only
         O(``without`` + PodGroups of the tree), so it can be called for every member of a burst.
         """

@@ -239,7 +239,7 @@ class GroupPriorities:
 
     def _class_of(self, group: PodGroup) -> PriorityClass | None:
         if group.key.kind in BARE_KINDS or (not self._is_fallback(group) and not group.priority_class):
-            return None  # it has none, and admission has given it none
+            return None  # the group names no class, and admission has set none
         return find_class(group.priority_class, self._classes)
 
     def lacks_class(self, group: PodGroup) -> bool:

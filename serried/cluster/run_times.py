@@ -158,8 +158,8 @@ class PodEnds:
 
         The slot of a vacancy counts as free when the ended member would have ended; that of a vacancy of ``group`` is
         free now. ``request`` says in which domains the gang is exclusive. ``vain`` is by node how often Serried kept it
-        free for a gang that could not start when expected; it makes an unknown end on this node less likely to be
-        soon. ``limit`` is charged for each pod, and raises an exception if the time for the plan is used up.
+        free for ``group`` in vain; it makes an unknown end on this node less likely to be soon. ``limit`` is charged
+        for each pod, and raises an exception if the time for the plan is used up.
         """
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)

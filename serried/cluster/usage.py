@@ -242,7 +242,7 @@ class Occupancy:
             self.freed += 1
             self.freed_nodes.add(before[0], self._used.get(before[0], {}))
             self._count(before, -1)
-            # This includes reservations of a gang whose plan is dropped, of which no watch event tells.
+            # This covers the slots of a gang whose plan is dropped, too: no watch event reports these.
             if reached := find_reached(before[1]):
                 stays = find_reached(after[1]) if after and after[0] == before[0] else ()
                 self.note_reached(reached.difference(stays))
@@ -590,8 +590,8 @@ class Snapshots:
 class PendingVictims:
     """The victims of all reservations, and for each the gang for which it is evicted.
 
-    A gang is marked dirty when its last victim has ended, and not at every change of a victim: a thousand victims
-    change thousands of times, and each review of the gang takes O(members).
+    A gang is marked dirty, so that the scheduling loop processes it, when its last victim has ended, and not at every
+    change of a victim: a thousand victims change thousands of times, and each review of the gang takes O(members).
     """
 
     def __init__(self, dirty: Dirty, pods: Mapping[str, Pod]) -> None:
@@ -656,10 +656,10 @@ class PendingVictims:
         """
         return uid in self._spared
 
-    def note(self, uid: str) -> None:
+    def update_pod(self, uid: str) -> None:
         """Update the victims still running, after the Store has changed or removed the pod ``uid``.
 
-        With its last victim ended, the preemptor's gang is marked dirty.
+        If the last victim of a gang has ended, the gang is marked dirty: the scheduling loop processes it again.
         """
         if uid not in self._pods:
             self._spared.discard(uid)

@@ -81,7 +81,7 @@ class ClaimSet(NamedTuple):
 
     specs: tuple[ClaimRequests, ...]
 
-    within: bool
+    uses_counters: bool
     """True if some devices that may be used are partitions, which use counters of their pool."""
 
     def is_for(self, match: Match) -> bool:
@@ -391,7 +391,7 @@ def _list_selections(specs: tuple[ClaimRequests, ...]) -> Group:
 @lru_cache(maxsize=1024)
 def _name_claim_set(claim_set: ClaimSet) -> str:
     said = "; ".join(_name_spec(spec) for spec in claim_set.specs)
-    return f"{SETS}{said}{' within shared counters' if claim_set.within else ''}"
+    return f"{SETS}{said}{' within shared counters' if claim_set.uses_counters else ''}"
 
 
 def _name_spec(spec: ClaimRequests) -> str:
@@ -539,7 +539,10 @@ class _Search:
         return less
 
     def _search_from(self, claim: int, request: int) -> bool:
-        """Choose devices for a request and for all after it, by their numbers. Return whether that succeeded."""
+        """Choose devices for a request and for all requests after it. Return whether that succeeded.
+
+        ``claim`` and ``request`` are positions in the list of claims and in the claim's list of requests.
+        """
         if claim == len(self._specs):
             return True
         if request == len(self._specs[claim].requests):
@@ -551,7 +554,8 @@ class _Search:
     def _choose_next(self, claim: int, request: int, option: Alternative, done: int, start: int) -> bool:
         """Choose the next device for a request for which ``done`` are chosen, then those for the rest of the search.
 
-        Devices before the place ``start`` are not tried. Return whether all requests could be met.
+        ``claim``, ``request`` and ``start`` are positions in their lists; devices before ``start`` are not tried.
+        Return whether all requests could be met.
         """
         every = self._list_all(option) if not option.number else ()
         wanted = option.number or len(every)
@@ -583,7 +587,7 @@ class _Search:
         ]
 
     def _choose(self, claim: int, request: int, option: Alternative, place: int) -> _Choice | None:
-        """Choose the device at a place for a request of a claim. Return None if the request may not use it.
+        """Choose the device at the position ``place`` for a request of a claim; None if the request may not use it.
 
         Raises _TooManyTries, and _SearchFailed if kube-scheduler would give up.
         """

@@ -37,7 +37,7 @@ MATCHED_AT_ONCE = 256
 
 
 class Counting(NamedTuple):
-    """How far the number of devices of one kind says how many requests find a device."""
+    """The properties of a kind of devices that decide whether requests can be checked by counting the devices."""
 
     phrase: str
     """Why kube-scheduler may reject a plan that counts such devices; "" if it does not."""
@@ -434,7 +434,7 @@ class Inventory:
         else:
             for name in new.nodes:
                 self._pools_at.setdefault(name, {})[key] = None
-        # if the last slice was removed meanwhile, the pool is due again
+        # if the last slice was removed meanwhile, the pool is in `_unread` again
         if not new.slices and not new.nodes and not new.wide:
             del self._pools[key]
 

@@ -198,8 +198,9 @@ class MatchingPods(Rule):
     def list_reached(self, shape: Shape) -> Collection[str]:
         """Return the names of the amounts by which a pod of this shape affects waiting pods on other nodes.
 
-        When such a pod is bound or ends, the gangs are planned again that have a rule about one of these amounts
-        (`serried.api.interpod.list_concerns`). A pod with the same rule is affected, too, even if it is not selected.
+        They are the matchings that the pod is in, and those of its own anti-affinity, which exclude other pods. When
+        such a pod is bound or ends, the gangs that these amounts concern are planned again
+        (`serried.api.interpod.list_concerns`).
         """
         return find_reached(shape.requests)
 

@@ -24,11 +24,11 @@ class Stage:
 
     def show(self, uid: str, phase: Phase = Phase.ACTIVE) -> None:
         self.pods[uid] = Pod("default", uid, uid, Shape((("pods", 1),)), node="n1", phase=phase)
-        self.pending_victims.note(uid)
+        self.pending_victims.update_pod(uid)
 
     def end(self, uid: str) -> None:
         del self.pods[uid]
-        self.pending_victims.note(uid)
+        self.pending_victims.update_pod(uid)
 
 
 @pytest.fixture
