@@ -598,7 +598,7 @@ class Reconciler:
                 self.metrics.created(result, self.clock() - begun)
 
     async def _create_pod_group(self, create: CreatePodGroup) -> None:
-        level = self.store.level.beside if create.workload.api else None
+        level = self.store.level.second_level if create.workload.api else None
         template = resolve_class(create.template, level or self.store.level, self.store.priority_classes)
         result = "error"
         try:

@@ -163,7 +163,7 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[Grou
 async def read_pods_of(client: ApiClient, level: ApiLevel, parent: Parent) -> list[Pod]:
     """Read the newest state of a parent's pods from the API server, because only some are watched. Raises ApiError."""
     selection = Selection(parent.key.namespace, labels=f"{PARENTS[parent.kind].labels.name}={parent.key.name}")
-    found = [decode_pod(pod, level.read) async for pod in client.items(PODS, selection)]
+    found = [decode_pod(pod, level.readable_versions) async for pod in client.items(PODS, selection)]
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
 
 
@@ -203,7 +203,7 @@ class Writes:
 
     def _level_of(self, item: Workload | PodGroup | Composite) -> ApiLevel:
         """Return the API level that serves the object: the level in use, or the second one beside it."""
-        return self._level.of(item.api)
+        return self._level.level_of(item.api)
 
     def _resource_of(self, item: Workload | PodGroup | Composite) -> Resource:
         level = self._level_of(item)

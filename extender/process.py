@@ -341,7 +341,7 @@ class Extender:
 
     def note_refused(self, level: ApiLevel) -> None:
         """Set what the API server does not serve, because waiting groups and the self-check name it."""
-        self.store.set_native_obstacle(level.obstacle)
+        self.store.set_native_obstacle(level.native_problem)
         self.selfcheck.note_refused(level.refused)
         self.core.groups.wake()
 

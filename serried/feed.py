@@ -118,7 +118,7 @@ class Kind(StrEnum):
     KUEUE_TOPOLOGIES = "topologies.kueue.x-k8s.io"
     GROVE_BINDINGS = "clustertopologybindings.grove.io"
     POD_GROUPS_BESIDE = "podgroups.scheduling.serried.dev"
-    """The kinds of `ApiLevel.beside`, this one and the next two."""
+    """The kinds of `ApiLevel.second_level`, this one and the next two."""
     WORKLOADS_BESIDE = "workloads.scheduling.serried.dev"
     COMPOSITES_BESIDE = "compositepodgroups.scheduling.serried.dev"
     vars().update({f"pods.{row.plural}": f"pods.{row.plural}" for row in PARENTS.values() if row.followed_pods})
@@ -431,16 +431,16 @@ class Channel(Generic[V, I]):
 
 def _list_absent(level: ApiLevel) -> set[Kind]:
     """Return the kinds that do not exist at an API level."""
-    absent = set() if level.beside is not None else set(_KINDS_BESIDE)
+    absent = set() if level.second_level is not None else set(_KINDS_BESIDE)
     if level.inline:
         absent.add(Kind.POD_GROUPS)
-    if not level.nests:
+    if not level.has_composites:
         absent.add(Kind.COMPOSITES)
     return absent
 
 
 def _channels(store: Store, level: ApiLevel) -> dict[Kind, Channel[Any, Any]]:
-    read_pod = partial(decode_pod, apis=level.read, rule=level.resize_rule)
+    read_pod = partial(decode_pod, apis=level.readable_versions, rule=level.resize_rule)
     return {
         **_group_channels(store, level),
         **{kind: _parent_channel(store, parent) for kind, parent in PARENT_KINDS.items()},
@@ -516,7 +516,7 @@ def _keep_key(item: Any) -> Any:
 
 def _reader_beside(level: ApiLevel) -> Callable[[Callable[[object], Any]], Callable[[object], Any]]:
     """Return a function that wraps a decoder for objects beside the API level in use."""
-    api = level.beside.api_version if level.beside is not None else ""
+    api = level.second_level.api_version if level.second_level is not None else ""
 
     def mark(decode: Callable[[object], Any]) -> Callable[[object], Any]:
         def decode_beside(obj: object) -> Any:

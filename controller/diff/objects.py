@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.diff.changes import CreatePodGroup, CreateWorkload
-from serried.api.group import BASIC, Claim, Policy, Template, Workload
+from serried.api.group import BASIC, Policy, SharedClaim, Template, Workload
 from serried.api.job import Job
 from serried.api.layouts import Stage
 from serried.api.level import FALLBACK, V1ALPHA2, V1ALPHA2_DISRUPTION, ApiLevel
@@ -168,7 +168,7 @@ def _annotate(metadata: Body, said: dict[str, str]) -> None:
 
 
 def _reference(workload: Workload, template: Template, level: ApiLevel) -> Body:
-    if level.shape == V1ALPHA2:
+    if level.known_version == V1ALPHA2:
         names = {"workloadName": workload.key.name, "podGroupTemplateName": template.name}
         return {"podGroupTemplateRef": {"workload": names}}
     return {"workloadRef": {"workloadName": workload.key.name, "templateName": template.name}}
@@ -206,7 +206,7 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
     if constraints := _constraints(template):
         said["schedulingConstraints"] = constraints
     if template.disruption is not None:
-        older = level.shape == V1ALPHA2
+        older = level.known_version == V1ALPHA2
         said["disruptionMode"] = V1ALPHA2_DISRUPTION[template.disruption] if older else {template.disruption.value: {}}
     if template.priority_class:
         said["priorityClassName"] = template.priority_class
@@ -229,7 +229,7 @@ def _constraints(template: Template) -> Body:
     return said
 
 
-def _claim(claim: Claim) -> Body:
+def _claim(claim: SharedClaim) -> Body:
     names = {"resourceClaimName": claim.claim, "resourceClaimTemplateName": claim.template}
     return {"name": claim.name} | {field: name for field, name in names.items() if name}
 

@@ -243,7 +243,7 @@ class ExtenderService:
 
     def _binds_one_by_one(self, key: GroupKey) -> bool:
         group = self._store.groups.get(key)
-        return self.synced and group is not None and group.goes_one_by_one
+        return self.synced and group is not None and group.schedules_individually
 
     def _waits_for_gate(self, key: GroupKey) -> bool:
         """Return whether the members of a group that are placed one by one have to wait for each other.
@@ -251,7 +251,7 @@ class ExtenderService:
         They do while one of them has a scheduling gate that is not Serried's, if kube-scheduler queues the
         group as a whole.
         """
-        return self._store.members.has_gated(key) and self._store.groups[key].gates_together
+        return self._store.members.has_gated(key) and self._store.groups[key].waits_for_gated_members
 
     def _find_key(self, pod: Pod) -> GroupKey | None:
         """Return the group to which a pod belongs; None for a plain pod, and for a pod that Serried does not schedule.

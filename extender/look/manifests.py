@@ -427,8 +427,8 @@ def _check_api(place: str, obj: Mapping[str, Any], store: "Store") -> None:
 
 def _list_group_apis(kind: str, level: ApiLevel) -> frozenset[str]:
     if kind == "CompositePodGroup":
-        return level.read | {level.composite_api_version, composite_api_version(level.api_version)}
-    return level.read | ({COMPATIBLE_API} if kind == "PodGroup" else frozenset())
+        return level.readable_versions | {level.composite_api_version, composite_api_version(level.api_version)}
+    return level.readable_versions | ({COMPATIBLE_API} if kind == "PodGroup" else frozenset())
 
 
 def _complete(place: str, raw: object, namespace: str) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
     known = kind if kind in {"", *OWNER_KINDS} else "other"
     if group.key.kind is GroupKind.COMPATIBLE:
         return _COMPATIBLE, known
-    return (level.beside or level if group.api else level).name, known
+    return (level.second_level or level if group.api else level).name, known
 
 
 def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: float) -> dict[str, list[float]]:
@@ -330,7 +330,7 @@ class SelfCheck:
                 "level": self._level.name,
                 "group": self._level.group,
                 "version": self._level.version,
-                "shape": self._level.shape,
+                "shape": self._level.known_version,
                 "refused": list(self._refused),
                 "podsKeepTheirGroup": self._pods_keep_group,
             },

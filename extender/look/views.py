@@ -365,7 +365,7 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
 def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
     if group is None:
         return None
-    holder = group.holder(level.api_version, level.composite_api_version)
+    holder = group.object_reference(level.api_version, level.composite_api_version)
     if not holder.name:
         return None
     return ObjectView(apiVersion=holder.api_version, kind=holder.kind, name=holder.name)

@@ -31,9 +31,9 @@ from serried.api.names import (
     Disruption,
     GroupKey,
     GroupKind,
-    Holder,
     Key,
     Malformed,
+    ObjectReference,
     OwnerRef,
     Raw,
     attempt,
@@ -66,16 +66,17 @@ from serried.api.selectors import Labels
 
 @dataclass(frozen=True, slots=True)
 class FirstQuorum:
-    """The place of a gang in the queue, as its object has it. Times are in seconds since 1970.
+    """The time that decides a waiting gang's place in the queue, as Serried has written it to the gang's object.
 
-    A gang keeps it while its pods are deleted and made again, until the first of them is bound.
+    It survives a restart of Serried, and pods that are deleted and created again. Once a member is bound, Serried
+    removes it. It is the condition `level.FIRST_QUORUM`; times are in seconds since 1970.
     """
 
     since: int
-    """The time of the gang's first quorum, from which its wait counts."""
+    """The time at which minCount members existed for the first time. Gangs of equal priority are ordered by it."""
 
     lost: int | None = None
-    """The time at which the quorum was lost; None while it is there."""
+    """The time since which fewer than minCount members exist, in seconds since 1970; None while the quorum exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +108,21 @@ class Composite:
     api: str = ""
 
     preempted: int | None = None
-    """The time of its preemption as a whole; see `PodGroup.preempted`."""
+    """The time at which all its members were preempted together; None if they were not. See `PodGroup.preempted`."""
 
     first_quorum: FirstQuorum | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf of a tree: a PodGroup below a CompositePodGroup, or a single PodGroup as a tree of its own."""
+    """A leaf of a tree: a PodGroup below a CompositePodGroup, or a single PodGroup as a tree of its own.
+
+    ``topology_key``, ``preference`` and ``disruption`` are those of the `PodGroup`. ``below`` is empty: a leaf has no
+    groups below it.
+    """
 
     name: str
-    """The PodGroup's name; "" if the leaf is the whole tree."""
+    """The PodGroup's name; "" if this one PodGroup is the whole tree."""
 
     need: int
     """The number of members that must be placed (minCount); 1 for policy basic."""
@@ -130,7 +135,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An inner node of a tree: a CompositePodGroup."""
+    """A CompositePodGroup as an inner node of a tree. ``below`` are its child groups, in their order."""
 
     name: str
 
@@ -146,7 +151,7 @@ Tree: TypeAlias = Branch | Leaf
 
 
 def list_leaves(tree: Tree) -> Iterator[Leaf]:
-    """Yield the PodGroups of a tree, in the order of the tree."""
+    """Yield the PodGroups of a tree, from the first to the last: for a tree of one PodGroup, that one."""
     if isinstance(tree, Leaf):
         yield tree
     else:
@@ -155,7 +160,7 @@ def list_leaves(tree: Tree) -> Iterator[Leaf]:
 
 
 def list_branches(tree: Tree) -> Iterator[Branch]:
-    """Yield the CompositePodGroups of a tree, the root first."""
+    """Yield the CompositePodGroups of a tree, each before the groups below it; nothing for a tree of one PodGroup."""
     if isinstance(tree, Branch):
         yield tree
         for each in tree.below:
@@ -163,22 +168,29 @@ def list_branches(tree: Tree) -> Iterator[Branch]:
 
 
 def find_disrupted(tree: Tree, leaf: str) -> frozenset[str]:
-    """Return the names of the PodGroups whose members are disrupted together with those of ``leaf``.
+    """Return the names of the PodGroups whose members must be evicted together with a member of PodGroup ``leaf``.
 
-    They are the leaves of `find_whole`; empty if there is no such group. Upstream's getHighestAllAncestor
-    (pkg/scheduler/framework/preemption/types.go).
+    They are all PodGroups in the subtree of `find_disruption_root`, including ``leaf``. Empty if a member of ``leaf``
+    may be evicted alone. Upstream: getHighestAllAncestor (pkg/scheduler/framework/preemption/types.go).
     """
-    whole = find_whole(tree, leaf)
+    whole = find_disruption_root(tree, leaf)
     return frozenset() if whole is None else frozenset(each.name for each in list_leaves(whole))
 
 
-def find_whole(tree: Tree, leaf: str) -> Tree | None:
-    """Return the highest group with disruption mode ``all`` on the path from the root to a PodGroup, else None."""
+def find_disruption_root(tree: Tree, leaf: str) -> Tree | None:
+    """Return the group whose members are all evicted together if one member of PodGroup ``leaf`` is evicted.
+
+    That is the topmost group with disruptionMode ``all`` on the path from the root to ``leaf``. Return None if there
+    is none: members of ``leaf`` may be evicted one by one.
+    """
     return next((each for each in find_path(tree, leaf) if each.disruption is Disruption.ALL), None)
 
 
 def find_path(tree: Tree, leaf: str) -> tuple[Tree, ...]:
-    """Return the groups on the path from the root to a PodGroup, which is the last; () if it is not in the tree."""
+    """Return the groups from the root of a tree down to the PodGroup named ``leaf``, both included.
+
+    Return () if the tree has no such PodGroup.
+    """
     if isinstance(tree, Leaf):
         return (tree,) if tree.name == leaf else ()
     return next(((tree, *path) for each in tree.below if (path := find_path(each, leaf))), ())
@@ -208,37 +220,37 @@ PROTECTION = "scheduling.k8s.io/podgroup-protection"
 BASIC = Policy(None)
 
 
-class Ignored(NamedTuple):
-    """A required topology that does not count."""
+class IgnoredTopology(NamedTuple):
+    """A required topology key in an object that Serried ignores, so that members may be placed in several domains."""
 
     key: str
     why: str
-    """A phrase."""
+    """The reason for users, as a phrase without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """A group that is planned as one.
+    """A group of pods for which Serried makes one plan.
 
     Usually it is a PodGroup object. There are three other cases:
 
-    - Kind ``WORKLOAD``: a part of a Workload (v1alpha1). It has the UID and the owners of the Workload.
-    - Kind ``COUNTED``: the pods of one group of Kueue. Its UID is its key.
-    - With ``branch``: a whole tree. It has the UID and the constraint of the CompositePodGroup at the root, and
-      ``policy`` counts the members that the tree needs at least.
+    - Kind ``WORKLOAD``: an entry of a Workload (v1alpha1). It has the UID and the owners of the Workload.
+    - Kind ``COUNTED``: the pods of one pod group of Kueue, for which no object exists. Its UID is its key.
+    - With ``branch``: a whole tree. It has the UID and the topology key of the CompositePodGroup at the root.
+      ``policy.min_count`` is the minimum number of members that the tree needs.
 
-    ``topology_key``: ``schedulingConstraints.topology[0].key``, None without a constraint.
+    ``topology_key``: ``schedulingConstraints.topology[0].key``, or else the annotation; None without a required domain.
     ``workload``, ``template``: the names in ``spec.workloadRef``.
     ``priority``: None until the API server (native) or Serried's controller (fallback) has resolved ``priority_class``.
-    It is not always the one that counts: see `cluster.priorities`.
-    ``preemption``: ``preemptionPolicy``, which the fallback level lacks.
-    ``scheduled``: whether the condition PodGroupInitiallyScheduled is True.
-    ``condition``: (status, reason, message) of that condition. ``ready``: those of the condition Ready, which only
-    Serried's CRDs have.
-    ``timeout``: seconds that a PodGroup of scheduler-plugins may wait at bind at most.
+    Serried may schedule the group with another priority: see `cluster.priorities`.
+    ``preemption``: ``preemptionPolicy``; None at the fallback level, which lacks the field.
+    ``scheduled``: True if the condition PodGroupInitiallyScheduled is True.
+    ``condition``: (status, reason, message) of the condition PodGroupInitiallyScheduled; None without it.
+    ``ready``: (status, reason, message) of the condition Ready, which only Serried's CRDs have; None without it.
+    ``timeout``: the maximum number of seconds for which a PodGroup of scheduler-plugins waits in its bind calls.
     ``parent``: the name of the parent CompositePodGroup.
-    ``tree``: what is planned: ``branch``, or the PodGroup as a tree of one leaf.
-    ``device_claims``: the origins of its device claims (`names.read_device_claims`), which its members share.
+    ``tree``: ``branch`` if it is a whole tree, else this PodGroup as a tree of one leaf.
+    ``device_claims``: where the device claims that its members share come from (`names.read_device_claims`).
     """
 
     key: GroupKey
@@ -265,31 +277,46 @@ class PodGroup:
     branch: Branch | None = None
     device_claims: tuple[str, ...] = ()
     disruption: Disruption = Disruption.SINGLE
-    """The disruptionMode; without meaning for a whole tree, whose groups have one each."""
+    """The disruptionMode. It means nothing if this is a whole tree: there each group in ``tree`` has its own."""
 
     api: str = ""
-    """The apiVersion if the object is of the second level (`ApiLevel.beside`); "" for the level in use."""
+    """The apiVersion of the object if it was read at the other API level (`ApiLevel.second_level`).
 
-    constrained: bool = False
-    """True if ``topology_key`` is from ``schedulingConstraints``, which kube-scheduler's own gang scheduling obeys."""
-
-    told_natively: bool = False
-    """True if kube-scheduler has written the group's condition, which shows that its own gang scheduling is on."""
-
-    preempted: int | None = None
-    """The time at which it was preempted as a whole, in seconds since 1970; None if it was not.
-
-    Read from the condition DisruptionTarget; 0 if the condition has no time.
+    "" if it was read at the level in use.
     """
 
-    ignored: Ignored | None = None
-    """The topology key that it would have (`Store.ignore_topology`), and why it has none; None if its own counts."""
+    constrained: bool = False
+    """True if ``topology_key`` is from the field ``schedulingConstraints``, False if it is from an annotation.
+
+    kube-scheduler's own gang scheduling obeys the field, but does not know the annotation.
+    """
+
+    told_natively: bool = False
+    """True if kube-scheduler has written the group's scheduling condition. So its own gang scheduling is on."""
+
+    preempted: int | None = None
+    """The time at which Serried preempted all members of the group together, in seconds since 1970; None if never.
+
+    Read from the group's condition DisruptionTarget; 0 if the condition has no time.
+    """
+
+    ignored: IgnoredTopology | None = None
+    """The topology key in the object that Serried ignores, with the reason; ``topology_key`` is None then.
+
+    None if the object's key is in ``topology_key``, or if it has none. `Store.ignore_topology` sets it.
+    """
 
     first_quorum: FirstQuorum | None = None
-    """The group's place in the queue, from the condition FirstQuorum; None if it has not waited since it ran last."""
+    """The time that decides the group's place in the queue, from its condition FirstQuorum; None without the condition.
+
+    Serried removes the condition when the first member is bound.
+    """
 
     stray: str = ""
-    """A phrase about an annotation or label of Serried on it that has no effect (`names.find_stray`); "" for none."""
+    """A phrase about an annotation or label of Serried on the object that has no effect, for instance a misspelt one.
+
+    "" if there is none. See `names.find_stray`.
+    """
 
     tree: Tree = field(init=False, repr=False, compare=False)
 
@@ -297,67 +324,73 @@ class PodGroup:
         object.__setattr__(self, "tree", self.branch or self.leaf())
 
     @property
-    def goes_one_by_one(self) -> bool:
-        """Return whether members are scheduled independently, except for gates: policy basic and no topology key."""
+    def schedules_individually(self) -> bool:
+        """Return whether each member is bound as soon as it fits, without regard to the other members.
+
+        That is so for policy basic without a topology key. `waits_for_gated_members` is the one exception.
+        """
         return not self.policy.is_gang and self.topology_key is None
 
     @property
     def named_topology(self) -> str | None:
-        """The topology key that the object names, whether it counts or is ignored; None if it names none."""
+        """The required topology key in the object, even if Serried ignores it (`ignored`); None if there is none."""
         return self.topology_key if self.ignored is None else self.ignored.key
 
     @property
-    def gates_together(self) -> bool:
-        """Return whether one gated member makes the whole group wait, although its policy is basic.
+    def waits_for_gated_members(self) -> bool:
+        """Return whether all members of a basic group wait while one of them has a scheduling gate.
 
-        kube-scheduler 1.37 queues a PodGroup as one entity (pkg/scheduler/backend/queue/scheduling_queue.go:
-        runPreEnqueuePlugins). Groups of scheduler-plugins and of v1alpha1 are queued pod by pod.
+        kube-scheduler 1.37 does so, because it queues a PodGroup as one entity
+        (pkg/scheduler/backend/queue/scheduling_queue.go: runPreEnqueuePlugins); Serried does the same. It is False for
+        gangs, which wait in any case, and for groups of scheduler-plugins and v1alpha1, which are queued pod by pod.
         """
         return not self.policy.is_gang and self.key.kind not in BARE_KINDS
 
     def leaf(self, name: str = "") -> Leaf:
-        """Return the PodGroup as a leaf with this name; "" if it is the whole tree."""
+        """Return this PodGroup as the leaf ``name`` of a tree. ``name`` is "" if the PodGroup is the whole tree."""
         return Leaf(name, self.policy.min_count or 1, self.topology_key, self.preference, self.disruption)
 
     def find_disrupted(self, part: str) -> frozenset[str]:
-        """Return the PodGroups whose members are disrupted together with a member of ``part``.
+        """Return the names of the PodGroups whose members must be evicted together with a member of PodGroup ``part``.
 
-        Empty if members are disrupted one by one. ``part`` is the name of the member's PodGroup within the tree
-        (`cluster.members.Members.leaf_of`).
+        Empty if a member of ``part`` may be evicted alone. ``part`` is the name of the member's PodGroup within the
+        tree, "" if one PodGroup is the whole tree (`cluster.members.Members.leaf_of`).
         """
         return find_disrupted(self.tree, part)
 
-    def list_path(self, part: str) -> list[GroupKey]:
-        """Return the keys of the PodGroup ``part`` of the tree and of the groups above it, the root first."""
+    def list_path_keys(self, part: str) -> list[GroupKey]:
+        """Return the keys of the groups in the tree from the root down to PodGroup ``part``, both included.
+
+        ``part`` is "" if one PodGroup is the whole tree.
+        """
         return [self.key_of(tree) for tree in find_path(self.tree, part)]
 
     def key_of(self, tree: Tree) -> GroupKey:
-        """Return the key of a group in this group's tree."""
+        """Return the key of ``tree``, which is this group's tree or a group in it."""
         if isinstance(tree, Branch):
             return GroupKey(self.key.namespace, tree.name, GroupKind.COMPOSITE)
         return self.key.leaf(tree.name)
 
-    def holder(self, api_version: str, composite: str = "") -> Holder:
-        """Return a reference to the object that stands for the group: its PodGroup, its Workload, or its tree's root.
+    def object_reference(self, api_version: str, composite: str = "") -> ObjectReference:
+        """Return a reference to the group's object, for events: a PodGroup, a Workload, or the root of the tree.
 
-        Empty for a group that has none.
-
-        ``api_version`` is that of the level in use. ``composite`` is the one of its CompositePodGroups, "" if unknown.
+        The fields of the reference are empty for a pod group of Kueue, which has no object. ``api_version`` is that of
+        the API level in use, ``composite`` that of its CompositePodGroups ("" for the usual one).
         """
         version = self.api or api_version
         if self.key.kind is GroupKind.COMPOSITE:
             found = "" if self.api else composite
-            return Holder(found or composite_api_version(version), "CompositePodGroup", self.key.name)
+            return ObjectReference(found or composite_api_version(version), "CompositePodGroup", self.key.name)
         if self.key.kind is GroupKind.COMPATIBLE:
-            return Holder(COMPATIBLE_API, "PodGroup", self.key.name)
+            return ObjectReference(COMPATIBLE_API, "PodGroup", self.key.name)
         if self.key.kind is GroupKind.COUNTED:
-            return Holder("", "", "")
+            return ObjectReference("", "", "")
         kind = "Workload" if self.key.kind is GroupKind.WORKLOAD else "PodGroup"
-        return Holder(version, kind, self.key.name)
+        return ObjectReference(version, kind, self.key.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SharedClaim:
     """A ResourceClaim that the pods of a group share: an existing one (``claim``), or a new one from ``template``."""
 
     name: str
@@ -367,7 +400,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A PodGroupTemplate of a Workload. A field that is None or empty is not set."""
+    """A PodGroupTemplate of a Workload, or an entry of ``spec.podGroups`` (v1alpha1). None or empty fields are not set.
+
+    The fields are those of `PodGroup`; ``claims`` are the device claims that the pods of one group share.
+    """
 
     name: str
     policy: Policy
@@ -376,7 +412,7 @@ class Template:
     priority_class: str = ""
     priority: int | None = None
     preemption: PreemptionPolicy | None = None
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[SharedClaim, ...] = ()
     preference: Preference = NO_PREFERENCE
 
 
@@ -397,30 +433,33 @@ class Workload:
     version: str = ""
 
     inline: bool = False
-    """True if ``templates`` are the PodGroups themselves (v1alpha1)."""
+    """True if ``templates`` are the groups themselves, so that no PodGroup objects exist (v1alpha1)."""
 
     parent: tuple[str, str] | None = None
-    """Kind and name in its controllerRef if it names no Job, else None.
+    """Kind and name in its controllerRef; None if controllerRef names a Job or is absent.
 
     The kind is one of `kinds.PARENTS`, or another one with its API group, such as ``TrainJob.trainer.kubeflow.org``.
     """
 
     api: str = ""
-    """The apiVersion if the object is of the second level; see `PodGroup.api`."""
+    """The apiVersion if the object was read at the other API level, else "". See `PodGroup.api`."""
 
 
 class Delegation(NamedTuple):
-    """A Job's reference to a template in the Workload of its controller, which defines the Job's gang."""
+    """A Job's reference to the template from which its PodGroup is made: one in the Workload of the Job's controller.
+
+    For instance a TrainJob has a Workload with one template for each of its Jobs.
+    """
 
     parent: tuple[str, str]
     """Kind and name of the Job's controller, written as in `Workload.parent`."""
 
     template: str
-    """The template of the Workload; "" for its first."""
+    """The name of the template in the Workload; "" for the first template."""
 
 
 _PHASES_AFTER_QUORUM = frozenset({"Running", "Finished", "Failed"})
-"""The phases that the controller of scheduler-plugins sets once minMember pods have been running."""
+"""The phases of a PodGroup of scheduler-plugins once minMember pods have been running: it counts as scheduled."""
 
 
 def decode_compatible_group(obj: object) -> PodGroup | Malformed:
@@ -517,7 +556,10 @@ def _has_native_condition(metadata: Raw) -> bool:
 
 
 def _read_managed(entry: Raw) -> Raw:
-    """Return the status conditions in an entry of managedFields, by the keys that managedFields uses for them."""
+    """Return the status conditions that the field manager of this managedFields entry has written.
+
+    The keys are those of managedFields, for instance ``k:{"type":"Ready"}``.
+    """
     return read_map(read_map(read_map(entry, "fieldsV1"), "f:status"), "f:conditions")
 
 
@@ -566,7 +608,7 @@ def _decode_workload(obj: Raw) -> Workload:
 
 
 def read_policy(spec: Raw, field: str = "schedulingPolicy") -> Policy:
-    """Return the policy at ``field``.
+    """Return the scheduling policy at ``field`` of a PodGroup's spec or a template.
 
     Raises ValueError if it is not exactly one of ``basic`` and ``gang``, or if a gang's minCount is less than 1.
     """
@@ -589,13 +631,13 @@ def _read_count(spec: Raw, field: str, name: str) -> int | None:
 
 
 def read_topology_key(spec: Raw) -> str | None:
-    """Return the first topology key in ``schedulingConstraints``; None without one."""
+    """Return the key of the first topology constraint in ``schedulingConstraints``; None if there is none."""
     constraints = read_objects(read_map(spec, "schedulingConstraints"), "topology")
     return read_name(constraints[0], "key") or None if constraints else None
 
 
 def _read_reference(spec: Raw) -> tuple[str | None, str | None]:
-    """Return the names of the Workload and of the template from which the PodGroup was created."""
+    """Return the names of the Workload and of its template from which the PodGroup was created; None for no name."""
     if reference := read_map(spec, "workloadRef"):
         return read_name(reference, "workloadName") or None, read_name(reference, "templateName") or None
     older = read_map(read_map(spec, "podGroupTemplateRef"), "workload")
@@ -633,13 +675,13 @@ def read_disruption(raw: Raw) -> Disruption | None:
     return next((each for each in Disruption if modes.get(each.value) is not None), None)
 
 
-def read_claims(raw: Raw) -> tuple[Claim, ...]:
-    """Return the ``resourceClaims`` of a template, a PodGroup or a Job's ``spec.scheduling``."""
+def read_claims(raw: Raw) -> tuple[SharedClaim, ...]:
+    """Return the ``resourceClaims`` of a template, of a PodGroup's spec or of a Job's ``spec.scheduling``."""
     return tuple(_read_claim(claim) for claim in read_objects(raw, "resourceClaims"))
 
 
-def _read_claim(raw: Raw) -> Claim:
-    return Claim(
+def _read_claim(raw: Raw) -> SharedClaim:
+    return SharedClaim(
         name=read_required(raw, "name"),
         claim=read_text(raw, "resourceClaimName"),
         template=read_text(raw, "resourceClaimTemplateName"),
@@ -658,11 +700,15 @@ def _read_parent(spec: Raw) -> tuple[str, str] | None:
     name = read_name(reference, "name")
     if not name or _read_job(spec) is not None:
         return None
-    return name_kind(read_text(reference, "apiGroup"), read_text(reference, "kind")), name
+    return name_controller_kind(read_text(reference, "apiGroup"), read_text(reference, "kind")), name
 
 
-def name_kind(group: str, kind: str) -> str:
-    """Return the name for the kind of a Workload's controller: ``Kind.group`` for a kind that is not in PARENTS."""
+def name_controller_kind(group: str, kind: str) -> str:
+    """Return the kind of a Workload's controller as `Workload.parent` has it.
+
+    That is the kind alone if it is in `kinds.PARENTS`, such as ``JobSet``. For others the API ``group`` is added, such
+    as ``TrainJob.trainer.kubeflow.org``.
+    """
     return _PARENTS.get((group, kind)) or intern(f"{kind}.{group}")
 
 
@@ -675,10 +721,10 @@ def _read_preemption_time(obj: Raw) -> int | None:
 
 
 def _read_disruption_written(metadata: Raw) -> int | None:
-    """Return when Serried wrote the condition DisruptionTarget, by the API server's clock.
+    """Return when Serried wrote the condition DisruptionTarget, in seconds since 1970; None if Serried did not.
 
-    Return None if another field manager wrote it. The time in the condition itself is by the extender's clock, which
-    may be wrong or may have been adjusted since.
+    The time is from managedFields, so by the API server's clock. The time in the condition itself is by the extender's
+    clock, which may be wrong or may have been adjusted since.
     """
     for entry in read_objects(metadata, "managedFields"):
         if read_text(entry, "manager").startswith(_MANAGER_PREFIX) and _MANAGED_DISRUPTION in _read_managed(entry):

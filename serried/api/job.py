@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from serried.api.group import Claim, Delegation, name_kind, read_claims, read_disruption, read_policy, read_topology_key
+from serried.api.group import (
+    Delegation,
+    SharedClaim,
+    name_controller_kind,
+    read_claims,
+    read_disruption,
+    read_policy,
+    read_topology_key,
+)
 from serried.api.names import (
     ANNOTATION_PREFIX,
     DISRUPTION_MODE,
@@ -88,7 +96,7 @@ class Job:
     min_count: int | None = None
     """The minCount in ``spec.scheduling``; None if it is not set."""
 
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[SharedClaim, ...] = ()
     """The resource claims in ``spec.scheduling`` that its pods share."""
 
     annotated: bool = False
@@ -226,7 +234,7 @@ def _read_delegation(metadata: Raw, annotations: Raw) -> Delegation | None:
     controller = next((each for each in references if read_flag(each, "controller")), None)
     if controller is None or GROUP_TEMPLATE not in annotations:
         return None
-    kind = name_kind(read_text(controller, "apiVersion").rpartition("/")[0], read_text(controller, "kind"))
+    kind = name_controller_kind(read_text(controller, "apiVersion").rpartition("/")[0], read_text(controller, "kind"))
     return Delegation((kind, read_name(controller, "name")), read_name(annotations, GROUP_TEMPLATE))
 
 
@@ -238,7 +246,7 @@ class _Scheduling:
     min_count: int | None = None
     topology_key: str | None = None
     disruption: Disruption | None = None
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[SharedClaim, ...] = ()
 
 
 def _read_scheduling(scheduling: Raw) -> _Scheduling:

@@ -3,8 +3,10 @@
 There are two levels: ``native`` (scheduling.k8s.io) and ``fallback`` (Serried's own CRDs). `serried.kube.discovery`
 chooses one.
 
-A version is usable if it has a known shape: the fields that Serried reads and writes, with their types, in the schema
-that the API server publishes (OpenAPI v3). Other fields may differ, unless they are required.
+Serried uses a version of the native API only if its schema is known. To find out, it compares the schema that the API
+server publishes (OpenAPI v3) with the fields that Serried reads and writes, and with their types. All fields that
+Serried does not use may differ, unless they are required. So Serried can use a version that is newer than itself, if
+that has the same fields as a known version.
 """
 
 import re
@@ -25,15 +27,19 @@ NEWEST_MINOR = 37
 """The newest minor version that the tests run on. A newer one is accepted, but untested."""
 
 NEWEST_SCHEDULER_MINOR = 38
-"""The newest minor version of kube-scheduler that the tests run, with an API server of NEWEST_MINOR or newer."""
+"""The newest minor version of kube-scheduler that the tests run.
+
+It may be newer than NEWEST_MINOR: the tests then run this kube-scheduler with an API server of NEWEST_MINOR.
+"""
 
 _STABILITY = {"alpha": 0, "beta": 1, "": 2}
 
 
 def read_versions(group: Raw) -> list[str]:
-    """Return the versions in an APIGroup: the server's preferred one first, the others by Kubernetes' version priority.
+    """Return the versions in an APIGroup, the document at ``/apis/GROUP``; for instance v1beta1, v1alpha3.
 
-    Raises ValueError if the document is no APIGroup.
+    The version that the API server prefers comes first. The others are in the order of Kubernetes: stable, beta, alpha,
+    newer ones first. Raises ValueError if the document is no APIGroup.
     """
     if group.get("kind") != "APIGroup":
         raise ValueError(f"no APIGroup: {str(group)[:80]}")
@@ -52,10 +58,10 @@ def _version_sort_key(version: str) -> tuple[Any, ...]:
 
 
 def find_schema(index: Raw, api_version: str) -> str | None:
-    """Return the URL path of the schema of a group and version; None if none is published.
+    """Return the URL path of the OpenAPI schema for an ``api_version`` (group/version); None if none is published.
 
-    ``index`` is the document at /openapi/v3. The URL contains a hash of the schema, so a changed schema has a new URL.
-    Raises ValueError if the document is no such index.
+    ``index`` is the document at ``/openapi/v3``, which lists the URLs of all schemas. A URL contains a hash of its
+    schema, so a changed schema has another URL. Raises ValueError if the document has no list of schemas.
     """
     paths = read_map(index, "paths")
     if not paths:
@@ -70,31 +76,37 @@ class ResizeRule(Enum):
     """
 
     CONTAINERS = "containers"
-    """The largest of the three for each container, summed up: 1.35 and 1.36."""
+    """For each container take the largest of desired, granted and in effect; then add up. Kubernetes 1.35 and 1.36."""
 
     SUMS = "sums"
-    """The largest of the three sums over all containers: since 1.37."""
+    """Add up desired, granted and in effect over all containers; then take the largest sum. Since Kubernetes 1.37."""
 
     LARGEST = "largest"
-    """The larger result of both rules, if the version is not known."""
+    """The larger result of CONTAINERS and SUMS: used if the version of kube-scheduler is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiLevel:
-    """An API group and version that serves Workloads and PodGroups. ``name`` is ``native`` or ``fallback``."""
+    """The API group and version at which Serried reads and writes Workloads and PodGroups in this cluster.
+
+    ``name`` is ``native`` (scheduling.k8s.io) or ``fallback`` (Serried's own CRDs).
+    """
 
     name: str
     group: str
     version: str
 
     like: str = ""
-    """The known version that has the same shape; "" if the version itself is known."""
+    """The known version that has the same fields, if ``version`` is one that Serried does not know by name; else ""."""
 
     composite_version: str = ""
-    """The version of CompositePodGroups in the same group, as discovery found it; "" for the usual one."""
+    """The version at which the API server serves CompositePodGroups, as discovery found it.
+
+    "" if it is the one in `names.composite_api_version`.
+    """
 
     refused: tuple[str, ...] = field(default=(), compare=False)
-    """One sentence for each served version that cannot be used because its shape is unknown."""
+    """A sentence for each version that the API server serves and Serried cannot use, because its fields are unknown."""
 
     @property
     def api_version(self) -> str:
@@ -103,82 +115,109 @@ class ApiLevel:
 
     @property
     def composite_api_version(self) -> str:
-        """The ``apiVersion`` of CompositePodGroups, whose version in the API may differ."""
+        """The ``apiVersion`` of CompositePodGroups, which may have another version than PodGroups (1.37: v1alpha3)."""
         found = f"{self.group}/{self.composite_version}" if self.composite_version else ""
         return found or composite_api_version(self.api_version)
 
-    def of(self, api: str) -> "ApiLevel":
-        """Return the level of an object with this `PodGroup.api`: this level if "", else the level `beside`."""
-        return self.beside or self if api else self
+    def level_of(self, api: str) -> "ApiLevel":
+        """Return the level at which an object with this ``api`` field was read (`PodGroup.api`, `Workload.api`).
+
+        That is this level if ``api`` is "", else `second_level`.
+        """
+        return self.second_level or self if api else self
 
     @property
-    def beside(self) -> "ApiLevel | None":
-        """The second level whose objects are read: gangs created there before the cluster switched to this level.
+    def second_level(self) -> "ApiLevel | None":
+        """The other level whose objects Serried reads as well; None for none.
 
-        For a native level it is the fallback. For the fallback it is None: native objects cannot be read any more when
-        the API server has stopped serving them.
+        At the native level it is the fallback: gangs that were created as Serried's CRDs still run after the cluster
+        has switched to the native API. At the fallback level it is None, because the API server then serves no native
+        objects.
         """
         return None if self.name == FALLBACK.name else FALLBACK
 
     @property
-    def read(self) -> frozenset[str]:
-        """The apiVersions whose groups are read: of this level, of `beside`, and of versions with the same storage."""
-        apis = {self.api_version} | ({self.beside.api_version} if self.beside is not None else set())
-        if self.group == NATIVE_GROUP and self.shape in _ONE_STORAGE:
+    def readable_versions(self) -> frozenset[str]:
+        """The apiVersions that the groups may have which Serried reads at this level.
+
+        They are those of this level and of `second_level`, and the native versions that show the same stored objects
+        as this level's one. A bound pod names the apiVersion of its gang in an annotation (`names.GANG`).
+        """
+        apis = {self.api_version} | ({self.second_level.api_version} if self.second_level is not None else set())
+        if self.group == NATIVE_GROUP and self.known_version in _ONE_STORAGE:
             apis.update(f"{NATIVE_GROUP}/{version}" for version in _ONE_STORAGE)
         return frozenset(apis)
 
     @property
-    def shape(self) -> str:
-        """The known version whose fields its objects have. Code that depends on the version compares this."""
+    def known_version(self) -> str:
+        """The version that Serried knows by name and whose fields the objects at this level have.
+
+        It is ``version`` itself, or `like` for a newer version with the same fields. Code that depends on the version
+        compares this property, for instance with V1ALPHA2.
+        """
         return self.like or self.version
 
     @property
-    def obstacle(self) -> str:
-        """The sentences why native PodGroups cannot be read; "" if they can, or if none are served."""
+    def native_problem(self) -> str:
+        """The reason why this is the fallback level although the API server serves native PodGroups; else "".
+
+        The reason is the sentences in ``refused``, joined.
+        """
         return "" if self.name == NATIVE.name else "; ".join(self.refused)
 
     @property
     def inline(self) -> bool:
-        """Return whether PodGroups are parts of a Workload instead of objects (v1alpha1). Pods name both then."""
-        return self.shape == V1ALPHA1
+        """Return whether PodGroups are entries in a Workload instead of objects of their own (v1alpha1).
+
+        A pod then names both: the Workload, and the entry.
+        """
+        return self.known_version == V1ALPHA1
 
     @property
     def count_mutable(self) -> bool:
-        """Return whether minCount can be changed in a Workload and a PodGroup."""
-        return self.shape not in {V1ALPHA1, V1ALPHA2}
+        """Return whether the API server accepts a changed minCount in existing Workloads and PodGroups."""
+        return self.known_version not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def resize_rule(self) -> ResizeRule:
-        """The rule by which the cluster's kube-scheduler counts resized pods, derived from the version of the API."""
+        """The rule by which the cluster's kube-scheduler counts a pod that is being resized in place.
+
+        The version of the native API tells which Kubernetes it is. At the fallback level that is not known: LARGEST.
+        """
         if self.group != NATIVE_GROUP:
             return ResizeRule.LARGEST
-        return ResizeRule.CONTAINERS if self.shape in {V1ALPHA1, V1ALPHA2} else ResizeRule.SUMS
+        return ResizeRule.CONTAINERS if self.known_version in {V1ALPHA1, V1ALPHA2} else ResizeRule.SUMS
 
     @property
-    def nests(self) -> bool:
-        """Return whether the level has CompositePodGroups beside its PodGroups."""
-        return self.shape not in {V1ALPHA1, V1ALPHA2}
+    def has_composites(self) -> bool:
+        """Return whether this version of the API has the kind CompositePodGroup. The cluster need not serve it."""
+        return self.known_version not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def has_preemption(self) -> bool:
         """Return whether PodGroups may have ``preemptionPolicy``, as in 1.37 with the gate PodGroupPreemptionPolicy."""
-        return self.group == NATIVE_GROUP and self.shape not in {V1ALPHA1, V1ALPHA2}
+        return self.group == NATIVE_GROUP and self.known_version not in {V1ALPHA1, V1ALPHA2}
 
     @property
     def condition(self) -> str:
-        """The type of the PodGroup's condition that says whether the gang has been scheduled."""
-        return "PodGroupScheduled" if self.shape == V1ALPHA2 else "PodGroupInitiallyScheduled"
+        """The type of the condition of a PodGroup that is True once the gang has been scheduled, by version."""
+        return "PodGroupScheduled" if self.known_version == V1ALPHA2 else "PodGroupInitiallyScheduled"
 
 
 COMPOSITE_CONDITION = "CompositePodGroupInitiallyScheduled"
-"""The type of the condition of a CompositePodGroup that says whether its gang has been scheduled."""
+"""The type of the condition of a CompositePodGroup that is True once its gang has been scheduled."""
 
 READY = "Ready"
-"""The type of a condition at the fallback level: why the gang waits, and how much of its quorum is placed."""
+"""The type of a condition that only Serried's CRDs have, at the fallback level.
+
+Its reason and message say why the gang waits, and how many members of its quorum have a node.
+"""
 
 FIRST_QUORUM = "scheduling.serried.dev/FirstQuorum"
-"""The type of a condition of a gang that waits: its message is the date of its first quorum (`group.FirstQuorum`)."""
+"""The type of a condition that Serried writes to the PodGroup of a waiting gang, so that a restart keeps its place.
+
+Its message is the time at which the gang first had its quorum (`group.FirstQuorum`).
+"""
 
 V1ALPHA1 = "v1alpha1"
 """Served by 1.35 only: Workloads contain their PodGroups."""
@@ -192,36 +231,42 @@ V1ALPHA3 = "v1alpha3"
 V1BETA1 = "v1beta1"
 
 V1ALPHA2_DISRUPTION = {Disruption.SINGLE: "Pod", Disruption.ALL: "PodGroup"}
-"""The words for disruption modes in v1alpha2. Other versions have a union of empty objects instead."""
+"""The values of ``disruptionMode`` in v1alpha2, where it is a string.
+
+Other versions have an object there, either ``single: {}`` or ``all: {}``.
+"""
 
 NATIVE_GROUP = "scheduling.k8s.io"
 
 _ONE_STORAGE = frozenset({"v1", V1BETA1, V1ALPHA3})
-"""Versions that share their stored objects: an object created in one of them is served in the others, too."""
+"""Native versions of the same stored objects: an object created in one of them can be read in the others, too."""
 
 NATIVE_LEVELS = tuple(ApiLevel("native", NATIVE_GROUP, version) for version in (V1BETA1, V1ALPHA3, V1ALPHA2, V1ALPHA1))
-"""The known versions of the native API (gate GenericWorkload). Kubernetes 1.37 serves the first two."""
+"""The native levels that Serried knows by name, the preferred one first (feature gate GenericWorkload).
+
+Kubernetes 1.37 serves the first two.
+"""
 
 NATIVE = NATIVE_LEVELS[0]
 
 FALLBACK = ApiLevel("fallback", "scheduling.serried.dev", V1BETA1)
-"""Serried's CRDs, which have the shape of v1beta1. Reservations are always in this group."""
+"""The level of Serried's CRDs, which have the fields of the native v1beta1. Reservations are always in this group."""
 
 
 _MAX_REFERENCES = 8
-"""The longest chain of ``$ref`` that is followed in a schema."""
+"""The maximum number of ``$ref`` that are followed one after the other, so that a circle of them ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
     type: str
-    """The type in OpenAPI: string, integer, object or array."""
+    """The type of the field in OpenAPI: string, integer, object or array."""
 
     inner: Mapping[str, "_Field"] = field(default_factory=lambda: MappingProxyType({}))
-    """The fields of the object, or of each object in the list."""
+    """The fields of an object, or of each object in an array; empty for other types."""
 
     optional: bool = False
-    """True if a version may lack the field, because it is behind a feature gate."""
+    """True if a schema may lack the field, because it is behind a feature gate. If present, its type must agree."""
 
 
 def _object(**inner: _Field) -> _Field:
@@ -254,7 +299,10 @@ def _policy(count: str) -> _Field:
 
 
 def _scheduling(policy: _Field, disruption: _Field) -> dict[str, _Field]:
-    """Return the fields that groups and their templates have in common."""
+    """Return the fields that PodGroups, CompositePodGroups and the templates in Workloads have in common.
+
+    ``policy`` and ``disruption`` are the types of schedulingPolicy and disruptionMode, which differ between versions.
+    """
     return {
         "schedulingPolicy": policy,
         **_gated(
@@ -288,7 +336,10 @@ _SHAPES: dict[str, dict[str, _Field]] = {
         ),
     },
 }
-"""The known shapes, by the first version that had each. A newer version is compared with them in this order."""
+"""The fields that Serried uses, by kind, for each version that introduced different ones.
+
+The schema of an unknown version is compared with these entries in order, and the first one that agrees is taken.
+"""
 
 _COMPOSITE_SHAPE = {
     "CompositePodGroup": _object(
@@ -300,11 +351,14 @@ _COMPOSITE_SHAPE = {
 _SAME_SHAPE = {V1ALPHA3: V1BETA1}
 
 _COMMON_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
-"""The fields that every object has."""
+"""The fields that every object has. They are no difference between two versions, even if a schema requires them."""
 
 
 def read_schemas(document: Raw) -> Raw:
-    """Return the schemas of a document of OpenAPI v3, by name. Raises ValueError for any other document."""
+    """Return the schemas in an OpenAPI v3 document (``components.schemas``) by their names.
+
+    Raises ValueError if there are none.
+    """
     schemas = read_map(read_map(document, "components"), "schemas")
     if not schemas:
         raise ValueError(f"no schemas: {str(document)[:80]}")
@@ -312,9 +366,10 @@ def read_schemas(document: Raw) -> Raw:
 
 
 def find_shape(schemas: Raw, version: str) -> str | None:
-    """Return the known version that has the same shape as ``version``; ``version`` itself if it is known by name.
+    """Return the known version whose fields a ``version`` of the native API has, by its published ``schemas``.
 
-    Return None if no known version has that shape. Here and below, malformed schemas raise ValueError.
+    For a version that Serried knows by name, that is normally ``version`` itself. Return None if the fields agree with
+    no known version: Serried cannot use it. Raises ValueError for malformed schemas.
     """
     known = _SAME_SHAPE.get(version, version)
     order = sorted(_SHAPES, key=lambda shape: shape != known)
@@ -323,14 +378,21 @@ def find_shape(schemas: Raw, version: str) -> str | None:
 
 
 def describe_difference(schemas: Raw, version: str) -> str:
-    """Return a sentence that says how the shape of a version differs from the nearest known one."""
+    """Return a sentence about the first field of ``version`` that differs, for a version that Serried cannot use.
+
+    It is compared with the version's own entry if Serried knows it by name, else with v1beta1. Raises ValueError for
+    malformed schemas.
+    """
     known = _SAME_SHAPE.get(version, version)
     nearest = known if known in _SHAPES else V1BETA1
     return _write_sentence(version, nearest, [*_differences(schemas, version, _SHAPES[nearest])])
 
 
-def refuse_composites(schemas: Raw, version: str) -> str:
-    """Return a sentence why CompositePodGroups of a version cannot be read; "" if they can."""
+def explain_unusable_composites(schemas: Raw, version: str) -> str:
+    """Return a sentence why Serried cannot read CompositePodGroups of a version; "" if it can.
+
+    The reason is a field that is missing in ``schemas`` or has another type. Raises ValueError for malformed schemas.
+    """
     differences = [*_differences(schemas, version, _COMPOSITE_SHAPE)]
     return _write_sentence(version, V1ALPHA3, differences) if differences else ""
 
@@ -341,7 +403,10 @@ def _write_sentence(version: str, nearest: str, differences: list[str]) -> str:
 
 
 def _differences(schemas: Raw, version: str, kinds: Mapping[str, _Field]) -> Iterator[str]:
-    """Yield a clause for each field of these kinds that is missing or has another type than wanted."""
+    """Yield a clause for each field in which a version differs from the fields that Serried uses, given in ``kinds``.
+
+    A field differs if it is missing, has another type, or is unknown to Serried and required.
+    """
     for kind, wanted in kinds.items():
         schema = next((each for each in schemas.values() if _has_kind(each, kind, version)), None)
         if schema is None:
@@ -376,7 +441,10 @@ def _compare(schemas: Raw, raw: Any, wanted: _Field, path: str) -> Iterator[str]
 
 
 def _resolve(schemas: Raw, raw: Any) -> Raw:
-    """Follow the ``$ref`` of a schema, alone or in ``allOf``. Return the schema at its end; {} if there is none."""
+    """Return the schema that ``raw`` refers to by ``$ref`` (alone or in ``allOf``), or ``raw`` if it has no ``$ref``.
+
+    Return {} if the reference leads to no schema.
+    """
     for _ in range(_MAX_REFERENCES):
         if not isinstance(raw, dict):
             return {}

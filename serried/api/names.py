@@ -385,7 +385,7 @@ def composite_api_version(api_version: str) -> str:
     return _COMPOSITE_APIS.get(api_version.partition("/")[0], api_version)
 
 
-class Holder(NamedTuple):
+class ObjectReference(NamedTuple):
     """A reference to an object, as in events; the namespace is known from the context."""
 
     api_version: str

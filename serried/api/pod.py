@@ -740,8 +740,9 @@ def decode_pod(
 ) -> Pod | Malformed:
     """Decode a Pod; namespace, name and uid are required.
 
-    ``apis`` are the apiVersions at which groups can be read (`ApiLevel.read`), None for all; they decide about
-    `Pod.stranded`. ``rule`` decides how a resize is counted (`ApiLevel.resize_rule`).
+    ``apis`` are the apiVersions at which Serried reads groups (`ApiLevel.readable_versions`), None for all of them. A
+    bound pod of a gang with another apiVersion is `Pod.stranded`. ``rule`` says how the requests are counted while the
+    pod is resized in place (`ApiLevel.resize_rule`).
     """
     return attempt("Pod", partial(_decode, apis=apis, rule=rule), obj)
 

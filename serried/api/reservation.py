@@ -1,11 +1,12 @@
-"""Reservations: the slots that are kept for one gang from its plan to its last Binding, and the object for them.
+"""Reservations: the slots of one gang from its plan to its last Binding, in memory (`Reservation`) and as a record.
 
-During a rolling upgrade two releases read each other's records. So a field may only be added if older readers can do
-without it. For any other change increase ``FORMAT``, and keep all older formats readable; ``tests/records`` has records
-of each.
+A record is the Reservation object from which a restarted extender restores the slots (`encode_reservation`,
+`decode_reservation`). During a rolling upgrade two releases read each other's records. So a field may only be added if
+older readers can do without it. For any other change increase ``FORMAT``, and keep all older formats readable;
+``tests/records`` has records of each.
 
-For larger gangs the lists are packed into one string: every member that is a JSON object costs the API server time at
-each write, and an object may have 1.5 MiB at most (docs/decisions/0041-two-writes-a-gang.md).
+For larger gangs the lists are packed into one string. Otherwise each member would be a JSON object, which costs the API
+server time at each write; and an object may have at most 1.5 MiB (docs/decisions/0041-two-writes-a-gang.md).
 """
 
 import zlib
@@ -25,7 +26,7 @@ from serried.api.pod import FOR_A_GANG, Pod
 
 
 class ReservationPhase(StrEnum):
-    """The phase of a Reservation object: planned, or committed (Bindings may have been sent)."""
+    """The phase in a record: PLANNED, or COMMITTED (from then on Bindings may have been sent)."""
 
     PLANNED = "Planned"
     COMMITTED = "Committed"
@@ -33,7 +34,7 @@ class ReservationPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The node that is reserved for one member."""
+    """The node that is reserved for one member. ``uid`` and ``name`` are those of the member's pod."""
 
     uid: str
     name: str
@@ -51,32 +52,32 @@ class Victim:
     name: str
 
     group: str = ""
-    """The group that is evicted as a whole together with it (`GroupKey.encoded`); "" if it is evicted alone."""
+    """The group whose pods are all evicted together with this one (`GroupKey.encoded`); "" if it is evicted alone."""
 
 
 _MAX_NAMED_VICTIMS = 3
 """The maximum number of victims that a sentence names."""
 
 
-def describe_end(group: GroupKey) -> str:
-    """Return the message of the DisruptionTarget condition on a victim of this gang.
+def describe_preemption(group: GroupKey) -> str:
+    """Return the message that Serried writes into the DisruptionTarget condition of a victim of gang ``group``.
 
-    After a restart, `extender.core.binding.recovery` recognises victims by it.
+    After a restart, `extender.core.binding.recovery` finds the gang's victims by this message.
     """
     return f"{FOR_A_GANG}{group.kind} {group} of higher priority"
 
 
-def name_some(victims: Collection[Pod | Victim]) -> str:
-    """Return the names of the first few victims, and the number of the others, for a sentence."""
+def name_victims(victims: Collection[Pod | Victim]) -> str:
+    """Return the names of the first three victims and the number of further ones: ``a/x, a/y, a/z and 4 more``."""
     more = f" and {len(victims) - _MAX_NAMED_VICTIMS} more" if len(victims) > _MAX_NAMED_VICTIMS else ""
     return ", ".join(f"{each.namespace}/{each.name}" for each in islice(victims, _MAX_NAMED_VICTIMS)) + more
 
 
 class Reservation:
-    """The slots of one group. The ledger owns it; others only read.
+    """The slots of one gang: the planned nodes of its members. ``group_uid`` is the UID of the gang's object.
 
-    Only the ledger (`serried.cluster.ledger.Ledger`, whose docstring draws the states) may call the methods that change
-    it, because it has to update the usage of the nodes as well.
+    Only `serried.cluster.ledger.Ledger`, whose docstring draws the states, may call the methods that change a
+    reservation, because the usage of the nodes has to change as well. All other code only reads.
     """
 
     __slots__ = (
@@ -108,17 +109,23 @@ class Reservation:
 
     @property
     def domain(self) -> str:
-        """The value of the topology key that all nodes have; "" without a topology key."""
+        """The value of the gang's topology key that all nodes of its slots have; "" if the gang has no topology key."""
         return self._domain
 
     @property
     def need(self) -> int:
-        """The number of members that must be at bind before any is bound; 0: each member binds at once."""
+        """The quorum: the number of members for which kube-scheduler must call bind before Serried binds any of them.
+
+        0 if no member has to wait for others.
+        """
         return self._need
 
     @property
     def parts(self) -> Mapping[str, int]:
-        """The parts of ``need``: the number of members by the name of their PodGroup in the tree."""
+        """The quorum of each PodGroup in the tree, by its name; ``need`` is the sum.
+
+        For a gang of one PodGroup the only name is "".
+        """
         return self._parts
 
     @property
@@ -128,72 +135,76 @@ class Reservation:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """The names of the nodes with slots. Cached until a slot changes; then O(slots)."""
+        """The names of the nodes that have a slot of this gang. Cached; computing it takes O(slots)."""
         if self._nodes is None:
             self._nodes = frozenset(slot.node for slot in self._slots.values())
         return self._nodes
 
     @property
     def committed(self) -> frozenset[str]:
-        """The UIDs of members whose Bindings may have been sent: these are bound in any case, never given up."""
+        """The UIDs of the committed members, whose Bindings may have been sent; empty before the commit.
+
+        Serried binds all of them in the end, even after a restart.
+        """
         return self._committed
 
     @property
     def victims(self) -> Mapping[str, Victim]:
-        """The victims by UID; empty when they have ended."""
+        """The pods that are being evicted to make the slots free, by UID; empty if none are, or once all have ended."""
         return self._victims
 
     @property
     def phase(self) -> ReservationPhase:
-        """The phase in the Reservation object."""
+        """The phase for the record: COMMITTED if any member is committed."""
         return ReservationPhase.COMMITTED if self._committed else ReservationPhase.PLANNED
 
     @property
-    def short(self) -> bool:
-        """Return whether too few slots are left for the quorum. O(PodGroups of the tree)."""
+    def below_quorum(self) -> bool:
+        """Return whether fewer slots are left than the quorum needs, in total or in one PodGroup of the tree."""
         parts = self._parts if len(self._parts) > 1 else {}
         return len(self._slots) < self._need or any(self._by_part[part] < need for part, need in parts.items())
 
-    def lacks(self, uids: Collection[str]) -> bool:
-        """Return whether these members are too few for the quorum."""
-        return len(uids) < self._need or (len(self._parts) > 1 and bool(self.find_short(uids)))
+    def misses_quorum(self, uids: Collection[str]) -> bool:
+        """Return whether the members with these UIDs are fewer than the quorum needs, in total or in one PodGroup."""
+        return len(uids) < self._need or (len(self._parts) > 1 and bool(self.find_parts_below_quorum(uids)))
 
-    def find_short(self, uids: Collection[str]) -> frozenset[str]:
-        """Return the parts for which these members are too few.
+    def find_parts_below_quorum(self, uids: Collection[str]) -> frozenset[str]:
+        """Return the names of the PodGroups of the tree that need more members than those with these UIDs.
 
-        A member without slot counts for the part "", so it counts if one PodGroup is the whole tree.
+        A member is counted for the PodGroup in its slot. A member without a slot is only counted if one PodGroup is the
+        whole tree, which has the name "".
         """
         here = Counter(self._slots[uid].part if uid in self._slots else "" for uid in uids)
         return frozenset(part for part, need in self._parts.items() if here[part] < need)
 
     # --- changes, only for the ledger --------------------------------------------------------------------------
 
-    def put(self, slot: Slot) -> None:
+    def set_slot(self, slot: Slot) -> None:
         """Add the slot of a member; replace its slot if it has one."""
         if slot.uid in self._slots:
-            self.drop(slot.uid)
+            self.remove_slot(slot.uid)
         self._slots[slot.uid] = slot
         self._nodes = None
         self._by_part[slot.part] += 1
 
-    def move(self, uid: str, node: str) -> None:
+    def move_slot(self, uid: str, node: str) -> None:
         """Move a member's slot to another node; raise KeyError if the member has none."""
         self._slots[uid] = replace(self._slots[uid], node=node)
         self._nodes = None
 
-    def drop(self, uid: str) -> None:
+    def remove_slot(self, uid: str) -> None:
         """Remove a member's slot; raise KeyError if the member has none."""
         self._by_part[self._slots.pop(uid).part] -= 1
         self._nodes = None
 
-    def keep(self, uids: Collection[str]) -> None:
-        """Remove the slots of all members but these."""
+    def keep_only(self, uids: Collection[str]) -> None:
+        """Remove the slots of all members whose UID is not in ``uids``."""
         self._slots = {uid: slot for uid, slot in self._slots.items() if uid in uids}
         self._nodes = None
         self._by_part = Counter(slot.part for slot in self._slots.values())
 
     def rename_domain(self, domain: str) -> None:
-        """Change the domain, because the nodes' value of the topology key has changed."""
+        """Set the domain to another name, because somebody has changed the value of this label on all its nodes."""
         self._domain = domain
 
     def forget_victims(self) -> None:
@@ -201,9 +212,10 @@ class Reservation:
         self._victims = {}
 
     def commit(self, uids: Collection[str]) -> None:
-        """Commit these members: Planned becomes Committed. To repeat the same commit is allowed.
+        """Commit the members with these UIDs: the phase changes from PLANNED to COMMITTED.
 
-        Raises IllegalTransition if other members are committed already, or if a member has no slot.
+        A repeated commit of the same members has no effect. Raises IllegalTransition if other members are committed
+        already, if a member has no slot, or if ``uids`` is empty.
         """
         chosen = frozenset(uids)
         if self._committed == chosen and chosen:
@@ -213,14 +225,18 @@ class Reservation:
             raise IllegalTransition(f"{self.group} cannot commit members that have no slot")
         self._committed = chosen
 
-    def withdraw(self) -> None:
-        """Undo a commit of which no Binding was sent: Committed becomes Planned. No effect before a commit."""
+    def undo_commit(self) -> None:
+        """Undo a commit, so that the phase is PLANNED again. No effect before a commit.
+
+        Only allowed if no Binding has been sent since the commit.
+        """
         self._committed = frozenset()
 
     def adjust_quorum(self, parts: Mapping[str, int]) -> None:
-        """Change the quorum to these numbers of members by PodGroup. Other PodGroups do not take part any more.
+        """Change the quorum: ``parts`` is the number of members for each PodGroup of the tree, by its name.
 
-        Raises IllegalTransition after the commit, or if a PodGroup was not planned.
+        The slots of PodGroups that are missing in ``parts`` do not count any more. Raises IllegalTransition after the
+        commit, or if ``parts`` has a PodGroup that the old quorum lacks.
         """
         self._require_planned("change its quorum")
         if not parts.keys() <= self._parts.keys():
@@ -234,19 +250,22 @@ class Reservation:
 
 
 FORMAT = 1
-"""The format of records with few members. A record without a format is of format 1."""
+"""The number in the field ``format`` of records with few members. A record without the field counts as format 1."""
 
 PACKED_FORMAT = 2
-"""The format of larger records: their lists are in ``packed``. All other fields are as in format 1."""
+"""The number in the field ``format`` of larger records. Their lists are compressed in the field ``packed``.
+
+All other fields are as in format 1.
+"""
 
 _MAX_NAME_LENGTH = 200
-"""The number of characters of a group's name that are used in the name of its record."""
+"""The maximum number of characters of a group's name in the name of its record; the rest is cut off."""
 
 MAX_RECORD_BYTES = 1_500_000
-"""The maximum size of a record. etcd accepts 1.5 MiB (--max-request-bytes), including what the API server adds."""
+"""The maximum size of a record as JSON. etcd accepts 1.5 MiB (--max-request-bytes), and the API server adds fields."""
 
 _MAX_LISTED_BYTES = 1_000
-"""The size of the lists as JSON above which they are packed: about ten members.
+"""The size of a record's lists as JSON above which Serried packs them: it is reached by about ten members.
 
 A release that does not know PACKED_FORMAT reads a packed record as an empty one and deletes it: see docs/operations.md.
 """
@@ -254,11 +273,14 @@ A release that does not know PACKED_FORMAT reads a packed record as an empty one
 _MAX_UNPACKED_BYTES = 1 << 27
 
 _COMPRESSION_LEVEL = 1
-"""The level of zlib. The fastest one, because filter cannot answer while the lists of 10,000 members are packed."""
+"""The compression level of zlib. The fastest one, because the extender cannot answer filter calls while it packs."""
 
 
 def name_record(group: GroupKey) -> str:
-    """Return the name of a group's Reservation: `GroupKey.encoded` if that is a valid name, else a hashed one."""
+    """Return the name of the Reservation object of a gang.
+
+    It is `GroupKey.encoded`. If that contains colons or slashes, they become dots, and a hash is appended.
+    """
     encoded = group.encoded
     readable = encoded.replace("/", ".").replace(":", ".")
     if readable == encoded:
@@ -268,7 +290,11 @@ def name_record(group: GroupKey) -> str:
 
 
 def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
-    """Return the spec of the Reservation object; ``term`` identifies the extender process that writes it."""
+    """Return the spec of the Reservation object (the record) for a reservation.
+
+    After the commit it has the slots of the committed members only. ``term`` identifies the term of the extender that
+    writes it: the time in which this one holds the Lease.
+    """
     parts = [{"podGroup": part, "minCount": need} for part, need in reservation.parts.items() if part]
     victims = [_encode_victim(victim) for victim in reservation.victims.values()]
     lists = {
@@ -289,14 +315,14 @@ def encode_reservation(reservation: Reservation, term: str) -> dict[str, Any]:
 
 
 def find_later_format(item: Mapping[str, Any]) -> int | None:
-    """Return the format of a record if only a later release can read it; else None."""
+    """Return the ``format`` of a Reservation object if this release is too old to read it; None if it can."""
     spec = item.get("spec")
     said = spec.get("format") if isinstance(spec, Mapping) else None
     return said if isinstance(said, int) and said > PACKED_FORMAT else None
 
 
 def decode_reservation(item: Mapping[str, Any]) -> Reservation | None:
-    """Decode a Reservation object. Return None if it is malformed, or has a later format."""
+    """Restore the reservation from a Reservation object. Return None if it is malformed or from a later release."""
     try:
         if find_later_format(item) is not None:
             return None

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
 from serried.api.device import NOTHING, Coming, DeviceClass
-from serried.api.group import Composite, Ignored, PodGroup, Workload
+from serried.api.group import Composite, IgnoredTopology, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
 from serried.api.names import JOB, REPLICA, GroupKey, GroupKind, Key
@@ -63,7 +63,7 @@ class Layers(Generic[K, V]):
         """The objects of the level in use."""
 
         self.lower: dict[K, V] = {}
-        """The objects of the second level (`ApiLevel.beside`)."""
+        """The objects of the second level (`ApiLevel.second_level`)."""
 
         self._identify = identify
         self._put = put
@@ -236,7 +236,7 @@ class Store:
         # Groups and their members.
         self.forest = Forest(self.groups)
         self.owners = owners = Owners(self.pods, self.jobs, self.parents)
-        self.obstacles = Obstacles(self.level.obstacle)
+        self.obstacles = Obstacles(self.level.native_problem)
         self.membership = Membership(
             self.workloads, self.forest, owners, self.obstacles, self.schedulers, self.gang_jobs
         )
@@ -710,7 +710,7 @@ class Store:
         """Add or replace a PodGroup. While it is being deleted, it still counts."""
         why = self._unconstrained.get(group.key, "") if self._unconstrained else ""
         if why and group.topology_key is not None:
-            group = replace(group, topology_key=None, ignored=Ignored(group.topology_key, why))
+            group = replace(group, topology_key=None, ignored=IgnoredTopology(group.topology_key, why))
         old = self.groups.get(group.key)
         self.groups[group.key] = group
         if group.told_natively and not self.schedules_gangs:

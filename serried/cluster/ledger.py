@@ -75,7 +75,7 @@ class Ledger:
         if reservation.group in self._by_group:
             raise IllegalTransition(f"{reservation.group} already holds a reservation")
         self._by_group[reservation.group] = reservation
-        reservation.keep(pods.keys())
+        reservation.keep_only(pods.keys())
         for uid, slot in reservation.slots.items():
             self._own(uid, reservation)
             self._index_slot(uid, slot.node)
@@ -101,7 +101,7 @@ class Ledger:
     def withdraw(self, reservation: Reservation) -> None:
         """Undo a commit of which no Binding was sent. No effect before a commit."""
         self._require_held(reservation)
-        reservation.withdraw()
+        reservation.undo_commit()
 
     def adjust_quorum(self, reservation: Reservation, parts: Mapping[str, int]) -> None:
         """Change with how many members of each PodGroup of the tree the gang may be bound.
@@ -133,7 +133,7 @@ class Ledger:
         """Add a slot for a pod on a node to a reservation. ``part`` is the member's PodGroup in a tree, else ""."""
         self._require_held(reservation)
         self._own(pod.uid, reservation)
-        reservation.put(Slot(pod.uid, pod.name, node, part))
+        reservation.set_slot(Slot(pod.uid, pod.name, node, part))
         self._index_slot(pod.uid, node)
         self._occupancy.add_usage(pod.uid, UsageSource.RESERVED, node, pod.shape.requests)
 
@@ -141,7 +141,7 @@ class Ledger:
         """Move a member's slot to another node. Raises KeyError if the member has no slot."""
         reservation = self._by_uid[pod.uid]
         self._unindex_slot(pod.uid, reservation.slots[pod.uid].node)
-        reservation.move(pod.uid, node)
+        reservation.move_slot(pod.uid, node)
         self._index_slot(pod.uid, node)
         self._occupancy.add_usage(pod.uid, UsageSource.RESERVED, node, pod.shape.requests)
 
@@ -153,7 +153,7 @@ class Ledger:
         reservation = self._by_uid.pop(uid, None)
         if reservation is not None:
             self._unindex_slot(uid, reservation.slots[uid].node)
-            reservation.drop(uid)
+            reservation.remove_slot(uid)
             self._occupancy.release(uid, UsageSource.RESERVED)
 
     def _own(self, uid: str, reservation: Reservation) -> None:
@@ -162,7 +162,7 @@ class Ledger:
         if before is not None and uid in before.slots:
             self._unindex_slot(uid, before.slots[uid].node)
         if before is not None and before is not reservation:
-            before.drop(uid)
+            before.remove_slot(uid)
         self._by_uid[uid] = reservation
 
     def _index_slot(self, uid: str, node: str) -> None:

@@ -66,7 +66,7 @@ class DisruptionGroups:
     def _list_groups(self, group: PodGroup, uids: Iterable[str]) -> dict[GroupKey, None]:
         """Return the keys of the groups in a tree that contain these members, each after the groups above it."""
         parts = {self._members.leaf_of(uid): None for uid in uids}
-        return {key: None for part in sorted(parts) for key in group.list_path(part)}
+        return {key: None for part in sorted(parts) for key in group.list_path_keys(part)}
 
 
 class Exclusives:

@@ -22,11 +22,11 @@ from serried.api.level import (
     V1ALPHA3,
     ApiLevel,
     describe_difference,
+    explain_unusable_composites,
     find_schema,
     find_shape,
     read_schemas,
     read_versions,
-    refuse_composites,
 )
 from serried.api.names import Raw
 from serried.kube.client import ApiClient
@@ -113,7 +113,7 @@ class Schemas:
 def _compare_schemas(schemas: Raw, version: str) -> SchemaVerdict:
     shape = find_shape(schemas, version)
     refusal = "" if shape else describe_difference(schemas, version)
-    return SchemaVerdict(shape or "", refusal, refuse_composites(schemas, version))
+    return SchemaVerdict(shape or "", refusal, explain_unusable_composites(schemas, version))
 
 
 __all__ = ["ApiLevel", "Discovery", "keeps_group"]
@@ -159,7 +159,7 @@ class Discovery:
         served = await self._list_served()
         refused: list[str] = []
         level = await self._choose(served, refused) or _DEFAULTS[self._wanted]
-        if level.name == NATIVE.name and level.nests:
+        if level.name == NATIVE.name and level.has_composites:
             level = replace(level, composite_version=await self._choose_composites(served, refused))
         self._log_refusals(tuple(refused))
         return replace(level, refused=tuple(refused))

@@ -217,9 +217,9 @@ class MemberMachine(RuleBasedStateMachine):
     @rule(uid=UIDS, kept=st.booleans())
     def change_slots(self, uid: str, kept: bool) -> None:  # noqa: FBT001 - drawn
         if kept:
-            self.cycle.reservation.put(self.slots[uid])
+            self.cycle.reservation.set_slot(self.slots[uid])
         elif uid in self.cycle.reservation.slots:
-            self.cycle.reservation.drop(uid)
+            self.cycle.reservation.remove_slot(uid)
 
     @rule(stage=st.sampled_from(CycleStage))
     def enter(self, stage: CycleStage) -> None:
@@ -251,9 +251,9 @@ class MemberMachine(RuleBasedStateMachine):
         assert self.cycle.at_bind == {uid for uid, facts in self.facts.items() if facts.call is not None}
         assert self.cycle.bound == {uid for uid, facts in self.facts.items() if facts.bound}
         reservation, present = self.cycle.reservation, self.cycle.at_bind | self.cycle.bound
-        assert self.cycle.quorum_at_bind() is not reservation.lacks(present)
+        assert self.cycle.quorum_at_bind() is not reservation.misses_quorum(present)
         kept = reservation.slots.keys() | self.cycle.bound
-        assert self.cycle.out_of_reach() is (not kept or reservation.lacks(kept))
+        assert self.cycle.out_of_reach() is (not kept or reservation.misses_quorum(kept))
 
     @invariant()
     def nobody_waits_for_an_answer_that_never_comes(self) -> None:

@@ -370,7 +370,7 @@ class Records:
             return None
 
     def _body(self, group: PodGroup, reservation: Reservation) -> dict[str, Any]:
-        holder = group.holder(self._group_version, self._composite_version)
+        holder = group.object_reference(self._group_version, self._composite_version)
         owner = {"apiVersion": holder.api_version, "kind": holder.kind, "name": holder.name, "uid": group.uid}
         return {
             "apiVersion": RESERVATIONS.api_version,

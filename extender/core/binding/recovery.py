@@ -32,7 +32,7 @@ from extender.core.scheduling.permit import find_misfit
 from extender.core.scheduling.scheduling_cycle import SchedulingCycle
 from serried.api.group import PodGroup, Policy
 from serried.api.pod import Pod
-from serried.api.reservation import Reservation, Slot, Victim, describe_end
+from serried.api.reservation import Reservation, Slot, Victim, describe_preemption
 from serried.kube.client import ApiClient
 from serried.kube.errors import ApiError, NotFound, TooMany, Unavailable
 from serried.kube.retry import Attempts, Backoff
@@ -75,7 +75,7 @@ def _is_confirmed(record: Reservation, victim: Victim, find: FindPod) -> bool:
     if (pod.namespace, pod.name) != (victim.namespace, victim.name):
         return False
     own = pod.namespace == record.group.namespace
-    return own or pod.deleting or pod.disruption_message == describe_end(record.group)
+    return own or pod.deleting or pod.disruption_message == describe_preemption(record.group)
 
 
 log = logging.getLogger(__name__)
@@ -285,7 +285,7 @@ class Recovery:
         if not fits:
             self._ledger.forget_victims(reservation)
             fits = find_misfit(cycle.group, reservation, pods, self._store, beside=self._ledger) is None
-        if fits and not reservation.lacks(pods.keys()):
+        if fits and not reservation.misses_quorum(pods.keys()):
             return True
         self._ledger.unreserve(reservation.group)
         return False

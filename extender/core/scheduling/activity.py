@@ -83,7 +83,7 @@ class SchedulerActivity:
     def _lacks(self, cycle: BindingCycle, refused: Set[str]) -> bool:
         if not refused or cycle.reservation.committed:
             return bool(refused)
-        return cycle.reservation.lacks((cycle.reservation.slots.keys() | cycle.bound) - refused)
+        return cycle.reservation.misses_quorum((cycle.reservation.slots.keys() | cycle.bound) - refused)
 
     def has_assumed(self, cycle: BindingCycle) -> bool:
         """Return whether kube-scheduler has assumed any member of a cycle that has a slot and is not at bind yet.

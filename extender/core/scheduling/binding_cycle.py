@@ -308,7 +308,7 @@ class BindingCycle:
         """
         if len(self._at_bind) + len(self._bound) < self.reservation.need:
             return False  # no bound member has an open call, so the sum counts no member twice
-        return not self.reservation.lacks(self._at_bind | self._bound)
+        return not self.reservation.misses_quorum(self._at_bind | self._bound)
 
     def out_of_reach(self) -> bool:
         """Return whether the gang cannot start with its slots: too few are left for the quorum, or none at all.
@@ -317,7 +317,8 @@ class BindingCycle:
         """
         if not (self.reservation.slots or self._bound):
             return True
-        return self.reservation.short and self.reservation.lacks(self.reservation.slots.keys() | self._bound)
+        reservation = self.reservation
+        return reservation.below_quorum and reservation.misses_quorum(reservation.slots.keys() | self._bound)
 
     def list_lost(self) -> Set[str]:
         """Return the UIDs of members for which victims were evicted, but which have lost their slots since."""

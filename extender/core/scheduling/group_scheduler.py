@@ -288,10 +288,10 @@ class GroupScheduler:
         if group is None:
             return self._assess_missing(key, state, members)
         group_members = self._store.members.classify(key)
-        if group.gates_together and group_members.gated:
+        if group.waits_for_gated_members and group_members.gated:
             self._scheduling_cycle.dequeue(key)
             return describe_gated(group_members, need=1)
-        if group.goes_one_by_one:
+        if group.schedules_individually:
             for pod in (*group_members.waiting, *group_members.refused):
                 self._activate(pod.uid)
             return Verdict(Reason.SCHEDULED, have=group_members.placed) if group_members.placed else None

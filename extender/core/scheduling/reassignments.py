@@ -211,7 +211,7 @@ class Reassignments:
 
         Return False, and drop nothing, if the tree needs these PodGroups.
         """
-        left = find_parts_to_drop(cycle, cycle.reservation.find_short(present), self._store)
+        left = find_parts_to_drop(cycle, cycle.reservation.find_parts_below_quorum(present), self._store)
         if left is None:
             return False
         for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:

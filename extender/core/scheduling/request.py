@@ -22,7 +22,7 @@ from serried.api.names import GroupKey, GroupKind
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.priority import HIGHEST_GROUP_PRIORITY
-from serried.api.reservation import Reservation, name_some
+from serried.api.reservation import Reservation, name_victims
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.members import Members
@@ -164,7 +164,7 @@ def describe_preemption(reservation: Reservation, pending_victims: PendingVictim
     """Return the verdict PREEMPTING of a gang with the numbers of its victims, and of those that have ended."""
     victims = reservation.victims
     ended = len(victims) - pending_victims.count_left(reservation.group)
-    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_some(victims.values()))
+    return Verdict(Reason.PREEMPTING, have=ended, need=len(victims), detail=name_victims(victims.values()))
 
 
 def find_shortage(

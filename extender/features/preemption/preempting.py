@@ -41,7 +41,7 @@ from extender.features.preemption.units import Units
 from extender.options import Method
 from serried.api.names import PREEMPTED, GroupKey
 from serried.api.pod import Pod
-from serried.api.reservation import Reservation, Victim, describe_end, name_some
+from serried.api.reservation import Reservation, Victim, describe_preemption, name_victims
 from serried.api.verdict import Reason, Verdict
 from serried.kube.errors import ApiError, BudgetRefusal, Conflict, Fenced, NotFound
 from serried.kube.many import do_each
@@ -230,7 +230,7 @@ class Preempting:
         # The API server has put its own reason into the condition (EvictionByEvictionAPI). Serried writes its reason
         # again, because by it kube-scheduler knows that the pod ends for a nominated one
         # (pkg/scheduler/framework/preemption/preemption.go: PodTerminatingByPreemption). Most are gone by now.
-        text = describe_end(pending.group)
+        text = describe_preemption(pending.group)
         evicted = [victim for victim, end in zip(due, ended, strict=True) if end is _EvictionResult.EVICTED]
         await do_each(evicted, lambda victim: self._mark_ending(victim, text))
 
@@ -350,7 +350,7 @@ class Preempting:
         fit = {uid for uid in reservation.slots if self._permit.find_misfit(cycle, uid) is None}
         if not reservation.need:
             return len(fit) < len(reservation.slots)
-        return reservation.lacks(fit) and reservation.lacks(fit | cycle.bound)
+        return reservation.misses_quorum(fit) and reservation.misses_quorum(fit | cycle.bound)
 
     def _has_new_members(self, victims: Iterable[Victim]) -> bool:
         """Return whether a group that is evicted as a whole has running pods that are not among the victims.
@@ -414,8 +414,8 @@ class Preempting:
 
         Emit an Event about the gang, and one about each victim.
         """
-        text, victims = describe_end(pending.group), pending.victims
-        names = name_some(victims)
+        text, victims = describe_preemption(pending.group), pending.victims
+        names = name_victims(victims)
         self._timelines.note(pending.group, Milestone.PREEMPTING)
         self._status.report_preemption(
             pending.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
@@ -442,7 +442,7 @@ class Preempting:
             return _EvictionResult.REFUSED  # a member was deleted meanwhile
         if victim.uid in pending.retry_at:
             # The last try may have been refused because the condition could not be written.
-            await self._mark_running(victim, describe_end(pending.group))
+            await self._mark_running(victim, describe_preemption(pending.group))
         pod = self._find(victim)
         if pod is None or self._is_over(pending.cycle):
             return _EvictionResult.GONE

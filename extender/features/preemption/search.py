@@ -35,7 +35,7 @@ from extender.features.preemption.units import (
 from extender.options import Method, PreemptionMode
 from serried.api.group import PodGroup
 from serried.api.names import GroupKey
-from serried.api.reservation import Reservation, name_some
+from serried.api.reservation import Reservation, name_victims
 from serried.api.resources import Resources, add, count_slots, subtract
 from serried.api.verdict import Mark, Reason, Verdict
 from serried.cluster.usage import Vacancy
@@ -631,7 +631,7 @@ def _explain(found: Preemption | NoVictims | None) -> str:
 def describe_victims(units: Collection[EvictionUnit]) -> str:
     """Return a phrase with the number of pods in these units, which are evicted, and some of their names."""
     pods = [pod for unit in units for pod in unit.pods]
-    return f"{len(pods)} pods of lower priority ({name_some(pods)})"
+    return f"{len(pods)} pods of lower priority ({name_victims(pods)})"
 
 
 def _join(*parts: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.core.scheduling.effects import Context
 from serried.api.budget import DisruptionBudget, counts, is_asked
-from serried.api.group import Branch, Leaf, PodGroup, Tree, find_whole
+from serried.api.group import Branch, Leaf, PodGroup, Tree, find_disruption_root
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.pod import Pod, Shape
 from serried.cluster.priorities import DisruptionGroup, find_exclusive_key
@@ -245,7 +245,7 @@ class Units:
         if group is None or not group.policy.is_gang:
             return None
         part = self._members.leaf_of(pod.uid)
-        whole = find_whole(group.tree, part) if disruption_group is not None else None
+        whole = find_disruption_root(group.tree, part) if disruption_group is not None else None
         return group.key.leaf(part) if whole is None else group.key_of(whole)
 
     def _find_protection(self, pods: Iterable[Pod]) -> str:

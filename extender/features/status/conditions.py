@@ -195,7 +195,7 @@ class Conditions:
         return COMPOSITE_CONDITION if isinstance(item, Composite) else self._level_of(item).condition
 
     def _level_of(self, item: PodGroup | Composite) -> ApiLevel:
-        return self._level.of(item.api)
+        return self._level.level_of(item.api)
 
     async def _apply(self, item: PodGroup | Composite, conditions: list[dict[str, Any]], manager: str) -> None:
         level = self._level_of(item)

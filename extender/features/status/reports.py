@@ -313,9 +313,9 @@ class Reports:
 
     def _refer_to_group(self, found: PodGroup | Composite) -> dict[str, str]:
         if isinstance(found, Composite):
-            version = self._level.of(found.api).composite_api_version
+            version = self._level.level_of(found.api).composite_api_version
             return _reference(version, GroupKind.COMPOSITE.value, found.key, found.uid)
-        holder = found.holder(self._level.api_version, self._level.composite_api_version)
+        holder = found.object_reference(self._level.api_version, self._level.composite_api_version)
         return _reference(holder.api_version, holder.kind, Key(found.key.namespace, holder.name), found.uid)
 
     def _emit_about_group(self, group: GroupKey, reason: str, text: str, kind: str = "Warning") -> None:

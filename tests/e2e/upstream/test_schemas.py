@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serried.api.level import find_shape, read_schemas, refuse_composites
+from serried.api.level import explain_unusable_composites, find_shape, read_schemas
 from tests.support.go_modules import locate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -33,8 +33,8 @@ def test_what_1_37_serves_would_be_understood_as_v1(version: str) -> None:
 
 
 def test_composite_groups_are_in_v1alpha3_alone() -> None:
-    assert not refuse_composites(read_schemas(read_document("v1.37.1", "v1alpha3")), "v1alpha3")
-    assert "no schema" in refuse_composites(read_schemas(read_document("v1.37.1", "v1beta1")), "v1beta1")
+    assert not explain_unusable_composites(read_schemas(read_document("v1.37.1", "v1alpha3")), "v1alpha3")
+    assert "no schema" in explain_unusable_composites(read_schemas(read_document("v1.37.1", "v1beta1")), "v1beta1")
 
 
 def test_priority_classes_alone_are_no_shape() -> None:

@@ -144,7 +144,7 @@ class TestTheStates:
     def test_the_quorum_is_fixed_by_the_commit(self, ledger: Ledger) -> None:
         held = hold(ledger, reserve(GANG, p="n1", q="n2"))
         ledger.adjust_quorum(held, {"": 1})
-        assert (held.need, held.lacks({"p"})) == (1, False)
+        assert (held.need, held.misses_quorum({"p"})) == (1, False)
         ledger.commit(held, {"p"})
         with pytest.raises(IllegalTransition, match="cannot change its quorum"):
             ledger.adjust_quorum(held, {"": 2})

@@ -85,6 +85,6 @@ def test_pods_that_have_lost_the_field_of_their_template_belong_to_the_group_tha
 
 
 def test_at_a_native_level_the_fallback_is_read_too_and_not_the_other_way_round() -> None:
-    assert NATIVE.read >= {"scheduling.k8s.io/v1beta1", "scheduling.serried.dev/v1beta1"}
-    assert all(level.beside == FALLBACK for level in NATIVE_LEVELS)
-    assert FALLBACK.read == {"scheduling.serried.dev/v1beta1"}
+    assert NATIVE.readable_versions >= {"scheduling.k8s.io/v1beta1", "scheduling.serried.dev/v1beta1"}
+    assert all(level.second_level == FALLBACK for level in NATIVE_LEVELS)
+    assert FALLBACK.readable_versions == {"scheduling.serried.dev/v1beta1"}

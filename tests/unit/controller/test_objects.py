@@ -101,7 +101,7 @@ def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annot
 @pytest.mark.parametrize(
     "level",
     [*(each for each in NATIVE_LEVELS if not each.inline), FALLBACK, NEXT_LEVEL, ODD_LEVEL],
-    ids=lambda level: f"{level.api_version} like {level.shape}",
+    ids=lambda level: f"{level.api_version} like {level.known_version}",
 )
 def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()

@@ -6,7 +6,7 @@ import pytest
 
 from serried.api.group import BASIC, Policy, decode_compatible_group
 from serried.api.job import is_gang_job
-from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Holder, Malformed, OwnerRef
+from serried.api.names import COMPATIBLE_API, GroupKey, GroupKind, Malformed, ObjectReference, OwnerRef
 from serried.api.pod import Link
 from serried.api.reservation import name_record
 from tests.support.builders import RACK, CompatibleGroupBuilder, PodBuilder, compatible_group, job, pod
@@ -25,7 +25,7 @@ def test_a_group_has_its_quorum_its_key_its_patience_and_its_owner() -> None:
 
 def test_references_name_the_object_by_its_own_name() -> None:
     group = compatible_group("g").gang(3).value()
-    assert group.holder("scheduling.k8s.io/v1beta1") == Holder(COMPATIBLE_API, "PodGroup", "g")
+    assert group.object_reference("scheduling.k8s.io/v1beta1") == ObjectReference(COMPATIBLE_API, "PodGroup", "g")
 
 
 @pytest.mark.parametrize(

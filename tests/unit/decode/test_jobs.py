@@ -2,7 +2,7 @@
 
 import pytest
 
-from serried.api.group import Claim
+from serried.api.group import SharedClaim
 from serried.api.job import GangPolicy, decode_job
 from serried.api.names import DISRUPTION_MODE, GANG_POLICY, REQUIRED_TOPOLOGY, Disruption, Malformed, is_label_key
 from tests.support.builders import RACK, JobBuilder, job
@@ -51,7 +51,7 @@ def test_the_field_says_the_rest_of_a_template_too() -> None:
         .value()
     )
     assert (decoded.topology_key, decoded.disruption) == (RACK, Disruption.ALL)
-    assert decoded.claims == (Claim("net", template="fabric"),)
+    assert decoded.claims == (SharedClaim("net", template="fabric"),)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from serried.api.level import (
     V1ALPHA3,
     V1BETA1,
     describe_difference,
+    explain_unusable_composites,
     find_shape,
     read_schemas,
-    refuse_composites,
 )
 from tests.support.schemas import (
     KINDS,
@@ -126,13 +126,13 @@ def test_of_many_differences_the_first_is_told_and_how_many_there_are() -> None:
 
 def test_composite_groups_are_judged_by_themselves() -> None:
     schemas = read_schemas(openapi(V1ALPHA3, V1ALPHA3_KINDS))
-    assert not refuse_composites(schemas, V1ALPHA3)
+    assert not explain_unusable_composites(schemas, V1ALPHA3)
 
     changed = change(V1ALPHA3_KINDS, "CompositePodGroup.spec.schedulingPolicy.gang.minGroupCount", None)
     schemas = read_schemas(openapi("v1beta2", changed))
     assert find_shape(schemas, "v1beta2") == V1BETA1
     said = "CompositePodGroup.spec.schedulingPolicy.gang.minGroupCount is missing"
-    assert refuse_composites(schemas, "v1beta2").endswith(f"compared with v1alpha3, {said}")
+    assert explain_unusable_composites(schemas, "v1beta2").endswith(f"compared with v1alpha3, {said}")
 
 
 @pytest.mark.parametrize("document", [{}, {"openapi": "3.0.0"}, {"components": []}, {"components": {"schemas": {}}}])

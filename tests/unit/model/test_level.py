@@ -22,15 +22,15 @@ OWN, NEWER = (
 def test_what_was_created_in_one_version_is_read_in_another_of_the_same_storage(
     level: ApiLevel, apis: set[str]
 ) -> None:
-    assert level.read == apis
+    assert level.readable_versions == apis
 
 
 @pytest.mark.parametrize("level", [NATIVE, NEXT], ids=lambda level: level.version)
 def test_what_depends_on_the_version_depends_on_its_shape(level: ApiLevel) -> None:
-    assert (level.inline, level.count_mutable, level.nests, level.has_preemption) == (False, True, True, True)
+    assert (level.inline, level.count_mutable, level.has_composites, level.has_preemption) == (False, True, True, True)
     assert level.condition == "PodGroupInitiallyScheduled"
     odd = ApiLevel("native", level.group, level.version, like="v1alpha2")
-    assert (odd.count_mutable, odd.nests, odd.condition) == (False, False, "PodGroupScheduled")
+    assert (odd.count_mutable, odd.has_composites, odd.condition) == (False, False, "PodGroupScheduled")
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_composite_groups_are_where_they_were_found_and_else_where_they_are_know
     found = ApiLevel("native", "scheduling.k8s.io", "v1", like="v1beta1", composite_version="v1beta2")
     assert found.composite_api_version == "scheduling.k8s.io/v1beta2"
     assert NEXT.composite_api_version == "scheduling.k8s.io/v1alpha3"
-    assert found.of("").composite_api_version == found.composite_api_version
-    assert found.of(OWN).composite_api_version == FALLBACK.composite_api_version == OWN
+    assert found.level_of("").composite_api_version == found.composite_api_version
+    assert found.level_of(OWN).composite_api_version == FALLBACK.composite_api_version == OWN

@@ -7,7 +7,7 @@ import pytest
 
 from extender.core.binding.records import Records
 from serried.api.names import PREEMPTED, GroupKey
-from serried.api.reservation import Reservation, Slot, Victim, describe_end
+from serried.api.reservation import Reservation, Slot, Victim, describe_preemption
 from tests.support.builders import PodBuilder, PodGroupBuilder, node, pod, pod_group
 from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, members, small_nodes
 
@@ -118,7 +118,7 @@ class TestVictims:
         assert "w" not in [name for name, _ in world.heard.victims]
 
     async def test_that_end_for_another_gang_are_left_alone(self, occupied: Harness) -> None:
-        occupied.add(high("v", "n1").disrupted(message=describe_end(GroupKey(ELSEWHERE, "g"))))
+        occupied.add(high("v", "n1").disrupted(message=describe_preemption(GroupKey(ELSEWHERE, "g"))))
         victims = [Victim("pod-v", ELSEWHERE, "v"), Victim("pod-gone", "default", "gone")]
         await leave_behind(occupied, {"m0": "n1", "m1": "n1"}, victims=victims)
         await recover(occupied)
@@ -136,7 +136,9 @@ class TestVictims:
         """An earlier term has begun: one of them ends already, and the Eviction API has put its own words there."""
         low = [pod(f"low{i}").namespace(ELSEWHERE).cpu(2).on(f"n{i}") for i in (1, 2)]
         world.add(*small_nodes(2), gang(2).priority(9), *(each.cpu(2).priority(9) for each in members(2)))
-        world.add(low[0].disrupted("EvictionByEvictionAPI").deleting(), low[1].disrupted(message=describe_end(GANG)))
+        world.add(
+            low[0].disrupted("EvictionByEvictionAPI").deleting(), low[1].disrupted(message=describe_preemption(GANG))
+        )
         victims = [Victim(f"pod-low{i}", ELSEWHERE, f"low{i}") for i in (1, 2)]
         await leave_behind(world, {"m0": "n1", "m1": "n2"}, victims=victims)
         await recover(world)

@@ -88,7 +88,7 @@ async def test_the_record_of_a_single_group_says_nothing_of_parts_as_in_former_v
     ]
     (loaded,) = await Records(api.client(), "scheduling.k8s.io/v1beta1", "term-2").take_over()
     assert (loaded.need, loaded.parts) == (2, {"": 2})
-    assert loaded.find_short({"a"}) == {""}
+    assert loaded.find_parts_below_quorum({"a"}) == {""}
 
 
 def test_parts_with_like_names_have_records_of_their_own() -> None:

@@ -44,7 +44,7 @@ class TestTheQuorum:
 
     def test_is_out_of_reach_when_slots_and_bound_members_are_too_few(self, cycle: BindingCycle) -> None:
         assert not cycle.out_of_reach()
-        cycle.reservation.drop("a")
+        cycle.reservation.remove_slot("a")
         assert cycle.out_of_reach()
         cycle.mark_bound("a", 1.0)
         assert not cycle.out_of_reach()
@@ -219,7 +219,7 @@ class TestASlotThatMoves:
                 case "commit":
                     cycle.reservation.commit({"a"})
                 case "drop":
-                    cycle.reservation.drop("a")
+                    cycle.reservation.remove_slot("a")
         assert cycle.may_move("a") is free
 
 

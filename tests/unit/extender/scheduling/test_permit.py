@@ -427,7 +427,7 @@ class TestTheSlots:
 
     def test_a_member_has_no_slot_any_more(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
-        reservation.drop("pod-m1")
+        reservation.remove_slot("pod-m1")
         assert misfit(store, reservation) == "member pod-m1 is gone"
 
 
