@@ -65,7 +65,7 @@ _MAX_REACHED = 16
 
 
 class Milestone(StrEnum):
-    """A step on the way of a group to its Bindings, or back."""
+    """A step in the life of a group, for its timeline on the debug pages: from the first pod to the last Binding."""
 
     SEEN = "seen"
     """Serried has assessed the group for the first time."""
@@ -80,7 +80,7 @@ class Milestone(StrEnum):
     """The group has a plan, whose slots are reserved."""
 
     STEERED = "steered"
-    """Filter has answered the node of a slot for the first member."""
+    """Filter has answered with the node of a slot for the first time since the group was planned."""
 
     AT_BIND = "atBind"
     """The bind call of the first member is open."""
@@ -108,13 +108,13 @@ _MILESTONES = {
     Stage.BROKEN: Milestone.BROKEN,
     Stage.GIVEN_UP: Milestone.GIVEN_UP,
 }
-"""The milestone that a group reaches with a verdict of this stage."""
+"""The milestone that a group has reached once its verdict has a reason of some stage, by that stage."""
 
 _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMITTED, Milestone.QUORUM})
-"""The milestones that are noted only once until the next round begins (`_ROUND_BEGINS`)."""
+"""The milestones that are noted at most once per try to bind the quorum (see `_ROUND_BEGINS`)."""
 
 _ROUND_BEGINS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
-"""The milestones with which a round begins, i.e. a new try to bind the group's quorum."""
+"""The milestones with which a round begins: a new try to bind a group's quorum."""
 
 _TIMED_FROM = frozenset({Milestone.SEEN, Milestone.BROKEN})
 """The milestones from which the time to a bound quorum is measured."""
@@ -159,8 +159,8 @@ class Timelines:
     def note(self, group: GroupKey, milestone: Milestone) -> None:
         """Note that a group reaches a milestone now.
 
-        Ignored if it is the group's last milestone, or one of `_ONCE_A_ROUND` that was reached in this round
-        already.
+        Ignored if the milestone is the group's last one already. Some milestones (`_ONCE_A_ROUND`) are also
+        ignored if the group has reached them since it was planned last.
         """
         events = self._events.get(group)
         if events is None:

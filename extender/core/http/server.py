@@ -332,7 +332,7 @@ class _Connection(asyncio.Protocol):
     """The sum of the bytes of the bodies in ``_queue``."""
 
     _arrival_timer: asyncio.TimerHandle | None = None
-    """The timer that runs while a request has arrived only in part."""
+    """The timer that rejects a request which has arrived only in part; None if there is no such request."""
 
     _other_bytes = 0
     """The bytes of the present request that are not part of its body."""

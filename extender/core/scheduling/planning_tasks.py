@@ -66,7 +66,7 @@ class PlanningTask:
     given_up: tuple[Vacancy, ...]
     """The vacancies whose resources count as free for this task.
 
-    They are kept for members of the request, which would give them up.
+    They are kept for members of the request. These members would leave them for the nodes of a new plan.
     """
 
     compute: Compute
@@ -159,7 +159,10 @@ Several short plans share a child, because a fork blocks the loop for millisecon
 """
 
 _BATCH_WAIT_SECONDS = 0.5
-"""The seconds of work after which the further plans that wait for a child are given to other children."""
+"""The seconds for which short plans wait for a child that works on another task first (`PlanningTask.batch`).
+
+After that other children may make them.
+"""
 
 _MAX_SEARCHES_BEGUN = 1
 """The number of searches for victims per namespace at a time: two would find the same victims."""
@@ -349,7 +352,7 @@ class TaskResult(NamedTuple):
     """True if there is an answer; False if the limit was reached."""
 
     found: Any
-    """The answer; None if the limit was reached."""
+    """The answer (a plan, verdict, forecast or victims); None if the limit was reached."""
 
     seconds: float
     """The seconds of work on this task."""
@@ -370,12 +373,12 @@ class Unfinished(Exception):
 
 
 class Answer(NamedTuple):
-    """An answer that is returned to a group."""
+    """An answer to a group's request for a plan or for victims."""
 
     found: Any
 
     seconds: float | None
-    """The seconds of work for it; None if this answer was returned before, so that work is counted once."""
+    """The seconds of work for this answer; None if it was returned before, so that its work is counted once."""
 
 
 class PlanBackoff(NamedTuple):
@@ -440,8 +443,8 @@ class PlanningTasks:
     ) -> Answer:
         """Return the plan for a request, or the verdict why there is none. It fits the cluster as it is now.
 
-        Raise Unfinished if a child has to make it. ``given_up`` are the vacancies that count as free. This
-        process may work on the plan itself for ``inline_seconds``.
+        Raise Unfinished if a child process has to make it. ``given_up`` are the vacancies whose resources count
+        as free. This process may work on the plan itself for ``inline_seconds``.
         """
         group = self._context.store.members.group_of(request.members[0].uid) if request.members else None
         compute: Compute = lambda snapshot, capacity: plan_group(snapshot, request, capacity)  # noqa: E731
@@ -460,12 +463,12 @@ class PlanningTasks:
     def find_victims(
         self, group: GroupKey, request: PlanRequest, given_up: Iterable[Vacancy], compute: Compute
     ) -> Answer:
-        """Return the result of a search for victims, made by ``compute``; ``found`` is None if it took too long.
+        """Return the result of a search for victims, made by ``compute``; its ``found`` is None if it took too long.
 
         Raise Unfinished during the search. The result is then dropped: the next call begins a new search, with
-        twice the time if the last one took too long. ``given_up`` are the vacancies that count as free. The
-        caller has to check that the result still holds, because the cluster may have changed since the search
-        began.
+        twice the time if the last one took too long. ``given_up`` are the vacancies whose resources count as
+        free. The caller has to check that the result still holds, because the cluster may have changed since
+        the search began.
         """
         answer = self._answer(PlanningTask(group, TaskKind.PREEMPTION, request, tuple(given_up), compute))
         self._drop(group, TaskKind.PREEMPTION)
@@ -527,11 +530,11 @@ class PlanningTasks:
         return revalidate(task.found, request, task.nodes, now)
 
     def _make_again(self, task: PlanningTask, request: PlanRequest) -> Answer:
-        """Make a plan again that does not fit the changed cluster, in this process if that is short enough.
+        """Make a plan again that does not fit the changed cluster. Return it if this process can make it quickly.
 
-        Else raise Unfinished: a child makes it again, up to `_MAX_RESTARTS` times, and then the verdict
-        PLAN_UNFINISHED is returned. This process tries a plan that took long only in the domain that was found,
-        which is much less work. At the last try this process may take longer, so that gangs with shorter plans
+        Otherwise raise Unfinished, and let a child make it again, up to `_MAX_RESTARTS` times. After that,
+        return the verdict PLAN_UNFINISHED. If the first plan took long, this process only tries the domain that
+        was found, which is much less work. At the last try it may take longer, so that gangs with short plans
         do not take the resources every time.
         """
         last = task.restarts >= _MAX_RESTARTS

@@ -122,7 +122,10 @@ class Fact:
     """
 
     occupants: frozenset[str] = frozenset()
-    """The UIDs of pods; the fact ends when one of them is no longer bound. Empty if it depends on no pod."""
+    """The UIDs of pods of other schedulers that use what victims have freed.
+
+    The fact ends when one of them is no longer bound. Empty if the fact depends on no pods.
+    """
 
     def holds(self, now: float, node: Node | None, pods: Mapping[str, Pod]) -> bool:
         """Return whether the fact is still true at ``now`` (loop time).

@@ -31,7 +31,7 @@ from serried.plan.quorum import GroupMembers, count_missing
 from serried.plan.request import PlanRequest, find_allowed_levels
 
 AssignedNodes = Mapping[str, Sequence[str]]
-"""The names of the nodes on which members are, by the name of the members' PodGroup in its tree."""
+"""The names of the nodes of members, by the name of the members' PodGroup in its tree."""
 
 
 def find_assigned_domain(group: PodGroup, group_members: GroupMembers, nodes: Mapping[str, Node]) -> str:
@@ -84,8 +84,8 @@ def describe_refused(
 ) -> Verdict:
     """Return the verdict of a gang that lacks members because kube-scheduler rejects them on every node.
 
-    ``need`` is the number of members that it needs. ``dropped`` are rejected members that were planned. ``beside``
-    is a phrase that is added to "on every node", such as what other members used at that time.
+    ``need`` is the number of members that it needs. ``dropped`` are members that had a slot when kube-scheduler
+    rejected them. ``beside`` is a phrase for the verdict that says in which situation that was; "" for none.
     """
     unclaimed = next((pod for pod in group_members.refused if pod.unclaimed), None)
     if unclaimed is not None:

@@ -57,7 +57,7 @@ _VICTIMS_REMAIN_SECONDS = 5.0
 
 
 def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
-    """Return the seconds for which a gang backs off after its cycle was aborted for a reason; 0 for no backoff.
+    """Return the seconds for which a gang backs off after its binding cycle was aborted for ``reason``; 0 for none.
 
     ``size`` is the number of members with a slot.
     """
@@ -448,7 +448,10 @@ def _list_victims(units: Iterable[EvictionUnit]) -> Iterator[Victim]:
 
 
 def _find_parts(request: PlanRequest, placed: Collection[str]) -> dict[str, int]:
-    """Return how many members of each PodGroup must be bound together. PodGroups without a slot are left out."""
+    """Return how many members of each PodGroup of a tree must be bound together.
+
+    ``placed`` are the UIDs of members with a slot. PodGroups without any are left out.
+    """
     if not request.parts:
         found = any(member.uid in placed for member in request.members)
         return {request.name: request.need} if found else {}
