@@ -20,14 +20,14 @@ CRDS = ROOT / "manifests" / "kustomize" / "crds"
 
 _HEAD = """# API reference
 
-These are the kinds that Serried installs, in the group `scheduling.serried.dev`, as `python -m bench.reference --write`
-finds them in the CRDs. Clusters that serve Workloads and PodGroups themselves use the kinds of `scheduling.k8s.io`
-instead ([API levels](api-levels.md)); there Serried adds only Reservation and TopologyLevels. `kubectl explain` shows
-the same.
+These are the kinds that Serried installs, in the group `scheduling.serried.dev`. `python -m bench.reference --write`
+generates this page from the CRDs, and `kubectl explain` shows the same. In clusters that serve Workloads and PodGroups
+themselves, Serried uses the kinds of `scheduling.k8s.io` instead ([API levels](api-levels.md)), and of its own kinds
+only Reservation and TopologyLevels.
 
 Other projects also have a kind named PodGroup. So give kubectl the full name,
-`kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets. "As above" is said of a field whose name
-and meaning another row above has. The fields below a field are left out if all of them are as above.
+`kubectl get podgroups.scheduling.serried.dev`, or the short name in brackets. "As above" means that a row above has the
+same field name and meaning. If that is true for all fields below a field, their rows are left out.
 """
 
 _ORDER = ("PodGroup", "CompositePodGroup", "Workload", "Reservation", "TopologyLevels")
