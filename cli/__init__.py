@@ -1,7 +1,7 @@
-"""The command ``serried``: starts the two processes, and has commands for people who look after them.
+"""The command ``serried``: starts the extender or the controller, or runs a command for administrators and users.
 
-A process is started without the modules of the commands, so that it spends neither memory nor time on typer and rich.
-The distribution serried-cli has the commands only.
+The extender and the controller start without importing the modules of the other commands, so that they spend neither
+memory nor time on typer and rich. The distribution serried-cli contains the commands, but not these two processes.
 """
 
 import sys
@@ -15,11 +15,17 @@ _SERVER_COMMANDS = {
     "controller": "controller.process",
     "replay": "extender.look.decide",
 }
-"""The commands that need the server's code, each with a module that this code has."""
+"""The commands that need modules which the distribution serried-cli lacks, each with one such module.
+
+`explain_missing` looks for that module to learn whether the command can run.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command until it ends. Return the exit code."""
+    """Run one command until it ends: that of ``argv``, or of the process's own command line if None.
+
+    Return the exit code.
+    """
     given = list(sys.argv[1:] if argv is None else argv)
     if given and (missing := explain_missing(given[0])):
         sys.stderr.write(f"serried {given[0]}: {missing}\n")
@@ -39,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain_missing(command: str) -> str:
-    """Return why a command is not available here, and where it is; "" if it is available."""
+    """Return why the command cannot run in this Python environment, and where it can; "" if it can run here.
+
+    The distribution serried-cli lacks the modules of a few commands.
+    """
     needed = _SERVER_COMMANDS.get(command, "")
     room = needed.partition(".")[0]
     if not needed or (find_spec(room) and find_spec(needed)):

@@ -1,10 +1,10 @@
-"""The access to an extender: directly by its address, or through the API server, which forwards requests to the pod.
+"""The connection to an extender: directly by its address, or through the API server, which proxies requests to the pod.
 
 A command calls `ask` with a function that gets a `DebugApi`. An asynchronous caller uses `connect_to_extender` instead.
 
-The way through the API server needs no port-forward, only the rights of the Role serried-commands. The API server does
-not tell the pod who the user is. Therefore the command first creates a token for the ServiceAccount
-serried-debug-reader and sends that: the pod never sees the user's own credentials.
+The connection through the API server needs no port-forward, only the rights of the Role serried-commands. The API
+server does not tell the pod who the user is. Therefore the command first creates a token for the ServiceAccount
+serried-debug-reader and sends that token: the pod never sees the user's own credentials.
 """
 
 import asyncio
@@ -26,16 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LABELS = "app.kubernetes.io/name=serried,app.kubernetes.io/component=scheduler"
-"""The labels of the extender's pods in the shipped manifests."""
+"""The label selector of the extender's pods, as the shipped manifests label them."""
 
 _OPS_PORT = 8912
-"""The operations port, used if no port of the container is named ``ops``."""
+"""The extender's operations port, used if none of the pod's container ports is named ``ops``."""
 
 READER = "serried-debug-reader"
-"""The ServiceAccount with the right to read ``/debug``, in the shipped manifests."""
+"""The ServiceAccount of the shipped manifests that may read ``/debug``; commands create tokens for it."""
 
 HEADER = "X-Serried-Token"
-"""The header in which the extender expects a token that comes through the API server (`serried.ops.access`)."""
+"""The HTTP header with the token for the extender.
+
+Requests through the API server cannot use ``Authorization``, which the API server reads itself (`serried.ops.access`).
+"""
 
 _TOKEN_SECONDS = 600
 """Lifetime of a token in seconds: the shortest that the API server allows."""
@@ -47,7 +50,10 @@ _ANSWER_SECONDS = 30.0
 
 
 class DebugApi:
-    """A client of the ``/debug`` routes of one extender. Lives as long as the command, or as one attempt of a watch."""
+    """A client of the ``/debug`` routes of one extender, used by one run of a command.
+
+    With ``--watch``, a new one is made after each lost connection.
+    """
 
     def __init__(
         self,
@@ -80,11 +86,17 @@ class DebugApi:
         """By namespace, whether the user may not list its pods. Kept so that a watch asks the API server once."""
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """Return the JSON document at ``path`` below ``/debug``. Raises CommandError."""
+        """Send a GET request for ``path`` below ``/debug``, with ``params`` as the query.
+
+        Return the parsed JSON answer. Raises CommandError if the extender does not answer, or rejects the request.
+        """
         return await self._ask("GET", path, params=params)
 
     async def post(self, path: str, document: Any) -> Any:
-        """Send ``document`` to ``path`` below ``/debug`` and return the answer. Raises CommandError."""
+        """Send ``document`` as JSON to ``path`` below ``/debug`` and return the parsed JSON answer.
+
+        Raises CommandError if the extender does not answer, or rejects the request.
+        """
         try:
             body = write_json(document)
         except TypeError as error:
@@ -92,9 +104,12 @@ class DebugApi:
         return await self._ask("POST", path, body=body)
 
     async def list_hidden(self, namespaces: Collection[str]) -> set[str]:
-        """Return the namespaces whose pods the user may not list, so that gangs there are not named to the user.
+        """Return those of ``namespaces`` whose pods the user may not list.
 
-        Return none if the extender is asked at its own address: then nobody knows who the user is.
+        Commands do not name gangs of these to the user.
+
+        Return an empty set if ``--server`` names the extender's address: no API server is asked then, so the user is
+        unknown.
         """
         if self.pod is None:
             return set()
@@ -117,7 +132,7 @@ class DebugApi:
             raise CommandError(ExitCode.UNREACHABLE, said) from error
 
     async def read_selfcheck(self) -> JSON | str:
-        """Return the extender's self-check, or a sentence that says why it does not answer."""
+        """Return the document of ``/debug/selfcheck``, or a sentence for the user that says why it cannot be had."""
         try:
             found = await self._ask("GET", "selfcheck", timeout=_PROBE_SECONDS)
         except CommandError as error:
@@ -160,14 +175,18 @@ _MEANINGS = (
     ),
     (r"address not allowed", _NO_PROXY),
 )
-"""Messages of Python, Go and the API server about a request that failed, as patterns, and what they mean."""
+"""Patterns in the error messages of Python, Go and the API server, each with the phrase shown to the user instead."""
 
 _CERTIFICATE = re.compile(r"certificate verify failed: (.*?)(?: \(_ssl|['\]]|$)", re.IGNORECASE)
 _CLASS = re.compile(r"^\w+(?:Error|Exception): ")
 
 
 def describe_failure(error: ApiError) -> str:
-    """Return a phrase that says why a request failed: the API server's own words if it rejected the request."""
+    """Return a phrase for the user that says why a request failed.
+
+    The phrase replaces messages of libraries. A message of the API server, such as a missing right, is returned
+    unchanged.
+    """
     said = error.message or error.reason or f"status {error.status}"
     for pattern, meaning in _MEANINGS:
         if re.search(pattern, said):
@@ -181,7 +200,10 @@ def describe_failure(error: ApiError) -> str:
 
 
 def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
-    """Connect to the extender, run ``work`` with it and return the result. Raises CommandError."""
+    """Connect to the extender, call ``work`` with its client, and return what ``work`` returns.
+
+    Raises CommandError if no extender answers. Runs an event loop of its own, so only synchronous code may call it.
+    """
 
     async def run() -> T:
         async with connect_to_extender(target) as debug:
@@ -192,7 +214,10 @@ def ask(target: Target, work: Callable[[DebugApi], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def connect_to_extender(target: Target) -> AsyncIterator[DebugApi]:
-    """Connect to the extender that leads, otherwise to any that answers. Raises CommandError if none does."""
+    """Yield a client of the extender that leads, or of one that does not lead if none leads.
+
+    The connection is closed after the block. Raises CommandError if no extender answers.
+    """
     from cli.transport import open_client  # noqa: PLC0415 - the help of a command needs no HTTP
 
     credentials = find_credentials(target)
@@ -201,7 +226,11 @@ async def connect_to_extender(target: Target) -> AsyncIterator[DebugApi]:
 
 
 async def find_extender(client: "ApiClient", target: Target, credentials: Credentials) -> DebugApi:
-    """Find the extender that leads, otherwise any that answers. Raises CommandError if none does."""
+    """Return a client of the extender that leads, or of one that does not lead if none leads.
+
+    With ``--server``, return a client of the extender at that address without asking it. ``client`` and ``credentials``
+    are for that extender, or for the API server. Raises CommandError if no extender answers.
+    """
     if target.server:
         return DebugApi(client, f"the extender at {target.server}", split_address(target.server)[1])
     pods = await _list_pods(client, target.home, name_api_server(target, credentials))
@@ -209,7 +238,10 @@ async def find_extender(client: "ApiClient", target: Target, credentials: Creden
 
 
 async def _list_pods(client: "ApiClient", home: str, server: str) -> list[JSON]:
-    """Return the extender's pods that run. Raises CommandError if there are none."""
+    """Return the running pods of the extender in the namespace ``home``. Raises CommandError if there are none.
+
+    ``server`` is the API server's name in the error message.
+    """
     try:
         pods = [pod async for pod in client.items(PODS, Selection(namespace=home, labels=LABELS))]
     except Forbidden as error:
@@ -256,9 +288,10 @@ async def _find_leader(client: "ApiClient", target: Target, pods: Sequence[JSON]
 
 
 async def _make_token(client: "ApiClient", target: Target) -> tuple[str, str]:
-    """Create a token for the pod. Return it with "", or "" with the reason why there is none.
+    """Return the token to send to the extender and "", or "" and the reason why no token could be created.
 
-    A missing token is no error yet: an extender without authentication answers all the same.
+    The token is the content of ``--token-file``, else a new one for the ServiceAccount serried-debug-reader. A missing
+    token does not end the command: an extender without authentication answers without one.
     """
     if token := read_token(target):
         return token, ""

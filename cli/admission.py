@@ -1,12 +1,12 @@
-"""Admission of the pods in manifests: a dry run asks the API server whether it accepts them, and how it changes them.
+"""Admission of the pods in manifests: a dry run asks the API server whether it would accept the pods, and how changed.
 
-`admit` is called by ``serried whatif`` before it asks the extender. The API server applies LimitRanges, overhead of
-RuntimeClasses, quotas and all webhooks. The requests use the user's own credentials, because the extender may not
-create pods.
+`admit` is called by ``serried whatif`` before it asks the extender. In a dry run, the API server applies LimitRanges,
+the overhead of RuntimeClasses, quotas and all webhooks, and creates nothing. The requests use the user's own
+credentials, because the extender may not create pods.
 
-A dry run checks one pod. Whether the quotas have room for all pods of a manifest together is computed here. Usage and
-scopes follow kube-apiserver 1.37 (pkg/quota/v1/evaluator/core/pods.go). For the scope CrossNamespacePodAffinity, only
-the dry run counts.
+One dry run checks one pod. Whether the quotas are large enough for all pods of the manifests together is computed here.
+Usage and scopes follow kube-apiserver 1.37 (pkg/quota/v1/evaluator/core/pods.go). Quotas with the scope
+CrossNamespacePodAffinity are left to the dry run.
 """
 
 from collections import Counter
@@ -43,7 +43,10 @@ _QUOTAS = Resource("", "v1", "resourcequotas")
 _CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 
 _DEPENDENCY_KINDS = frozenset({"Namespace", "ServiceAccount", "RuntimeClass", "PriorityClass", "LimitRange"})
-"""Kinds in a manifest that pods may depend on: a dry run does not find objects that do not exist yet."""
+"""Kinds of objects that a pod may need and that may be in the same manifests, so that they do not exist yet.
+
+A dry run rejects a pod whose Namespace or PriorityClass does not exist. Such a pod is reported as not checked.
+"""
 
 _ALL_REST = "defaults, LimitRanges, RuntimeClasses, quotas and admission"
 
@@ -53,25 +56,28 @@ _QUOTA_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class PodCount:
-    """A pod, and how many equal ones the manifest creates."""
+    """A number of equal pods that the manifests would create."""
 
     pod: Raw
-    """One of the pods, as admission returned it."""
+    """One of these pods, as the API server returned it in a dry run."""
 
     count: int
 
 
 class Quotas:
-    """The quotas of one namespace, and what the pods charged so far leave of them. Lives for one dry run."""
+    """The ResourceQuotas of one namespace, with the amounts that are still free. Lives for one call of `admit`.
+
+    The pods of each object in the manifests are charged, so that the next object finds only the rest.
+    """
 
     def __init__(self, quotas: Iterable[Raw]) -> None:
         self._quotas = list(quotas)
         self._left = [_list_left(each) for each in self._quotas]
 
     def charge(self, wanted: Iterable[PodCount]) -> str:
-        """Charge pods to all quotas.
+        """Subtract what these pods use from all quotas and return "".
 
-        If one has no room, charge nothing and return a sentence about it; else return "".
+        If one quota has less left than the pods use, subtract nothing and return a sentence that names it.
         """
         asked = list(wanted)
         needs = [_sum_usage(quota, asked) for quota in self._quotas]
@@ -104,7 +110,10 @@ def _is_cpu(name: str) -> bool:
 
 
 def _sum_usage(quota: Raw, wanted: Iterable[PodCount]) -> dict[str, int]:
-    """Return what the pods use of a quota, by resource. Pods outside the quota's scopes use nothing."""
+    """Return how much these pods use of one quota, by the quota's resource names such as ``requests.cpu``.
+
+    Pods that do not match the quota's scopes use nothing. cpu is in millicores, all others in base units.
+    """
     total: dict[str, int] = {}
     for each in wanted:
         if _applies(quota, each.pod):
@@ -114,7 +123,10 @@ def _sum_usage(quota: Raw, wanted: Iterable[PodCount]) -> dict[str, int]:
 
 
 def _list_usage(pod: Raw) -> Iterator[tuple[str, int]]:
-    """Yield what one pod uses, by the resource names of quotas."""
+    """Yield what one pod uses, by the resource names of quotas, such as ``count/pods`` and ``requests.cpu``.
+
+    cpu is in millicores, all others in base units.
+    """
     yield "count/pods", 1
     for name, amount in pod_requests(pod):
         if name in _QUOTA_RESOURCES or name.startswith("hugepages-") or name == COUNTED_PODS:
@@ -128,7 +140,10 @@ def _list_usage(pod: Raw) -> Iterator[tuple[str, int]]:
 
 
 def _copy_limits_to_requests(pod: Raw) -> dict[str, Any]:
-    """Return a pod whose requests are the limits of this one, so that the code for requests can add up limits."""
+    """Return a pod with the limits of this one as its requests.
+
+    So the function that adds up the requests of a pod's containers can add up the limits, too.
+    """
     spec = read_map(pod, "spec")
     turned: dict[str, Any] = {"resources": {"requests": read_map(read_map(spec, "resources"), "limits")}}
     for name in ("containers", "initContainers"):
@@ -189,23 +204,30 @@ def _show(name: str, amount: int) -> str:
 
 @dataclass(slots=True)
 class Admitted:
-    """The objects of the manifests after the dry run: changed by admission, rejected, or not checked."""
+    """The result of `admit`: the objects of the manifests after the dry run, and what was rejected or not checked."""
 
     objects: list[Any] = field(default_factory=list)
-    """The objects in their order, with the pod specs that admission returned; None where the pods are rejected.
+    """The objects in the order of the manifests, with the pod specs that admission returned.
 
-    After them come the existing ResourceClaimTemplates that the pods name, which the extender does not watch.
+    None stands for an object whose pods the API server would reject. The ResourceClaimTemplates that the pods name and
+    that exist in the cluster follow at the end, because the extender does not watch them.
     """
 
     refused: list[str] = field(default_factory=list)
-    """A sentence for each object whose pods are rejected: the object and the reason."""
+    """A sentence for each object whose pods the API server would reject: the object and the reason."""
 
     unchecked: list[str] = field(default_factory=list)
-    """A sentence for each thing that could not be checked, with the reason."""
+    """A sentence for each thing that the dry run could not check, with the reason.
+
+    For instance quotas that the user may not list.
+    """
 
 
 async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admitted:
-    """Send all pods of these objects to the API server as a dry run. ``namespace`` is for objects that name none."""
+    """Send the pods of these objects to the API server as a dry run, and return the objects as admission changes them.
+
+    ``namespace`` is for objects that name none. Raises nothing: what could not be checked is in `Admitted.unchecked`.
+    """
     try:
         credentials = find_credentials(replace(target, server=""))
     except CommandError as error:
@@ -219,34 +241,43 @@ async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admit
 
 
 class _RejectedError(Exception):
-    """The API server would reject the pods of an object."""
+    """The API server would reject the pods of an object, or a quota is too small for them.
+
+    Its message is the reason.
+    """
 
 
 class _UncheckedError(Exception):
-    """The check of an object's pods is not possible."""
+    """The dry run of an object's pods is not possible, for instance without the right to create pods.
+
+    Its message is the reason.
+    """
 
 
 class _Template(NamedTuple):
-    """A pod template in an object, with the number of its pods."""
+    """A pod template in an object of the manifests.
+
+    ``path`` leads to it in the object, for instance ``("spec", "template")``. ``pods`` is the number of its pods.
+    """
 
     path: tuple[str | int, ...]
     pods: int
 
     quorum: int
-    """Number of pods that the gang needs to start."""
+    """Number of these pods without which the gang does not start; at most ``pods``."""
 
 
 class _NamespaceState(NamedTuple):
-    """The state of a namespace, read once."""
+    """The quotas of a namespace, and whether dry runs are possible there. Read once per namespace."""
 
     obstacle: str
-    """The reason why no dry run is possible, "" for none."""
+    """The reason why the user cannot make a dry run in the namespace, "" if it is possible."""
 
     quotas: Quotas
 
 
 class _AdmissionDryRun:
-    """Admits one object after the other, and collects the result. Lives for one call of `admit`."""
+    """Admits one object of the manifests after the other, and collects the result. Lives for one call of `admit`."""
 
     def __init__(self, client: ApiClient, namespace: str, objects: Sequence[Any]) -> None:
         self.admitted = Admitted()
@@ -293,7 +324,10 @@ class _AdmissionDryRun:
         return obj
 
     async def _read_claim_templates(self, namespace: str, pod: Mapping[str, Any]) -> None:
-        """Read the ResourceClaimTemplates that a pod names. A missing one is left to the extender to report."""
+        """Read the ResourceClaimTemplates that a pod names into ``claim_templates``.
+
+        One that does not exist is skipped: the extender reports it. One that cannot be read is reported as not checked.
+        """
         for claim in read_objects(read_map(pod, "spec"), "resourceClaims"):
             name = read_text(claim, "resourceClaimTemplateName")
             if not name or (namespace, name) in self._known_templates:
@@ -312,7 +346,11 @@ class _AdmissionDryRun:
             self.claim_templates.append({**about, "metadata": metadata, "spec": found.get("spec")})
 
     def _charge_quotas(self, quotas: Quotas, templates: Sequence[_Template], pods: Sequence[Mapping[str, Any]]) -> None:
-        """Charge all pods to the quotas, or at least the pods that the gang needs."""
+        """Charge the pods of all templates to the quotas. ``pods`` has one admitted pod for each template.
+
+        If the quotas are too small for all pods, charge only the quorum of each template and report the rest as not
+        checked. Raises _RejectedError if the quotas are too small for the quorum, too.
+        """
         pairs = list(zip(pods, templates, strict=True))
         problem = quotas.charge(PodCount(pod, template.pods) for pod, template in pairs)
         if problem and quotas.charge(PodCount(pod, template.quorum) for pod, template in pairs):
@@ -321,7 +359,10 @@ class _AdmissionDryRun:
             self._add_unchecked(f"whether all pods are made: {problem}; it has room for those that the gang needs")
 
     async def _dry_run_pod(self, namespace: str, template: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the pod that the API server would create."""
+        """Return the pod that the API server would create from a pod template.
+
+        Raises _RejectedError if the API server would reject the pod, _UncheckedError if the dry run is not possible.
+        """
         metadata = {key: value for key, value in read_map(template, "metadata").items() if key in _KEPT}
         spec = {key: value for key, value in read_map(template, "spec").items() if key != "nodeName"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "generateName": "whatif-"}, "spec": spec}
@@ -366,7 +407,10 @@ _KEPT = ("labels", "annotations")
 
 
 def _identify_claim_template(obj: Any, namespace: str) -> tuple[str, str]:
-    """Return namespace and name of a ResourceClaimTemplate, ("", "") for other objects."""
+    """Return namespace and name if the object is a ResourceClaimTemplate, else ("", "").
+
+    ``namespace`` is for an object that names none.
+    """
     metadata = obj.get("metadata") if isinstance(obj, dict) and obj.get("kind") == "ResourceClaimTemplate" else None
     if not isinstance(metadata, dict):
         return "", ""
@@ -387,7 +431,7 @@ def _value_at(obj: Any, path: Sequence[str | int]) -> Any:
 
 
 def _replace_at(obj: Any, path: Sequence[str | int], value: Any) -> Any:
-    """Return a copy of the object with another value at the path."""
+    """Return a copy of a JSON object with ``value`` at ``path``, for instance ``("spec", "template")``."""
     if not path:
         return value
     first, *rest = path
@@ -397,7 +441,7 @@ def _replace_at(obj: Any, path: Sequence[str | int], value: Any) -> Any:
 
 
 def _merge_admitted(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pod template with the changes that admission made to its pod."""
+    """Return the pod template with the labels, annotations and spec that admission gave to its pod."""
     admitted = read_map(pod, "metadata")
     metadata = {**read_map(template, "metadata"), **{key: admitted[key] for key in _KEPT if key in admitted}}
     return {**template, "metadata": metadata, "spec": pod.get("spec")}
@@ -407,7 +451,10 @@ def _merge_admitted(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict
 
 
 def _list_templates(obj: Mapping[str, Any]) -> Iterator[_Template]:
-    """Yield the pod templates of an object; none if the extender does not read the kind or rejects the object."""
+    """Yield the pod templates of a Pod, Job or other owner of pods.
+
+    Yield none for a kind that is no gang in Serried, and for an object with invalid fields: the extender rejects it.
+    """
     lister = _LISTERS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
     if lister is None:
         return

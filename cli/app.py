@@ -1,4 +1,7 @@
-"""All commands as one application of typer, and as a plugin of kubectl. `COMMANDS` lists them; `run` runs one."""
+"""All commands as one typer application, used as ``serried`` and as the plugin ``kubectl serried``.
+
+`COMMANDS` lists the commands, `run` runs one.
+"""
 
 import os
 import re
@@ -16,24 +19,26 @@ from cli.output import CommandError, ExitCode, find_similar
 from serried import __version__
 
 Loaded = tuple[Callable[..., None], str]
-"""The function of a command, and its examples.
+"""An imported command: its function, and the text with examples at the end of ``--help``.
 
-The function's signature gives the arguments and options, its docstring the first paragraph of ``--help``. The examples
-are the end of ``--help``.
+The function's signature gives the arguments and options, its docstring the first paragraph of ``--help``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of ``serried``, not imported yet."""
+    """One command of ``serried``, known by name and description before its module is imported."""
 
     name: str
 
     load: Callable[[], Loaded]
-    """Imports the command. Only the command that runs is imported."""
+    """Imports the command's module and returns its function and examples.
+
+    Called for the command that is to run only.
+    """
 
     about: str
-    """The description in the list of commands; short enough for a line of 80 characters."""
+    """The command's description in the list of ``serried --help``. It must fit into a line of 80 characters."""
 
 
 def _load_explain() -> Loaded:
@@ -124,7 +129,7 @@ COMMANDS = (
     Command("replay", _load_replay, "Repeat the decisions of snapshots, without a cluster."),
     Command("version", _load_version, "Show the versions of the command and of what runs."),
 )
-"""The commands in the order of ``serried --help``."""
+"""All commands except ``extender`` and ``controller``, in the order of ``serried --help``."""
 
 _PROCESSES = {
     "extender": "Run the extender, which answers kube-scheduler's calls.",
@@ -137,19 +142,22 @@ _EXIT_CODES = "Exit codes: " + "; ".join(f"{code.number} {code.meaning}" for cod
 
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""typer's error for a wrong command line, for which it has no public name."""
+"""typer's exception for an invalid command line. typer exports only subclasses of it."""
 
 _CHOICE = re.compile(r"'([^']*)' is not one of (.*[^.])\.?$")
 
 _UNSUPPORTED_FORMATS = ("jsonpath", "custom-columns", "go-template")
-"""Output formats of kubectl that these commands lack."""
+"""Prefixes of ``-o`` formats that kubectl has and these commands lack. The error message then proposes JSON and jq."""
 
 _BROKEN_PIPE_EXIT_CODE = 141
-"""The exit code of a program ended by SIGPIPE; kubectl has the same if ``head`` closes the pipe."""
+"""The exit code after standard output was closed, for instance by ``head``: 128 + SIGPIPE, as of kubectl."""
 
 
 def make_app(name: str, word: str) -> typer.Typer:
-    """Return the application called ``name``. Only the command ``word`` is imported; the others are just listed."""
+    """Return the typer application. ``name`` stands in its help: ``serried`` or ``kubectl serried``.
+
+    Only the command ``word`` is imported and can run. The others just stand in the list of commands.
+    """
     app = typer.Typer(
         name=name,
         no_args_is_help=True,
@@ -171,9 +179,10 @@ def make_app(name: str, word: str) -> typer.Typer:
 
 
 def _find_command(argv: Sequence[str]) -> str:
-    """Return the command's name: the first word that is no option.
+    """Return the name of the command to run, "" for none: the first word of ``argv`` that does not begin with ``-``.
 
-    In a line that a shell completes, skip the program.
+    While a shell completes a line, ``argv`` is empty. Then take the word from the line in the environment, whose first
+    word is the program.
     """
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     words = line.split()[1:] if "_SERRIED_COMPLETE" in os.environ else argv
@@ -181,7 +190,10 @@ def _find_command(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], name: str) -> int:
-    """Run one command. Return the exit code."""
+    """Run the command that ``argv`` names and return the exit code.
+
+    ``name`` is what the user typed for the program, ``serried`` or ``kubectl serried``, for help and error messages.
+    """
     try:
         code = _run(argv, name)
         sys.stdout.flush()
@@ -214,7 +226,10 @@ def _run(argv: Sequence[str], name: str) -> int:
 
 
 def _describe_usage_error(error: Any, name: str) -> str:
-    """Return the message for a wrong command line: the mistake first, then where the help is."""
+    """Return the text to print for typer's exception about an invalid command line.
+
+    It says what is wrong, proposes a similar word if there is one, and ends with the command that prints the help.
+    """
     said = error.format_message().replace("Value error, ", "")
     if said.startswith("Usage:"):  # the command line was empty
         return f"{said}\n"
@@ -249,12 +264,12 @@ def _never() -> None:
 
 
 def _keep_line_breaks(examples: str) -> str:
-    """Return the examples in the form in which typer keeps their line breaks."""
+    """Return the examples with the marks that make typer print their lines as they are, instead of joining them."""
     return "\n\n".join("\b\n" + paragraph for paragraph in ("Examples:\n\n" + examples.strip()).split("\n\n"))
 
 
 _NO_FILE_NAMES = ":4"
-"""The line after the proposals that tells kubectl not to propose file names."""
+"""The last line of the output for kubectl, which tells kubectl's shell completion not to propose file names."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -263,7 +278,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete(argv: Sequence[str] | None = None) -> int:
-    """Entry of ``kubectl_complete-serried``: print proposals for the last word, one a line, as kubectl expects them."""
+    """Entry of ``kubectl_complete-serried``, which kubectl runs when the user presses Tab after ``kubectl serried``.
+
+    ``argv`` has the words typed so far, the incomplete one last; None to take the process's command line. Print the
+    proposals for the last word, one a line. Return the exit code.
+    """
     words = list(sys.argv[1:] if argv is None else argv) or [""]
     os.environ["_SERRIED_COMPLETE"] = "complete_bash"
     os.environ["COMP_WORDS"] = shlex.join(["serried", *words])

@@ -1,6 +1,7 @@
-"""Shell completion: proposes gangs, namespaces and topology keys for a command line.
+"""Shell completion: the gangs, namespaces and topology keys that a shell proposes when the user presses Tab.
 
-A user who presses Tab waits and reads no error. So nothing is proposed that is not found within a moment.
+A user who presses Tab waits and reads no error. So failures are silent, and a request that takes longer than `_SECONDS`
+is given up: then nothing is proposed.
 """
 
 import asyncio
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from cli.access import DebugApi
 
 _SECONDS = 2.0
-"""Seconds in which the cluster must answer."""
+"""Seconds after which a request of the completion is given up."""
 
 _MOST_GROUPS = "500"
 
 
 def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Propose the gangs of the namespace, as ``job/train`` or, after a kind, as ``train``."""
+    """Return the gangs whose name begins with ``incomplete``, in the namespace typed so far.
+
+    They are written ``job/train``; after a kind such as ``job`` on the command line, or if no full name matches,
+    ``train``.
+    """
     target = read_target(ctx)
     namespace = "" if ctx.params.get("every") else find_namespace(target, ctx.params.get("namespace") or "")
 
@@ -43,7 +48,10 @@ def complete_gangs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Propose the topology keys that gangs ask for, and the key that is shown by default."""
+    """Return the topology keys that begin with ``incomplete``.
+
+    Known are the keys that gangs require or prefer, and the one that ``serried top`` shows by default.
+    """
 
     async def list_keys(debug: "DebugApi") -> list[str]:
         found = await debug.get("domains")
@@ -53,9 +61,10 @@ def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Propose the namespaces of the cluster.
+    """Return the namespaces whose name begins with ``incomplete``.
 
-    If the user may not list them, or names the extender's own address, propose the namespaces that have gangs.
+    If the user may not list namespaces, or names the extender's address by ``--server``, only those with gangs are
+    known.
     """
 
     async def list_homes(debug: "DebugApi") -> list[str]:
@@ -71,7 +80,7 @@ def _filter(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _ask_extender(target: Target, work: Callable[["DebugApi"], Awaitable[list[str]]]) -> list[str]:
-    """Return what ``work`` gets from the extender, nothing if that fails or takes too long."""
+    """Return what ``work`` returns for a client of the extender; an empty list if that fails or takes too long."""
     from cli.access import connect_to_extender  # noqa: PLC0415 - the help of a command needs no HTTP
 
     async def ask() -> list[str]:

@@ -19,9 +19,9 @@ from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 
 
 def advise(reason: str, message: str = "", key: str = "") -> str:
-    """Return advice for a gang that waits for ``reason``, "" for a reason that this version does not know.
+    """Return advice for the author of a gang that waits, "" if there is none for this reason.
 
-    ``message`` is the whole message with the reason, ``key`` the topology key that the gang requires.
+    ``reason`` is the gang's reason, ``message`` its whole text, and ``key`` the topology key that the gang requires.
     """
     if NO_LABEL in message:
         return "label the nodes: those with one value of the label are one domain"
@@ -45,14 +45,17 @@ Print only the reason:
 """
 
 _MOST_MEMBERS = 40
-"""Number of members in the table, except with ``-o wide``."""
+"""The largest number of members in the table; ``-o wide`` shows all."""
 
 _MOST_DOMAINS = 10
 _MOST_BEFORE = 3
 _DECISIONS = 5
 
 _WORDS_BEFORE, _WORDS_AFTER = 4, 3
-"""Numbers of words that are kept before and after a change in a message: a changed number alone would mean nothing."""
+"""Numbers of unchanged words printed before and after the changed part of a repeated message.
+
+A changed number alone would mean nothing to the user.
+"""
 
 What = Annotated[
     list[str],
@@ -95,7 +98,10 @@ def explain(
 
 
 async def collect(debug: DebugApi, wanted: Sequence[Name]) -> list[Document]:
-    """Fetch the details of each group that the names lead to. Raises CommandError."""
+    """Return all details of the groups that the names stand for, as the document of ``-o json``.
+
+    Raises CommandError if a name stands for no group or for several objects.
+    """
     found = await _find_all(debug, wanted)
     # Finding what would make a gang fit is expensive, so it is done for a single group only.
     diagnosis = "advice" if len(found) == 1 else "domains"
@@ -120,7 +126,10 @@ async def _collect_group(debug: DebugApi, namespace: str, name: str, diagnosis: 
 
 
 async def _drop_unreadable_victims(debug: DebugApi, preemption: Document) -> Document:
-    """Return a search for victims without the pods that the user may not list; ``hidden`` is their number."""
+    """Return the gang's planned preemption without victims in namespaces whose pods the user may not list.
+
+    The field ``hidden`` of the result is the number of those left out.
+    """
     victims = preemption["victims"]
     hidden = await debug.list_hidden(set(map(namespace_of, victims)))
     shown = [each for each in victims if namespace_of(each) not in hidden]
@@ -128,7 +137,7 @@ async def _drop_unreadable_victims(debug: DebugApi, preemption: Document) -> Doc
 
 
 async def _collect_lines(debug: DebugApi, wanted: Sequence[Name]) -> list[Document]:
-    """Fetch the fields of each group that ``--watch`` prints."""
+    """Return the groups that the names stand for, each with only the fields that a line of ``--watch`` shows."""
     groups = [
         await debug.get(f"groups/{namespace}/{name}", {"diagnosis": "none"})
         for namespace, name in await _find_all(debug, wanted)
@@ -149,7 +158,7 @@ def _tabulate_lines(groups: Sequence[Document]) -> Table:
 
 
 def draw_group(group: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]:
-    """Yield everything about one group."""
+    """Yield the parts of the output about one group, ``group`` as returned by `collect`. ``-o wide`` adds columns."""
     (name,) = name_groups([group])
     yield make_table(("", ""), list(_list_facts(group)), title=f"{group['namespace']}/{name}")
     if group.get("diagnosis"):
@@ -191,7 +200,10 @@ def _list_facts(group: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield time and message of each decision, newest first. A message is shortened if it repeats the one above it."""
+    """Yield time and message of each decision about a group, newest first.
+
+    A message that repeats most words of the one above it is shortened to the change.
+    """
     above = group["message"]
     for each in group["decisions"]:
         yield format_time(each["at"]), format_times(_shorten(each["text"], above))
@@ -199,7 +211,10 @@ def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _shorten(text: str, above: str) -> str:
-    """Return a message without the words that it shares with the one above, if these are many."""
+    """Return a message without the words at its begin and end that the message ``above`` has, too.
+
+    Return it unchanged if few words are the same.
+    """
     if text == above:
         return f"{text.partition(': ')[0]}: as above"
     words, others = text.split(), above.split()

@@ -1,4 +1,7 @@
-"""``serried gangs``: all gangs, broken ones first. The queue alone is in `cli.lists`."""
+"""``serried gangs``: lists all gangs, broken ones first.
+
+The commands in `cli.lists` list the queue and the decisions.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,19 +31,25 @@ Count the gangs of each namespace that do not run:
 
 
 class GangState(StrEnum):
-    """The states of a gang, as the page names them, in the order in which gangs are listed."""
+    """The states of a gang in the output, in the order in which gangs are listed.
+
+    Broken is a gang that has lost members after it started and has fewer than its quorum.
+    """
 
     BROKEN = "broken"
     WAITING = "waiting"
 
     PLANNED = "planned"
-    """The gang has a plan: its members are being bound, or its victims have not ended yet."""
+    """The gang has a plan, and not all members are bound: victims are ending, or the members are being bound."""
 
     RUNNING = "running"
 
 
 def find_state(group: Mapping[str, Any]) -> GangState:
-    """Return the state of a group of ``/debug``. All stages between plan and last Binding count as planned."""
+    """Return the state to show for a group, which is a document of ``/debug/groups``.
+
+    All the extender's stages between the plan and the last Binding count as planned.
+    """
     if group["state"] == Reason.SCHEDULED:
         return GangState.RUNNING
     if group["state"] not in {"Waiting", "Unknown"}:

@@ -3,7 +3,7 @@
     check the cluster ──▶ apply the objects ──▶ wait until pods are ready ──▶ check the installation
 
 Each step is a method of `Install`; `cli.uninstall` removes what this command applies. The objects are those of the
-kustomization, shipped as manifests.json.
+kustomization, shipped in the package as manifests.json.
 """
 
 import asyncio
@@ -62,18 +62,27 @@ _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
 _SCHEDULER = "serried"
 _VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)")
-"""A release or pre-release of Kubernetes; for both there is an image of kube-scheduler. Vendors append other words."""
+"""A release or pre-release at the begin of a version of Kubernetes; kube-scheduler's image has it as a tag.
+
+Vendors append other words, which are ignored.
+"""
 
 _PAUSE = 0.5
 _LEADERSHIP_SECONDS = 20.0
-"""Seconds in which an extender must lead once all pods are ready. A Lease that was not given up lasts 15 s."""
+"""Seconds until an extender must lead, once all pods are ready.
+
+If the previous holder of the Lease did not release it, 15 s pass before another process can hold it.
+"""
 
 _PULL_BACKOFF = "ImagePullBackOff"
 _FINAL_PULL_REASONS = frozenset({"ErrImageNeverPull", "InvalidImageName", _PULL_BACKOFF})
-"""Reasons of a waiting container whose image will not be pulled soon. After ErrImagePull, a node tries once more."""
+"""Reasons of a waiting container by which `serried install` stops waiting: the image will not be pulled soon.
+
+ErrImagePull alone is no such reason: the kubelet tries once more.
+"""
 
 _FINAL_PULL_MESSAGES = ("not found", "manifest unknown", "denied", "unauthorized")
-"""Messages of registries that will answer the next attempt in the same way."""
+"""Parts of registries' error messages that mean the next attempt will fail, too."""
 
 _NEXT = """
 Serried {version} runs. A Job is a gang if it is Indexed and its pods all run at once. For example:
@@ -98,7 +107,11 @@ serried explain job/first-gang
 
 
 class Layout(StrEnum):
-    """The shape of an installation: which objects it consists of."""
+    """The shape of an installation, which decides the objects that it consists of.
+
+    ``isolated``: the scheduler calls Serried for pods of gangs only. ``gate``: for all its pods. ``base``: for all, and
+    without scheduling gates. ``auto``: isolated, or base on Kubernetes 1.35.
+    """
 
     AUTO = "auto"
     ISOLATED = "isolated"
@@ -130,13 +143,13 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be app
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The versions and the shape to install."""
+    """The versions and the shape to install: what the options ask for, or after `plan_installation` what is applied."""
 
     shape: Layout
     image: str
 
     scheduler: str
-    """The image of kube-scheduler with its tag."""
+    """The image of kube-scheduler: as asked for without a tag, after `plan_installation` with its tag."""
 
     scheduler_version: str
 
@@ -187,9 +200,9 @@ async def _run(asked: Installation, target: Target, seconds: float, *, dry_run: 
 
 
 async def _plan_dry_run(asked: Installation, target: Target) -> Installation:
-    """Return the installation that a dry run prints. If no cluster answers, it is for the version given by the user.
+    """Return the installation that a dry run prints: for the version of the cluster, if one answers.
 
-    Raises CommandError if no cluster answers and the user gave no version.
+    Otherwise it is for the version given by the user. Raises CommandError if there is neither.
     """
     try:
         credentials = find_credentials(replace(target, server=""))
@@ -209,7 +222,10 @@ async def _plan_dry_run(asked: Installation, target: Target) -> Installation:
 
 
 def plan_installation(asked: Installation, version: JSON) -> Installation:
-    """Return the installation for a cluster with this ``/version``. Raises CommandError if the cluster is too old."""
+    """Return the installation to apply to a cluster: ``asked`` with the shape and the scheduler's image filled in.
+
+    ``version`` is the API server's answer to ``/version``. Raises CommandError if the cluster is too old.
+    """
     found = _VERSION.match(str(version.get("gitVersion")))
     if found is None:
         raise CommandError(ExitCode.UNREACHABLE, f"the API server names no version: {version.get('gitVersion')!r}")
@@ -228,15 +244,15 @@ def plan_installation(asked: Installation, version: JSON) -> Installation:
 
 
 def read_shipped() -> list[tuple[list[str], JSON]]:
-    """Return all objects of the kustomization in the order of their creation, each with the shapes that have it."""
+    """Return all objects of the kustomization in the order of their creation, each after the names of its shapes."""
     text = files("cli").joinpath("manifests.json").read_text()
     return [(each["shapes"], each["object"]) for each in json.loads(text)]
 
 
 def render(plan: Installation) -> list[JSON]:
-    """Return the objects to apply.
+    """Return the objects to apply, with the images of ``plan``.
 
-    The name of the scheduler's ConfigMap contains a hash of its content, so that a change restarts the pods.
+    The name of the scheduler's ConfigMap gets a hash of its content, so that a change of it restarts the pods.
     """
     objects = [copy.deepcopy(each) for shapes, each in read_shipped() if plan.shape in shapes]
     config = next(each for each in objects if _identify(each) == ("ConfigMap", _CONFIG))
@@ -255,13 +271,16 @@ def render(plan: Installation) -> list[JSON]:
 
 
 def list_obsolete(plan: Installation) -> list[JSON]:
-    """Return the objects of other shapes that this shape lacks: an earlier installation may have left them."""
+    """Return the shipped objects that do not belong to the shape of ``plan``.
+
+    An earlier installation of another shape may have left them, so they are deleted.
+    """
     kept = {_identify(each) for shapes, each in read_shipped() if plan.shape in shapes}
     return [each for _, each in read_shipped() if _identify(each) not in kept]
 
 
 class Install:
-    """The steps of one installation. Each prints what it does."""
+    """The steps of one run of ``serried install``. Each step prints what it does."""
 
     def __init__(
         self, client: ApiClient, plan: Installation, server: str, say: Callable[[str], Any] = sys.stdout.write
@@ -277,7 +296,10 @@ class Install:
         """UIDs of the pods of an earlier installation."""
 
     async def check_before(self, objects: Iterable[JSON]) -> None:
-        """Print the findings about the cluster. Raises CommandError if one of them is an error."""
+        """Check the cluster before anything is applied, and print the findings. ``objects`` are those to apply.
+
+        Raises CommandError if a finding is an error.
+        """
         seen = await collect_cluster(self._client, HOME, self._server)
         # The policies come with the installation: none of them is missing yet.
         seen = replace(seen, scheduler_version=self._plan.scheduler_version, policies=None)
@@ -292,7 +314,10 @@ class Install:
             raise CommandError(ExitCode.NO, "nothing was installed: see the errors above")
 
     async def _check_owners(self, objects: Iterable[JSON]) -> list[Finding]:
-        """Return an error for each other installation whose objects this one would change or delete."""
+        """Return an error for each other installation whose objects this one would change or delete.
+
+        Also for objects that Helm has installed. ``objects`` are those to apply.
+        """
         found: dict[str, Finding] = {}
         for each in (*objects, *list_obsolete(self._plan)):
             there = await self._find_existing(each) if each["kind"] != "Namespace" else None
@@ -309,7 +334,7 @@ class Install:
         return list(found.values())
 
     async def _find_existing(self, obj: JSON) -> JSON | None:
-        """Return the object of the same kind and name in the cluster, None if there is none."""
+        """Return the object in the cluster with the kind, namespace and name of ``obj``, None if there is none."""
         resource, metadata = await self._resolve(obj), obj["metadata"]
         return await self._find(resource, metadata.get("namespace", ""), metadata["name"]) if resource else None
 
@@ -323,7 +348,11 @@ class Install:
         return [Finding(Severity.ERROR, Area.RIGHTS, "your rights", what, "run it as an administrator (cluster-admin)")]
 
     async def _check_waiting(self) -> list[Finding]:
-        """Return a warning for each owner whose pods wait for Serried's scheduler already, without members' markers."""
+        """Return a warning for each owner, such as a Job, whose pods already wait for Serried's scheduler.
+
+        In the isolated shape an admission policy marks new members. These pods were created before, so the scheduler
+        would place them one by one.
+        """
         if self._plan.shape is not Layout.ISOLATED:
             return []  # in other shapes the scheduler calls Serried for every pod
         selection = Selection(fields=f"spec.schedulerName={_SCHEDULER},spec.nodeName=")
@@ -340,9 +369,9 @@ class Install:
         ]
 
     async def apply(self, objects: Sequence[JSON]) -> None:
-        """Apply the objects with an own field manager, and delete the objects of other shapes.
+        """Apply the objects by server-side apply, and delete the objects of other shapes.
 
-        Raises CommandError, ApiError.
+        Raises CommandError if the API server rejects an object, ApiError for other failures.
         """
         self._earlier = frozenset([each["metadata"]["uid"] for each in await self._list_pods()])
         for each in objects:
@@ -365,9 +394,9 @@ class Install:
                     self._say(f"deleted {served} {_place(namespace, name)}\n")
 
     async def await_ready(self, seconds: float) -> None:
-        """Wait until the CRDs are served and all pods are ready. Raises CommandError, which names what is missing.
+        """Wait until the API server serves the CRDs and all pods are ready.
 
-        An image that cannot be pulled ends the wait early.
+        Raises CommandError after ``seconds``, or at once if an image cannot be pulled. It names what is missing.
         """
         begun = time.monotonic()
         deadline = begun + seconds
@@ -396,16 +425,16 @@ class Install:
         return missing
 
     async def _explain(self, deployment: str) -> str:
-        """Return why the pods of a Deployment are not ready, in brackets; "" if their status does not tell."""
+        """Return why the pods of a Deployment are not ready, in brackets; "" if their status does not show it."""
         pods = await self._list_pods()
         own = [each for each in pods if re.fullmatch(rf"{deployment}-[0-9a-z]+-[0-9a-z]+", each["metadata"]["name"])]
         reasons = dict.fromkeys(reason for pod in own for reason in _list_reasons(pod))
         return f" ({', '.join(reasons)})" if reasons else ""
 
     async def _check_images(self) -> None:
-        """Raise CommandError if a node reports that it cannot pull an image of this installation.
+        """Raise CommandError if the kubelet of a node reports that it cannot pull an image of this installation.
 
-        The back-off of a pod of an earlier installation does not count: a pull might succeed now.
+        ImagePullBackOff of a pod from before the run is ignored, because the image may have been pushed since.
         """
         options = {self._plan.image: "--image", self._plan.scheduler: "--scheduler-image"}
         for pod in await self._list_pods():
@@ -429,7 +458,10 @@ class Install:
             return None
 
     async def _find_resource(self, obj: JSON) -> Resource:
-        """Return the resource of an object. Raises CommandError if the API server does not serve it."""
+        """Return the API resource (group, version, plural) of an object's kind.
+
+        Raises CommandError if it is not served.
+        """
         found = await self._resolve(obj)
         if found is None:
             said = f"{self._server} does not serve {obj['kind']} of {obj['apiVersion']}"
@@ -437,7 +469,7 @@ class Install:
         return found
 
     async def _resolve(self, obj: JSON) -> Resource | None:
-        """Return the resource of an object, None if the API server does not serve it."""
+        """Return the API resource (group, version, plural) of an object's kind; None if it is not served."""
         version = obj["apiVersion"]
         if version not in self._kinds:
             group, _, short = version.rpartition("/")
@@ -451,9 +483,9 @@ class Install:
 
 
 async def check_after(target: Target) -> None:
-    """Check the installation until it has no errors or time is over, and print the findings.
+    """Check the new installation repeatedly until there are no errors or time is over. Print the last findings.
 
-    Raises CommandError if an error remains.
+    The time lets an extender become the leader. Raises CommandError if an error remains.
     """
     deadline = time.monotonic() + _LEADERSHIP_SECONDS
     while True:
@@ -495,7 +527,10 @@ def _identify(obj: JSON) -> tuple[str, str]:
 
 
 def _is_foreign_namespace(there: JSON) -> bool:
-    """Return whether this is a namespace that no installation has created, so that uninstall must not delete it."""
+    """Return whether the object is a namespace that existed before Serried was installed.
+
+    Such a namespace does not get the installation's label, so that uninstall does not delete it.
+    """
     return there.get("kind") == "Namespace" and INSTALLATION not in (there["metadata"].get("labels") or {})
 
 
@@ -505,7 +540,10 @@ def _without_label(obj: JSON) -> JSON:
 
 
 def _read_content(obj: JSON) -> JSON:
-    """Return an object without its status and the metadata that the API server maintains."""
+    """Return an object without its status and without the metadata that changes with every write.
+
+    Two contents differ only if applying changed the object.
+    """
     kept = {name: value for name, value in obj.items() if name != "status"}
     own = {"resourceVersion", "managedFields", "generation"}
     return kept | {"metadata": {name: value for name, value in obj["metadata"].items() if name not in own}}
@@ -521,7 +559,7 @@ def _is_served(definition: JSON) -> bool:
 
 
 def _is_rolled_out(deployment: JSON) -> bool:
-    """Return whether all replicas are updated and ready, as in `kubectl rollout status`."""
+    """Return whether all replicas of a Deployment are updated and ready, as ``kubectl rollout status`` decides it."""
     status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     counts = [int(status.get(name) or 0) for name in ("updatedReplicas", "readyReplicas", "replicas")]
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"]["generation"])
@@ -537,7 +575,7 @@ def _list_reasons(pod: JSON) -> Iterable[str]:
 
 
 def _list_waiting(pod: JSON) -> Iterable[tuple[str, JSON]]:
-    """Yield the waiting containers of a pod: name, and the status of the wait."""
+    """Yield each container of the pod that waits: its name, and ``state.waiting`` of its status."""
     status = pod.get("status") or {}
     for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         if waiting := (each.get("state") or {}).get("waiting"):
@@ -545,7 +583,10 @@ def _list_waiting(pod: JSON) -> Iterable[tuple[str, JSON]]:
 
 
 def _cannot_be_pulled(waiting: JSON) -> bool:
-    """Return whether a container waits for an image that no node will pull soon."""
+    """Return whether a container waits for an image that the kubelet will not be able to pull soon.
+
+    ``waiting`` is ``state.waiting`` of the container's status.
+    """
     reason, said = waiting.get("reason"), str(waiting.get("message") or "").lower()
     return reason in _FINAL_PULL_REASONS or (
         reason == "ErrImagePull" and any(word in said for word in _FINAL_PULL_MESSAGES)

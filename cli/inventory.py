@@ -1,7 +1,7 @@
-"""The objects of an installation of Serried, found by the label set by `serried install`, kubectl and Helm.
+"""Finds the objects of an installation of Serried by the label that `serried install`, kubectl and Helm set.
 
 `read_inventory` lists the labelled objects of every kind. `find_foreign` lists the other objects in Serried's
-namespace: the namespace may be deleted only if there are none.
+namespace: `serried uninstall` deletes the namespace only if there are none.
 """
 
 import asyncio
@@ -19,33 +19,39 @@ from serried.kube.wire import JSON, LEASES, Resource, Selection
 Found = tuple[Resource, JSON]
 
 _SKIPPED = frozenset({"events", "endpoints", "customresourcedefinitions"})
-"""Kinds that are left out: events expire, Endpoints end with their Service, CRDs are found by their API group."""
+"""Kinds that are not listed: events expire, Endpoints end with their Service, CRDs are found by their API group."""
 
 _MADE_BY_KUBERNETES = frozenset({("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")})
-"""Plural and name of the objects that kube-controller-manager creates in each namespace."""
+"""The objects that kube-controller-manager creates in each namespace, as plural and name."""
 
 _METHOD_NOT_ALLOWED = 405
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The objects of one installation, and facts about the cluster. Read once per run of the command."""
+    """The objects of one installation, and facts about the cluster. Read once by each `serried uninstall`."""
 
     kinds: Sequence[Resource]
-    """The kinds whose objects can be listed and deleted, in the version that their API group prefers."""
+    """All kinds of the cluster whose objects can be listed and deleted, each in its API group's preferred version."""
 
     own: Sequence[Found]
-    """The objects of the installation, without CRDs and without objects that are deleted together with their owners."""
+    """The objects of the installation that must be deleted one by one, each with its kind.
+
+    Objects that the garbage collector deletes with their owner are missing, and CRDs.
+    """
 
     others: Collection[str]
-    """The namespaces of other installations."""
+    """The namespaces of other installations of Serried in the cluster."""
 
     unlisted: Sequence[str]
-    """The kinds that could not be listed, with the reason. Missing rights are no such reason: they end the command."""
+    """The kinds that could not be listed, each with the reason."""
 
 
 async def read_inventory(client: ApiClient, home: str) -> Inventory:
-    """Read the inventory of the installation in namespace ``home``. Raises CommandError if rights are missing."""
+    """Read the inventory of the installation in the namespace ``home``.
+
+    Raises CommandError if the user lacks the right to list a kind.
+    """
     kinds, unlisted = await discover(client)
     found, failures = await _list(client, kinds, Selection(labels=INSTALLATION))
     own = [(kind, each) for kind, each in found if _read_home(each) == home and not _list_owners(each)]
@@ -58,7 +64,10 @@ async def read_inventory(client: ApiClient, home: str) -> Inventory:
 
 
 async def find_foreign(client: ApiClient, inventory: Inventory, home: str) -> tuple[list[str], list[str]]:
-    """Return the objects in the namespace that are not Serried's, and the kinds that could not be listed."""
+    """Return the objects in the namespace ``home`` that are not Serried's, and the kinds that could not be listed.
+
+    An object counts as Serried's if the inventory has it or one of its owners. Raises CommandError as `read_inventory`.
+    """
     kinds = [each for each in inventory.kinds if each.namespaced]
     found, failures = await _list(client, kinds, Selection(namespace=home))
     ours = {each["metadata"].get("uid") for _, each in inventory.own}
@@ -73,7 +82,7 @@ async def find_foreign(client: ApiClient, inventory: Inventory, home: str) -> tu
 
 
 def _is_expected(kind: Resource, obj: JSON, home: str) -> bool:
-    """Return whether an object in Serried's namespace is one of Serried's or of Kubernetes itself."""
+    """Return whether an object in the namespace ``home`` was made by Serried, or by Kubernetes in each namespace."""
     is_record = (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
     is_lease = kind == LEASES and _is_own_lease(obj)
     is_made = (kind.plural, obj["metadata"]["name"]) in _MADE_BY_KUBERNETES
@@ -94,7 +103,10 @@ def _list_owners(obj: JSON) -> set[str]:
 
 
 async def discover(client: ApiClient) -> tuple[list[Resource], list[str]]:
-    """Return the kinds that can be listed and deleted, and the API versions that do not answer, with the reason."""
+    """Return the kinds that can be listed and deleted, and the API versions that do not answer, with the reason.
+
+    An APIService whose server is down does not answer. Raises ApiError if the API server does not answer.
+    """
     groups = (await client.read("/apis"))["groups"]
     versions = [each["groupVersion"] for group in groups for each in (group["preferredVersion"], *group["versions"])]
     roots = list(dict.fromkeys(["/api/v1", *(f"/apis/{version}" for version in versions)]))
@@ -122,9 +134,10 @@ async def _attempt(client: ApiClient, path: str) -> JSON | ApiError:
 
 
 async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selection) -> tuple[list[Found], list[str]]:
-    """Return the selected objects of these kinds, and the kinds that could not be listed, with the reason.
+    """Return the objects of these kinds that match ``selection``, each with its kind.
 
-    Raises CommandError if the user lacks the right to list one of them.
+    The second list has the kinds that could not be listed, with the reason. Raises CommandError if the user lacks the
+    right to list one of the kinds.
     """
 
     async def ask(kind: Resource) -> list[Found] | ApiError:
@@ -148,5 +161,5 @@ async def _list(client: ApiClient, kinds: Sequence[Resource], selection: Selecti
 
 
 def missing_rights_error(missing: str) -> CommandError:
-    """Return the error for missing rights."""
+    """Return the error that ends the command because the user lacks rights. ``missing`` lists them as text."""
     return CommandError(ExitCode.NO, f"nothing was done: you may not {missing}; run it as an administrator")

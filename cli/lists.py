@@ -1,6 +1,6 @@
-"""``serried queue``, ``decisions`` and ``top``: commands that list the rows of a ``/debug`` document.
+"""``serried queue``, ``decisions`` and ``top``: commands that print the rows of a ``/debug`` document.
 
-With ``--watch`` (`watch_rows`) the document is fetched again and again, and changed rows are printed.
+With ``--watch`` (`watch_rows`), the document is fetched again and again, and only changed rows are printed.
 """
 
 import asyncio
@@ -36,38 +36,42 @@ from cli.target import Target, find_namespace, with_target_options
 Document = dict[str, Any]
 
 _WATCH_SECONDS = 2.0
-"""Seconds between two fetches of a watch."""
+"""Seconds between two fetches with ``--watch``."""
 
 NO_LIMIT = 10**6
-"""A limit above the number of rows of any document."""
+"""A limit for ``/debug`` above the number of rows of any document, to get all of them."""
 
 _ALL = {"limit": str(NO_LIMIT)}
 
 NOT_LISTABLE = "in namespaces whose pods you may not list"
-"""A phrase about gangs whose names the user may not see."""
+"""The end of a sentence about gangs that are counted and not named to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The rows of one command: how to fetch, name and draw them."""
+    """How ``--watch`` fetches, identifies and draws the rows of one command."""
 
     fetch: Callable[[DebugApi], Awaitable[Document]]
-    """Fetches the document with the rows in ``field``."""
+    """Fetches the document whose field named ``field`` has the rows."""
 
     field: str
 
     identify: Callable[[Document], str]
-    """Returns the unique name of a row."""
+    """Returns the name by which the row is found again in the next document."""
 
     tabulate: Callable[[Sequence[Document]], Table]
     """Returns the table of the rows."""
 
     gone: str = ""
-    """Phrase printed about a row that has disappeared, "" to print nothing."""
+    """The phrase that is printed after the name of a row that has disappeared; "" to print nothing."""
 
 
 async def _watch(target: Target, listing: Listing) -> NoReturn:
-    """Fetch and print forever. Raises CommandError if the first answer fails, or if an answer is a rejection."""
+    """Fetch and print rows until the process is interrupted.
+
+    A later failure to reach an extender is printed, and the connection made anew. Raises CommandError if the first
+    fetch fails, or if the extender rejects a request.
+    """
     seen: dict[str, Document] | None = None
     while True:
         try:
@@ -98,7 +102,10 @@ def _print_changes(listing: Listing, document: Document, seen: Mapping[str, Docu
 
 
 def watch_rows(target: Target, listing: Listing, output: OutputFormat) -> NoReturn:
-    """Print all rows, then changed rows forever. Raises CommandError, also for formats other than tables."""
+    """Print all rows, then each changed row until the process is interrupted.
+
+    Raises CommandError if ``output`` is no table, if the first fetch fails, or if the extender rejects a request.
+    """
     if output not in {OutputFormat.TABLE, OutputFormat.WIDE}:
         raise CommandError(ExitCode.USAGE, f"--watch prints rows of a table: leave out -o {output}")
     asyncio.run(_watch(target, listing))
@@ -151,7 +158,11 @@ def show_decisions(
 
 
 async def _list_decisions(debug: DebugApi, wanted: Name | None, namespace: str) -> list[Document]:
-    """Return the decisions about a gang or a namespace, newest first. Raises CommandError if there is no such gang."""
+    """Return the extender's recorded decisions, newest first: about the gang ``wanted``, or if None about all gangs.
+
+    ``namespace`` selects some of the latter, "" for all. Decisions in namespaces whose pods the user may not list are
+    left out. Raises CommandError if no gang is named ``wanted`` and no decision about it is recorded.
+    """
     if wanted is None:
         decisions = [(namespace_of(each["group"]), each) for each in await debug.get("decisions", _ALL)]
         hidden = await debug.list_hidden({home for home, _ in decisions if namespace in ("", home)})
@@ -181,7 +192,10 @@ def _name_decided(decisions: Sequence[Document]) -> list[str]:
 def draw_decisions(
     decisions: Sequence[Document], output: OutputFormat, namespace: str = "", left_off: int = 0
 ) -> Iterator[Part]:
-    """Yield the decisions as a table, and what is left off."""
+    """Yield the decisions as a table, and a sentence if ``left_off`` is above 0: that many are over the limit.
+
+    ``namespace`` is the only one that is shown, "" for all.
+    """
     if not decisions and not left_off:
         yield f"Nothing has been decided{f' in namespace {namespace}: -A shows all' if namespace else ''}."
     yield _tabulate_decisions(decisions, output)
@@ -251,9 +265,9 @@ def show_queue(
 
 
 async def _drop_unreadable(debug: DebugApi, queue: Document) -> Document:
-    """Return the queue without the gangs in namespaces that the user may not read; ``hidden`` is their number.
+    """Return the document of ``/debug/queue`` without gangs in namespaces whose pods the user may not list.
 
-    The positions of the other gangs stay unchanged.
+    The field ``hidden`` of the result is the number of those left out. The other gangs keep their positions.
     """
     head, waiting = queue["head"], queue["waiting"]
     homes = {each["namespace"] for each in waiting}
@@ -273,12 +287,15 @@ def _drop_unreadable_of_head(head: Document, hidden: Collection[str]) -> Documen
 
 
 def namespace_of(group: str) -> str:
-    """Return the namespace of a group whose name includes it."""
+    """Return the namespace of a group that is written ``namespace/name``."""
     return group.partition("/")[0]
 
 
 def _select_namespace(queue: Document, namespace: str) -> Document:
-    """Return the queue of one namespace; ``elsewhere`` is the number of gangs that wait in others."""
+    """Return the document of ``/debug/queue`` with only the gangs of one namespace; unchanged if ``namespace`` is "".
+
+    The field ``elsewhere`` of the result is the number of gangs that wait in other namespaces.
+    """
     for position, each in enumerate(queue["waiting"], 1):
         each.setdefault("position", position)  # extenders of older releases lack it
     if not namespace:
@@ -294,19 +311,25 @@ def _apply_limit(queue: Document, limit: int) -> Document:
 
 
 def identify(group: Document) -> str:
-    """Return the unique name of a group."""
+    """Return ``namespace/name`` of a group in a ``/debug`` document."""
     return f"{group['namespace']}/{group['name']}"
 
 
 def list_names(groups: Sequence[Document], namespace: str) -> list[str]:
-    """Return names that ``serried explain`` accepts, with namespaces if all are shown."""
+    """Return the lines of ``-o name``: names that ``serried explain`` accepts.
+
+    ``namespace`` is the only one that is shown; if it is "", each name includes its namespace.
+    """
     names = [each.get("owner") or each["name"] for each in groups]
     homes = [f"{each['namespace']}/" if not namespace else "" for each in groups]
     return list(dict.fromkeys(home + name for home, name in zip(homes, names, strict=True)))
 
 
 def draw_queue(queue: Document, output: OutputFormat, namespace: str = "", elsewhere: int = 0) -> Iterator[Part]:
-    """Yield the room that is kept for the first gang, then the gangs that wait."""
+    """Yield a sentence about the head of the queue and the nodes kept for it, then the waiting gangs as a table.
+
+    ``namespace`` is the only one that is shown, "" for all; ``elsewhere`` is the number of gangs that wait in others.
+    """
     if queue["head"]:
         yield from _draw_head(queue["head"])
     where = f" in namespace {namespace}" if namespace else ""
@@ -372,10 +395,10 @@ Show the zones, and print the one with the most free CPU:
 
 _ALWAYS_SHOWN = ("cpu", "memory")
 _SHOWN_WIDE = ("pods", "ephemeral-storage", "hugepages-")
-"""Resources that are shown with ``-o wide`` only; a prefix is enough."""
+"""Prefixes of the resources that only ``-o wide`` shows."""
 
 _MOST_GROUPS = 5
-"""Number of a domain's gangs that are named, except with ``-o wide``."""
+"""The largest number of a domain's gangs that are named; ``-o wide`` names all."""
 
 Key = Annotated[
     str, option("LABEL", "The topology key. Default: the one that most gangs use.", autocompletion=complete_keys)
@@ -404,7 +427,10 @@ def show_top(key: Key = "", output: Output = OutputFormat.TABLE, *, watch: Watch
 
 
 def draw_domains(found: Mapping[str, Any], output: OutputFormat) -> Iterator[Part]:
-    """Yield the domains of the key as a table, and the number of nodes without the label."""
+    """Yield the domains of a topology key as a table, and the number of nodes that lack the label.
+
+    ``found`` is the document of ``/debug/domains``.
+    """
     if not found["domains"]:
         keys = ", ".join(key for key in found["keys"] if key != found["key"])
         yield f"No node has the label {found['key']}: --key names another{f'; gangs ask for {keys}' if keys else ''}."

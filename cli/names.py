@@ -1,6 +1,7 @@
-"""The names that users write: finds the groups that a Job, a PodGroup, a pod or a single word stands for.
+"""The names by which users name a gang: a Job, another owner, a PodGroup, one of its pods or a name without a kind.
 
-`read_name` or `read_names` parses the text, `find_groups` asks the extender, `name_groups` is the way back, for output.
+`read_name` and `read_names` parse the text, `find_groups` asks the extender for the groups that the name stands for.
+`name_groups` does the reverse for output.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ _ALIASES = {
 }
 
 _FIRST_KINDS = ("podgroup", *(row.word for row in OWNER_KINDS.values()))
-"""The kinds that are tried for a name without a kind."""
+"""The kinds that are tried first for a name without a kind."""
 
 _LAST_KINDS = ("workload", "pod")
-"""The kinds that are tried after these, if none of them has an object of the name."""
+"""The kinds that are tried for a name without a kind if none of `_FIRST_KINDS` has an object of that name."""
 
 KINDS = (*_FIRST_KINDS, *_LAST_KINDS)
-"""The kinds of objects from which a group can be found."""
+"""The kinds of objects by which a user may name a gang."""
 
 _OTHER_KINDS = frozenset(
     {
@@ -44,32 +45,38 @@ _OTHER_KINDS = frozenset(
         *("service", "statefulset", "trainjob", "deploy", "svc"),
     }
 )
-"""Other kinds that users may write. Without this list, such a word would be taken for a namespace."""
+"""Kinds by which no gang can be named. ``deployment/web`` then gives an error that says so.
+
+Without this set, ``deployment`` would be taken for a namespace.
+"""
 
 _UNKNOWN_PREFIX = "no "
-"""The beginning of the extender's message about an object that it does not know."""
+"""How the extender's message begins if it does not know the object. Other messages say why an object is no gang."""
 
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9.:-]*")
-"""A name of Kubernetes, or with colons a name made by the extender (`GroupKey.encoded`)."""
+"""The name of a Kubernetes object.
+
+With colons, the extender's name for a gang without PodGroup (`GroupKey.encoded`).
+"""
 
 _FORMS = "say job/train, podgroup/train or train, and NAMESPACE/train for one of another namespace"
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The name of a group as a user wrote it."""
+    """A gang's name as the user typed it, parsed."""
 
     namespace: str
-    """"" for any namespace."""
+    """The namespace; "" for any."""
 
     kind: str
-    """One of `KINDS`, "" if the user wrote none."""
+    """One of `KINDS`; "" if the user typed none."""
 
     name: str
 
     @property
     def encoded(self) -> str:
-        """The name in ``/debug`` of a group that has no PodGroup yet."""
+        """The extender's name for the gang if it has no PodGroup yet, such as ``job:train``."""
         return f"{self.kind}:{self.name}" if self.kind in _FIRST_KINDS[1:] else self.name
 
     def __str__(self) -> str:
@@ -77,9 +84,9 @@ class Name:
 
 
 def read_kind(word: str) -> str:
-    """Return the kind for a word that may be written as in kubectl: ``jobs``, ``pg``, ``job.batch``.
+    """Return the kind that the word stands for, "" for none of `KINDS`.
 
-    Return "" for no kind.
+    As in kubectl, the word may be ``job``, ``jobs``, ``job.batch`` or a short name such as ``pg``.
     """
     kind = word.lower().partition(".")[0]
     kind = _ALIASES.get(kind, kind)
@@ -87,9 +94,10 @@ def read_kind(word: str) -> str:
 
 
 def read_name(text: str, namespace: str) -> Name:
-    """Parse a user's name for a group; ``namespace`` counts if the name has none. Raises CommandError.
+    """Parse the name of a gang. ``namespace`` is used if the text names none.
 
-    The forms are ``train``, ``job/train`` and ``job:train``, each with or without ``NAMESPACE/`` before it.
+    The forms are ``train``, ``job/train`` and ``job:train``, each with or without ``NAMESPACE/`` before it. Raises
+    CommandError for other text.
     """
     parts = text.split("/")
     if not all(map(_NAME_PART.fullmatch, (part.lower() for part in parts))):
@@ -110,9 +118,9 @@ def read_name(text: str, namespace: str) -> Name:
 
 
 def read_names(words: Sequence[str], namespace: str) -> list[Name]:
-    """Parse the names after a command: each by itself, or all after one kind (``job train other``).
+    """Parse the names on a command line: ``job/train job/other``, or one kind and then names (``job train other``).
 
-    Raises CommandError.
+    ``namespace`` is used for names without one. Raises CommandError for other text.
     """
     first, *rest = words
     if "/" in first or not read_kind(first):
@@ -130,9 +138,9 @@ def _read_word(namespace: str, word: str) -> Name:
 
 
 async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
-    """Return the groups of a name, each with namespace, name in ``/debug``, kind and owner.
+    """Return the groups that the name stands for: documents with namespace, name in ``/debug``, kind and owner.
 
-    Raises CommandError if there are none, and if a name without kind may stand for several objects.
+    Raises CommandError if there are none, or if a name without a kind may stand for several objects.
     """
     if wanted.kind:
         return await _find_of_kind(debug, wanted)
@@ -151,9 +159,9 @@ async def find_groups(debug: "DebugApi", wanted: Name) -> list[Document]:
 
 
 async def _find_of_kind(debug: "DebugApi", wanted: Name) -> list[Document]:
-    """Return the groups of an object of this kind.
+    """Return the groups that a name with a kind stands for.
 
-    Raises CommandError if there are none. Its message names the other kinds that have an object of the name.
+    Raises CommandError if there are none. Its message names other kinds that have an object of that name.
     """
     try:
         return await _lookup(debug, wanted, wanted.kind)
@@ -175,9 +183,9 @@ def _keys(groups: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 async def _find_of_kinds(
     debug: "DebugApi", wanted: Name, kinds: Sequence[str], refusals: list[str]
 ) -> dict[str, list[Document]]:
-    """Return the groups by kind, for each kind with an object of the name.
+    """Look for the object with this name in each of ``kinds``, and return the groups by kind.
 
-    Add the messages of the others to ``refusals``.
+    The result has only kinds with such an object. For each other kind, append the extender's message to ``refusals``.
     """
 
     async def look(kind: str) -> list[Document]:
@@ -199,7 +207,10 @@ async def _lookup(debug: "DebugApi", wanted: Name, kind: str) -> list[Document]:
 
 
 async def _find_encoded(debug: "DebugApi", wanted: Name) -> list[Document]:
-    """Return the group of a name made by the extender, or the groups of its owner once the PodGroup exists."""
+    """Return the group for an extender's own name such as ``job:train``, which it has while it has no PodGroup.
+
+    If the PodGroup was created since, return the groups of the owner in the name.
+    """
     try:
         path = f"groups/{_quote(wanted.namespace)}/{quote(wanted.name)}"
         return [await debug.get(path, {"diagnosis": "none"})]
@@ -225,9 +236,10 @@ def _describe_not_found(wanted: Name, refusals: Iterable[str]) -> str:
 
 
 def name_groups(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a name for people for each group: its owner, such as job/train, otherwise its own name.
+    """Return a name for each group that users understand: its owner, such as job/train, otherwise the group's own name.
 
-    If an owner has several groups, the group's name follows in brackets. Extenders of older releases name no owner.
+    If several groups of the list have the same owner, the group's name follows in brackets. Extenders of older releases
+    report no owner.
     """
     listed = list(groups)
     known: dict[tuple[str, str], set[str]] = {}
@@ -237,7 +249,7 @@ def name_groups(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def name_with_owner(group: str, owner: str) -> str:
-    """Return namespace and owner of a group whose name includes its namespace; the name itself without an owner."""
+    """Return ``namespace/owner`` for a group written ``namespace/name``; the group unchanged if ``owner`` is ""."""
     return f"{group.partition('/')[0]}/{owner}" if owner else group
 
 

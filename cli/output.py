@@ -1,4 +1,4 @@
-"""The output of commands: tables for people, JSON or YAML for programs, exit codes, and the options for these."""
+"""The output of commands: tables for people, JSON or YAML for programs, exit codes, and a helper for options."""
 
 import json
 import math
@@ -18,7 +18,7 @@ import typer
 
 
 class ExitCode(Enum):
-    """The exit codes of all commands, each with its meaning."""
+    """The exit codes of all commands: the number, and its meaning for the end of ``--help``."""
 
     DONE = (0, "success")
     NO = (1, "the answer is no: there is a mistake, or a gang does not fit")
@@ -33,7 +33,10 @@ class ExitCode(Enum):
 
 
 class CommandError(Exception):
-    """Ends the command with an exit code. The message is one sentence for the user, and says last what to do."""
+    """Ends the command: ``code`` becomes the exit code, and the message is printed to standard error.
+
+    The message is one sentence for the user, and says last what to do.
+    """
 
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -49,7 +52,7 @@ class OutputFormat(StrEnum):
     """A table with additional columns."""
 
     NAME = "name"
-    """One name on each line."""
+    """The names only, one on each line."""
 
     JSON = "json"
     YAML = "yaml"
@@ -57,7 +60,7 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table without borders. The cells of the last column are sentences, which may take several lines."""
+    """A table without borders. Only the cells of the last column may take several lines, because they are sentences."""
 
     columns: Sequence[str]
     """The headings. A heading that begins with ``#`` marks a column of numbers, and is shown without the ``#``."""
@@ -67,20 +70,21 @@ class Table:
 
 
 Part = str | Table
-"""A part of the output for people: a sentence or a table."""
+"""A part of the output for people: a sentence or a table. Parts are printed one below the other."""
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """Return a table whose cells are the values as ``str`` writes them."""
+    """Return a table with ``str`` of each value as its cell."""
     return Table(columns, [[str(cell) for cell in row] for row in rows], title)
 
 
 def write(
     document: Any, output: OutputFormat, draw: Callable[[], Iterable[Part]], names: Callable[[], Iterable[str]]
 ) -> None:
-    """Write ``document`` to standard output in the format of ``output``.
+    """Write the result of a command to standard output in the format that the user chose.
 
-    For people, ``draw`` yields the parts, one below the other. For ``-o name``, ``names`` returns the lines.
+    JSON and YAML get ``document``. A table calls ``draw`` for the parts to print, ``-o name`` calls ``names`` for the
+    lines; otherwise they are not called.
     """
     match output:
         case OutputFormat.JSON:
@@ -98,25 +102,25 @@ def write(
 
 
 def print_note(sentence: str) -> None:
-    """Write a sentence that is not part of the answer to standard error."""
+    """Write a remark that does not belong to the result to standard error."""
     sys.stderr.write(f"serried: {sentence}\n")
 
 
 _WIDTH_OF_FILES = 1000
-"""Line width for output that is no terminal: nothing is wrapped there."""
+"""Line width in characters if the output is no terminal, so that nothing is wrapped."""
 
 _GAP = 3
-"""Blanks between two columns, as in the tables of kubectl."""
+"""Number of blanks between two columns, as in the tables of kubectl."""
 
 _LEAST_SENTENCE = 40
-"""Least width of the last column. If there is less room, its sentences go below their rows."""
+"""Least width of the last column in characters. If less is left, its cells are printed below their rows."""
 
 _LEAST_CELL = 12
 _INDENT = "    "
 
 
 def find_width() -> int:
-    """Return the line width in characters: COLUMNS, otherwise the width of the terminal."""
+    """Return the line width in characters: the variable COLUMNS, else the width of the terminal, else 1000."""
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said):
         return max(int(said), _LEAST_SENTENCE)
@@ -124,7 +128,7 @@ def find_width() -> int:
 
 
 def lay_out(parts: Iterable[Part], width: int) -> Iterator[str]:
-    """Yield the lines of the parts. A table without rows is left out."""
+    """Yield the lines that show the parts in ``width`` characters. A table without rows is left out."""
     begun = False
     for part in parts:
         if isinstance(part, str):
@@ -149,7 +153,7 @@ def _embolden(line: str) -> str:
 
 
 def lay_out_rows(table: Table, width: int) -> list[list[str]]:
-    """Return the lines of the header, then the lines of each row."""
+    """Return the lines that show a table in ``width`` characters: one list for the header, then one for each row."""
     header = [column.removeprefix("#") for column in table.columns]
     *widths, last = [max(map(len, column)) for column in zip(header, *table.rows, strict=True)]
     room = width - sum(widths) - _GAP * len(widths)
@@ -165,7 +169,10 @@ def lay_out_rows(table: Table, width: int) -> list[list[str]]:
 
 
 def _narrow(widths: list[int], width: int) -> list[int]:
-    """Return the widths, the widest ones reduced until all columns fit."""
+    """Return the column widths, the widest ones reduced until the columns fit into ``width`` characters.
+
+    No column is made narrower than `_LEAST_CELL`, even if they do not fit then.
+    """
     while sum(widths) + _GAP * (len(widths) - 1) > width and max(widths) > _LEAST_CELL:
         widths[widths.index(max(widths))] -= 1
     return widths
@@ -181,7 +188,7 @@ def _lay_out_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[
 
 
 def find_similar(word: str, words: Iterable[str]) -> str:
-    """Return the word that is most similar to a mistyped one, "" if none is similar."""
+    """Return the one of ``words`` that is most similar to the mistyped ``word``, "" if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - few calls need it
 
     return next(iter(get_close_matches(word, list(words), 1, 0.6)), "")
@@ -194,14 +201,14 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def now() -> float:
-    """Return the seconds since 1970."""
+    """Return the seconds since 1970. Tests replace this function."""
     return time.time()
 
 
 def format_time(text: str) -> str:
-    """Return an RFC 3339 time in words: the distance from now, and the user's local time.
+    """Return an RFC 3339 time as people write it: ``3 min ago (14:05:10)``, in the local time zone.
 
-    Return other text unchanged.
+    Return any other text unchanged.
     """
     if not _TIME.fullmatch(text):
         return text
@@ -213,7 +220,7 @@ def format_time(text: str) -> str:
 
 
 def format_duration(seconds: int) -> str:
-    """Return a duration with its two largest units at most: 40 s, 15 min, 3 h 12 min, 2 d 4 h."""
+    """Return a number of seconds with at most two units, such as 40 s, 15 min, 3 h 12 min or 2 d 4 h."""
     if seconds < 2 * _MINUTE:
         return f"{seconds} s"
     if seconds < 2 * _HOUR:
@@ -225,19 +232,22 @@ def format_duration(seconds: int) -> str:
 
 
 def format_age(text: str) -> str:
-    """Return the time that has passed since an RFC 3339 time, as a duration. Return other text unchanged."""
+    """Return how long ago an RFC 3339 time was, such as 15 min. Return any other text unchanged."""
     if not _TIME.fullmatch(text):
         return text
     return format_duration(max(0, round(now() - datetime.fromisoformat(text).timestamp())))
 
 
 def format_times(sentence: str) -> str:
-    """Return a sentence of the extender with each RFC 3339 time in words."""
+    """Return a sentence of the extender with each RFC 3339 time in it written by `format_time`."""
     return _SAID_TIME.sub(lambda found: format_time(found[1]), sentence)
 
 
 def format_amount(name: str, amount: int) -> str:
-    """Return an amount of a resource in the unit that people use, rounded down."""
+    """Return an amount of the resource ``name``, rounded down, in a unit for people, such as 1.5 CPUs or 12Gi.
+
+    ``amount`` is in millicores for cpu, in bytes or pieces for others.
+    """
     if name == "cpu":
         return _shorten(amount / 1_000)
     if name not in {"memory", "ephemeral-storage"} and not name.startswith("hugepages-"):
@@ -252,5 +262,8 @@ def _shorten(number: float) -> str:
 
 
 def option(metavar: str, about: str, *names: str, **more: Any) -> Any:
-    """Return a typer option whose default is not shown. Without ``names``, the option is named like its parameter."""
+    """Return a typer option: ``metavar`` names its value in the help, ``about`` is its help. The default is not shown.
+
+    Without ``names``, such as ``--group``, it is named like its parameter. ``more`` is passed to typer.
+    """
     return typer.Option(*names, metavar=metavar, show_default=False, help=about, **more)

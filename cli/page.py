@@ -1,6 +1,6 @@
-"""``serried page``: opens the page of ``/debug/`` in a browser, without a port-forward.
+"""``serried page``: opens the extender's page ``/debug/`` in a browser, without a port-forward.
 
-A listener on this machine forwards each request to the extender that leads, in the same way as all commands: through
+A listener on this machine forwards each request of the browser to the extender that leads, as all commands do: through
 the API server, with the user's credentials and a token for the extender. Each path begins with a secret, so that
 neither other users of this machine nor other web pages in the browser can use the listener.
 """
@@ -40,10 +40,16 @@ Print its address alone, for example to forward the port by ssh:
 """
 
 _LEADER_SECONDS = 60.0
-"""Seconds after which the leader is looked for again. Its token is valid for ten minutes."""
+"""Seconds for which requests go to the same extender, before the leader is looked for again.
+
+A new token is then made, too; it is valid for ten minutes.
+"""
 
 _MOST_BYTES = 2**20
-"""Greatest size of a request body in bytes: the page sends manifests of gangs that do not exist."""
+"""The largest body of a request that is forwarded, in bytes.
+
+The page sends manifests, to ask whether they would fit.
+"""
 
 _HEADERS = (
     "cache-control",
@@ -54,20 +60,20 @@ _HEADERS = (
     "x-content-type-options",
     "x-left-off",
 )
-"""The headers of an answer that are forwarded."""
+"""The headers of the extender's answer that the browser gets. All others are dropped."""
 
 _RETRY_STATUSES = {401, 404, 502, 503, 504}
-"""Statuses after which the extender is looked for again: its pod or its token may be gone."""
+"""Statuses of an answer after which the next request looks for the leader again: pod or token may be invalid."""
 
 _BAD_REQUEST, _NOT_FOUND, _BAD_GATEWAY = 400, 404, 502
 
 
 class _Request(NamedTuple):
-    """A request from the browser."""
+    """A request from the browser; ``content_type`` is "" if it has none."""
 
     method: str
     path: str
-    """The path with the query."""
+    """The path with the query, as the browser sent it: beginning with the secret."""
     content_type: str
     body: bytes
 
@@ -92,7 +98,7 @@ def show_page(port: Port = 0, *, no_browser: NoBrowser = False, target: Target) 
 
 
 def _has_screen() -> bool:
-    """Return whether a browser would open a window. A browser without one would take over the terminal."""
+    """Return whether a window can be opened. Without one, a text browser might start and take over the terminal."""
     return sys.platform in {"darwin", "win32"} or not {"DISPLAY", "WAYLAND_DISPLAY"}.isdisjoint(os.environ)
 
 
@@ -108,7 +114,10 @@ async def _serve(target: Target, port: int, *, browser: bool) -> None:
 
 
 def _open_browser(url: str, file: Path) -> None:
-    """Open the address through a file that redirects to it: other users could read it in the arguments of a process."""
+    """Open ``url`` in the browser, through ``file``, which redirects to it.
+
+    A command line with the secret address would be visible to other users of this machine; the file is not.
+    """
     file.touch(mode=0o600)
     file.write_text(f'<meta http-equiv="refresh" content="0;url={url}">\n')
     webbrowser.open(file.as_uri())
@@ -116,7 +125,11 @@ def _open_browser(url: str, file: Path) -> None:
 
 @asynccontextmanager
 async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
-    """Serve the page while the body runs, and yield its address. Raises CommandError if no extender answers."""
+    """Serve the page while the block runs, and yield its address with the secret.
+
+    ``port`` is the port on this machine, 0 for a free one. Raises CommandError if no extender answers, or if the port
+    is in use.
+    """
     from cli.transport import HttpxTransport, open_client  # noqa: PLC0415 - the help needs no HTTP
 
     credentials = find_credentials(target)
@@ -136,7 +149,10 @@ async def serving(target: Target, port: int = 0) -> AsyncIterator[str]:
 
 
 class Relay:
-    """The listener of `serving`: forwards the one request of each connection to the extender that leads."""
+    """The listener on this machine: forwards the request of each connection to the extender that leads.
+
+    Each connection has one request.
+    """
 
     def __init__(self, transport: "HttpxTransport", find_leader: Callable[[], Awaitable[DebugApi]]) -> None:
         self.root = f"/{secrets.token_urlsafe(16)}"
@@ -152,7 +168,11 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self) -> DebugApi:
-        """Return the extender that leads, looked for at most once in `_LEADER_SECONDS`. Raises CommandError."""
+        """Return the extender that leads.
+
+        It is looked for if the last search is older than `_LEADER_SECONDS`, or if it failed. Raises CommandError if no
+        extender answers.
+        """
         async with self._finding:
             if self._debug is None or time.monotonic() >= self._until:
                 self._debug = await self._find_leader()
@@ -160,7 +180,7 @@ class Relay:
             return self._debug
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Start the task that answers the request of one connection. It ends when the browser stops reading."""
+        """Start the task that answers the request of one connection. The task ends early if the browser disconnects."""
         # If asyncio's server created the task, it would print a traceback for each connection that Ctrl-C ends.
         task = asyncio.create_task(self._handle(reader, writer))
         self._tasks.add(task)
@@ -213,7 +233,10 @@ class Relay:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request:
-    """Read a request. Raises ValueError, EOFError or OSError if the connection brings none."""
+    """Read one HTTP request from the connection.
+
+    Raises ValueError, EOFError or OSError if the connection sends no complete and valid request.
+    """
     line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = line.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}

@@ -1,4 +1,4 @@
-"""``serried replay``: decides again from snapshots, by the code of this version and without a cluster."""
+"""``serried replay``: repeats recorded decisions from snapshots, with this version's code and without a cluster."""
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -44,7 +44,10 @@ def replay(files: Snapshots, group: Group = "", *, every: All = False, output: O
 
 
 def read_capture(path: Path) -> Capture:
-    """Read the snapshot in a file. Raises CommandError."""
+    """Read the snapshot in a file that was downloaded from ``/debug/snapshot``.
+
+    Raises CommandError if the file cannot be read or holds no snapshot.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -60,7 +63,10 @@ def read_capture(path: Path) -> Capture:
 
 
 def _read_server_error(content: bytes) -> str:
-    """Return the error that a server sent in place of a snapshot, "" if the file holds something else."""
+    """Return the error message if the file holds a server's error instead of a snapshot; else "".
+
+    For instance ``curl`` without ``-f`` saves such an error.
+    """
     if content.lstrip()[:1] == b"<":
         return "a page in HTML"
     try:
@@ -91,7 +97,10 @@ def _choose_groups(path: Path, capture: Capture, named: str, *, every: bool) -> 
 
 
 def _find_groups(path: Path, capture: Capture, named: str) -> Sequence[GroupKey]:
-    """Return the groups of a name. Raises CommandError if there are none, or if the name is ambiguous."""
+    """Return the groups in the snapshot that ``named`` stands for, as the user typed it.
+
+    ``path`` is for error messages. Raises CommandError if there are none, or if the name may stand for several objects.
+    """
     wanted = read_name(named, "")
     owners = {group.key: {(each.kind.lower(), each.name) for each in group.owners} for group in capture.groups}
     known = owners.keys() | {each.group for each in capture.memories}
@@ -113,7 +122,10 @@ def _has_name(key: GroupKey, wanted: Name, owners: Collection[tuple[str, str]]) 
 
 
 def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[dict[str, Any]]:
-    """Yield the decisions of all files, with a progress bar on a terminal. Raises CommandError."""
+    """Yield the repeated decisions of all files, while a terminal shows a progress bar.
+
+    ``named`` selects one group of each file, ``every`` all groups that waited. Raises CommandError for an invalid file.
+    """
     from rich.console import Console  # noqa: PLC0415 - where nothing takes long nobody needs it
     from rich.progress import Progress  # noqa: PLC0415 - as above
 
@@ -129,7 +141,11 @@ def _replay_all(files: Sequence[Path], named: str, *, every: bool) -> Iterator[d
 
 
 def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
-    """Yield the decisions of one file. Raises CommandError."""
+    """Yield the repeated decisions of one file, each with the recorded one and how they compare.
+
+    ``named`` selects one group, ``every`` all groups that waited, neither the group for which the snapshot was made.
+    Raises CommandError if the file holds no snapshot or not that group.
+    """
     from extender.look.decide import compare, decide, recall  # noqa: PLC0415 - as above
 
     capture = read_capture(path)
@@ -166,7 +182,10 @@ _AGAINST_RECORD = {
 
 
 def draw_replays(found: Sequence[dict[str, Any]]) -> Iterator[Part]:
-    """Yield a table of the decisions, or the details if there is one decision."""
+    """Yield a table with one row for each decision.
+
+    For a single decision, yield its nodes and the recorded one instead.
+    """
     if len(found) != 1:
         rows = [(each["file"], each["group"], each["match"], each["replayed"]["text"]) for each in found]
         yield make_table(("FILE", "GROUP", "AGAINST THE RECORD", "DECISION"), rows)

@@ -14,7 +14,7 @@ _REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", na
 
 
 class Right(NamedTuple):
-    """A verb on the objects of a kind; in all namespaces if ``namespace`` is ""."""
+    """The right to use a verb on the objects of a kind. If ``namespace`` is "", in all namespaces."""
 
     verb: str
     resource: Resource
@@ -26,7 +26,7 @@ class Right(NamedTuple):
 
 
 async def has_right(client: "ApiClient", right: Right) -> bool:
-    """Return whether the user has the right. Raises ApiError if the API server does not answer."""
+    """Ask the API server whether the user has the right. Raises ApiError if it does not answer."""
     attributes = {"verb": right.verb, "group": right.resource.group, "resource": right.resource.plural}
     optional = {"subresource": right.subresource, "namespace": right.namespace}
     body = {
@@ -39,13 +39,19 @@ async def has_right(client: "ApiClient", right: Right) -> bool:
 
 
 async def list_missing(client: "ApiClient", rights: Collection[Right]) -> list[Right]:
-    """Return the rights that the user lacks, in the given order. Raises ApiError."""
+    """Return those of ``rights`` that the user lacks, in the given order.
+
+    Raises ApiError if the API server does not answer.
+    """
     granted = await asyncio.gather(*(has_right(client, each) for each in rights))
     return [right for right, has in zip(rights, granted, strict=True) if not has]
 
 
 async def list_unreadable(client: "ApiClient", namespaces: Collection[str]) -> set[str]:
-    """Return the namespaces whose pods the user may not list; all of them if the API server does not answer."""
+    """Return those of ``namespaces`` whose pods the user may not list.
+
+    Return all of them if the API server does not answer.
+    """
     try:
         if not namespaces or await has_right(client, Right("list", PODS)):
             return set()

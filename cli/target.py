@@ -21,19 +21,22 @@ from serried.kube.kubeconfig import read_kubeconfig
 
 
 def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Propose the contexts of the kubeconfig that begin with the typed text."""
+    """Return the contexts of the kubeconfig that begin with ``incomplete``, for shell completion."""
     return sorted(name for name in set(list_contexts(read_target(ctx))) if name.startswith(incomplete))
 
 
 def read_target(ctx: typer.Context) -> "Target":
-    """Return the target from the options typed so far, while a command line is being completed."""
+    """Return the `Target` from the options typed so far, for shell completion."""
     names = Target.__dataclass_fields__
     return Target(**{name: value for name, value in ctx.params.items() if name in names and value})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The extender to ask and the way to it. Each field is an option of every command that asks an extender."""
+    """Which extender a command asks, and how it reaches and authenticates to it.
+
+    Each field is an option of the command.
+    """
 
     server: Annotated[
         str,
@@ -79,7 +82,10 @@ class Target:
 
 
 def with_target_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: replaces the last parameter of a command, ``target``, by the options of a Target."""
+    """Decorator of a command's function: replaces its last parameter, ``target``, by the options of a `Target`.
+
+    typer reads the options from the new signature; the function gets the `Target` made of their values.
+    """
     options = {name: each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature(Target).parameters.items()}
     own = list(signature(command).parameters.values())[:-1]
 
@@ -93,9 +99,9 @@ def with_target_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def find_credentials(target: Target) -> Credentials:
-    """Return the credentials for the extender if ``--server`` names its address, otherwise for the API server.
+    """Return the credentials for the server that the command calls first.
 
-    Raises CommandError.
+    That is the extender if ``--server`` is given, otherwise the API server. Raises CommandError if there are none.
     """
     if target.server:
         host, _ = split_address(target.server)
@@ -123,7 +129,10 @@ _NOTHING = (
 
 
 def name_api_server(target: Target, credentials: Credentials) -> str:
-    """Return a name of the API server for messages: its address, and where that is from."""
+    """Return the API server's name for messages: its address, and where the address is from.
+
+    That is a kubeconfig with its context, or the pod's ServiceAccount.
+    """
     if not (kubeconfig := find_kubeconfig(target)):
         return f"the API server {credentials.host} (of the pod's ServiceAccount)"
     context = target.context or read_kubeconfig(kubeconfig).current
@@ -131,14 +140,18 @@ def name_api_server(target: Target, credentials: Credentials) -> str:
 
 
 def find_kubeconfig(target: Target) -> str:
-    """Return the path of the kubeconfig that kubectl would use, or several with colons between them; "" for none."""
+    """Return the path of the kubeconfig that kubectl would use; "" if there is none.
+
+    KUBECONFIG may name several files; then their paths with colons between them.
+    """
     return find_named(target.kubeconfig)
 
 
 def find_namespace(target: Target, named: str = "") -> str:
-    """Return the namespace of a command, as kubectl finds it.
+    """Return the namespace in which a command works, as kubectl finds it.
 
-    The first of: ``named``, the namespace of the context, that of the pod's ServiceAccount, "default".
+    The first of: ``named`` (the option ``--namespace``), the namespace of the kubeconfig's context, that of the pod's
+    ServiceAccount, "default".
     """
     if named:
         return named
@@ -154,7 +167,7 @@ def find_namespace(target: Target, named: str = "") -> str:
 
 
 def list_contexts(target: Target) -> list[str]:
-    """Return the contexts of the kubeconfig, none if it cannot be read."""
+    """Return the names of the kubeconfig's contexts; an empty list if it cannot be read."""
     kubeconfig = find_kubeconfig(target)
     try:
         return list(read_kubeconfig(kubeconfig).contexts) if kubeconfig else []
@@ -163,7 +176,10 @@ def list_contexts(target: Target) -> list[str]:
 
 
 def split_address(server: str) -> tuple[str, str]:
-    """Split ``--server`` into scheme and host, and the path before ``/debug``. Raises CommandError."""
+    """Split the value of ``--server`` into scheme with host, and the path before ``/debug``.
+
+    For example ``https://host/gangs/debug/`` into ``https://host`` and ``/gangs``. Raises CommandError if it is no URL.
+    """
     if not server.startswith(("http://", "https://")):
         raise CommandError(ExitCode.USAGE, f"--server {server!r}: a URL with http:// or https:// is needed")
     try:
@@ -179,7 +195,10 @@ def split_address(server: str) -> tuple[str, str]:
 
 
 def read_token(target: Target) -> str:
-    """Return the content of the token file, "" if none is named. Raises CommandError."""
+    """Return the token in the file of ``--token-file``, "" without that option.
+
+    Raises CommandError if it cannot be read.
+    """
     try:
         return Path(target.token_file).read_text().strip() if target.token_file else ""
     except (OSError, UnicodeError) as error:

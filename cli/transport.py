@@ -1,4 +1,7 @@
-"""The HTTP connections of a command, by httpx: a command sends few requests, so the time to start counts most."""
+"""The HTTP connections of a command, by httpx instead of the servers' HTTP client.
+
+A command sends few requests, so the time to start counts more than the speed of each request.
+"""
 
 import asyncio
 import ssl
@@ -20,49 +23,49 @@ if TYPE_CHECKING:
     from serried.ops.metrics import Metrics
 
 _CONNECT_SHARE = 0.8
-"""Share of a call's timeout in which its connection must be established."""
+"""Fraction of a request's timeout within which the connection must be established."""
 
 _CONNECTIONS = 16
-"""Greatest number of open connections."""
+"""The largest number of open connections."""
 
 
 def open_client(credentials: Credentials) -> ApiClient:
-    """Return a client of the API server, or of an extender, that does not retry."""
+    """Return a client of the API server or of an extender, whichever the credentials are for. It does not retry."""
     metrics = cast("Metrics", _IgnoredMetrics())
     return ApiClient(credentials, component="cli", retry=ONCE, metrics=metrics, transport=HttpxTransport(credentials))
 
 
 class _IgnoredMetrics:
-    """Metrics that are dropped: the client reports them, and a command serves none."""
+    """Accepts the client's metrics and drops them: a command has no page on which they could be read."""
 
     def wrote(self, verb: str, resource: str) -> None:
-        """Ignore a write; in place of `Metrics.wrote`."""
+        """Do nothing about a successful write; stands in for `Metrics.wrote`."""
 
     def failed(self, method: str, status: int) -> None:
-        """Ignore a failed request; in place of `Metrics.failed`."""
+        """Do nothing about a failed request; stands in for `Metrics.failed`."""
 
 
 class Answer(NamedTuple):
-    """An answer whose body is still being read."""
+    """The answer to a request, while its body is still being received."""
 
     status: int
 
     headers: Mapping[str, str]
-    """The headers; names match in any case."""
+    """The headers; a lookup ignores the case of names."""
 
     chunks: AsyncIterator[bytes]
-    """The parts of the body, uncompressed."""
+    """Yields the parts of the body as they arrive, decompressed."""
 
 
 class HttpxTransport(Transport):
-    """The connections of one command, closed when it ends."""
+    """The connections of one command to one server. The command closes them at its end."""
 
     def __init__(self, credentials: Credentials) -> None:
         super().__init__(credentials)
         self._opened: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        """Close all connections. May be called again."""
+        """Close all connections. Does nothing if they are closed already."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.aclose()
@@ -81,7 +84,10 @@ class HttpxTransport(Transport):
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Send a call once and yield the body of the answer in parts, as the server sends them. Raises ApiError."""
+        """Send a request once, and yield an iterator of the body's parts as they arrive.
+
+        Raises ApiError if no answer comes, or if its status is 300 or above.
+        """
         async with self.relay(call) as answer:
             if answer.status >= 300:
                 body = b"".join([chunk async for chunk in answer.chunks])
@@ -90,9 +96,10 @@ class HttpxTransport(Transport):
 
     @asynccontextmanager
     async def relay(self, call: Call) -> AsyncIterator[Answer]:
-        """Send a call once and yield the answer, whatever its status, with its body in parts.
+        """Send a request once, and yield the answer, also one with an error status.
 
-        Raises ApiError on entry if no answer comes within the timeout, and while reading if the connection breaks.
+        Raises ApiError on entry if no answer comes within the timeout, and from `Answer.chunks` if the connection
+        breaks.
         """
         request = await self._make(call)
         try:
@@ -107,7 +114,10 @@ class HttpxTransport(Transport):
             await answer.aclose()
 
     async def _send_or_resend(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and again if the server closed the idle connection at the same moment."""
+        """Send a request. If the connection breaks before an answer, send it a second time.
+
+        The server may close an idle connection at the moment at which the request is sent on it.
+        """
         with suppress(httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             return await self._open().send(request)
         return await self._open().send(request)
@@ -146,7 +156,7 @@ async def _chunks(call: Call, answer: httpx.Response) -> AsyncGenerator[bytes, N
 
 
 def _unavailable(call: Call, err: Exception) -> Unavailable:
-    """Return the exception for a call that got no answer."""
+    """Return the exception for a request that got no answer, with a message from ``err``."""
     unsent = isinstance(err, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     if isinstance(err, httpx.ConnectTimeout | httpx.PoolTimeout):
         said = f"no connection in {call.timeout_seconds * _CONNECT_SHARE:g} s"
@@ -159,7 +169,7 @@ def _unavailable(call: Call, err: Exception) -> Unavailable:
 
 
 def _list_causes(err: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, then its causes, depth first; an exception group also yields its members."""
+    """Yield an exception and all its causes, depth first; for an exception group, those of its members, too."""
     yield err
     for each in err.exceptions if isinstance(err, BaseExceptionGroup) else ():
         yield from _list_causes(each)

@@ -1,11 +1,12 @@
-"""``serried uninstall``: removes Serried from a cluster, in an order in which nothing hangs and nothing is left.
+"""``serried uninstall``: removes Serried from a cluster, in an order in which nothing hangs and nothing is left over.
 
     resume Jobs of an earlier run ─▶ delete policies ─▶ delete Deployments ─▶ free nodes, pods and groups
         ─▶ hand pods over (--hand-to) ─▶ delete CRDs (--purge) ─▶ delete the other objects ─▶ delete the namespace
 
-Policies and processes are deleted first, so that nothing sets again what is removed afterwards. Only objects with the
-label of the installation are deleted (`cli.inventory`), created by kubectl or by Helm. The command may be run again
-after each failure.
+To free an object is to remove what Serried has set on it: gates, nominations, annotations, labels and finalizers.
+Policies and processes are deleted first, so that nothing sets these again. Only objects with the label of the
+installation are deleted (`cli.inventory`), created by kubectl or by Helm. If a step fails, the command may be run
+again.
 """
 
 import asyncio
@@ -54,35 +55,41 @@ MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", namespaced=Fa
 MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", namespaced=False)
 
 OURS = "app.kubernetes.io/name=serried"
-"""The labels of Serried's Deployments and pods; releases before the label of installations have only these."""
+"""The label selector of Serried's Deployments and pods. Unlike the label of the installation, all releases set it."""
 
 _PROCESSES = Selection(
     labels=f"{OURS},app.kubernetes.io/component in (scheduler,controller)",
     fields="status.phase!=Succeeded,status.phase!=Failed",
 )
-"""Selects the running pods of an installation. Other pods may have the first label, and finished pods serve nobody."""
+"""Selects the unfinished pods of the extender and the controller, in all namespaces.
+
+Other pods, such as that of the chart's hook, may have the label of `OURS`, too.
+"""
 
 SUSPENDED = f"{FALLBACK_GROUP}/suspended"
-"""The label of a Job while it is suspended by this command."""
+"""The label of a Job that this command has suspended and must resume, also after a failure."""
 
 _RETRY_KEY = f"{FALLBACK_GROUP}/kick"
-"""An annotation of pods that Serried has woken for another scheduling attempt; some have it as a label."""
+"""The annotation, or in some pods label, by whose change Serried makes kube-scheduler retry a pod at once."""
 
 REMOVED_ANNOTATIONS = (GANG, LABELLED, _RETRY_KEY)
-"""The annotations that are removed from pods. Rank and domain stay: restarted containers may read them."""
+"""The annotations that are removed from pods.
+
+Those with rank and domain stay, because restarted containers may read them.
+"""
 
 _HANDOVER = "serried-handover"
 _SCHEDULER = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _SECONDS = 60.0
-"""Seconds without progress after which a wait ends."""
+"""Seconds without progress after which a wait fails."""
 
 _PAUSE = 0.5
 _PROGRESS_SECONDS = 10.0
-"""Seconds between two messages about the progress of a wait."""
+"""Seconds between two messages about a wait that goes on."""
 
 _POLICY_SECONDS = 3.0
 _MOST_NAMES = 5
-"""Number of objects named in a message."""
+"""The largest number of objects that a message names."""
 
 _RELEASE = "meta.helm.sh/release-name"
 
@@ -94,7 +101,7 @@ _PAST_FORMS = {
     "resume": "resumed",
     "suspend": "suspended",
 }
-"""The past form of each step's verb, for the message. A dry run prints ``would`` and the verb."""
+"""The verb of each step, and its past form for the message. A dry run prints ``would`` and the verb instead."""
 
 HandTo = Annotated[
     str,
@@ -125,14 +132,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The options of one run."""
+    """The options of one run of ``serried uninstall``."""
 
     home: str
-    """The namespace of the installation."""
+    """The namespace of the installation to remove."""
 
     schedulers: frozenset[str]
     hand_to: str
-    """The scheduler that gets the waiting pods, "" for none."""
+    """The scheduler that shall start the pods that wait for Serried, "" if they keep waiting."""
 
     purge: bool
     dry_run: bool
@@ -186,7 +193,7 @@ async def _run(removal: Removal, target: Target, *, free_only: bool) -> None:
 
 
 def free_metadata(pod: JSON) -> JSON:
-    """Return the merge patch of a pod's metadata that removes what Serried has set; {} for no change."""
+    """Return the merge patch of a pod's metadata that removes Serried's annotations and labels; {} if it has none."""
     metadata = pod["metadata"]
     taken = [key for key in REMOVED_ANNOTATIONS if key in (metadata.get("annotations") or {})]
     patch: JSON = {"annotations": dict.fromkeys(taken)} if taken else {}
@@ -196,7 +203,7 @@ def free_metadata(pod: JSON) -> JSON:
 
 
 class _ProgressTimeout:
-    """Decides whether a wait has taken too long. Each step of progress restarts the time limit."""
+    """The time limit of a wait until objects are gone. It starts anew each time that the number of objects falls."""
 
     def __init__(self, what: str, say: Callable[[str], Any]) -> None:
         self._what = what
@@ -205,7 +212,10 @@ class _ProgressTimeout:
         self._since = self._told = monotonic()
 
     def is_over(self, left: int) -> bool:
-        """Return whether the number of objects ``left`` has not fallen for too long. Prints the number regularly."""
+        """Return whether the wait has failed: the number of objects has not fallen for `_SECONDS`.
+
+        ``left`` is that number now. Also prints it every `_PROGRESS_SECONDS`.
+        """
         now = monotonic()
         if self._least is None or left < self._least:
             self._least, self._since = left, now
@@ -216,7 +226,7 @@ class _ProgressTimeout:
 
 
 class Uninstall:
-    """The steps of one run. Each prints what it does, or would do in a dry run."""
+    """The steps of one run. Each prints what it does, or in a dry run, what it would do."""
 
     def __init__(
         self, client: ApiClient, removal: Removal, server: str, say: Callable[[str], Any] = sys.stdout.write
@@ -228,7 +238,10 @@ class Uninstall:
         self._say = say
 
     async def run(self) -> None:
-        """Carry out all steps. Raises ApiError, and CommandError if a step is not possible or does not end."""
+        """Remove the installation, step by step.
+
+        Raises CommandError if a step is not possible or takes too long, ApiError if a request fails.
+        """
         inventory = await read_inventory(self._client, self._removal.home)
         native = _pick_native(inventory.kinds)
         self._check_options(inventory)
@@ -259,9 +272,10 @@ class Uninstall:
         self._say(f"{f'would {step}' if self._removal.dry_run else _PAST_FORMS[step]} {what}\n")
 
     async def free_pods_and_groups(self) -> None:
-        """Free nodes, pods and groups after another tool has deleted the installation, once its pods are gone.
+        """Remove what Serried has set on nodes, pods and groups, and delete nothing (``--free-only``).
 
-        Raises ApiError and CommandError as ``run`` does.
+        Called when another tool, such as Helm, deletes the installation. Waits until Serried's pods are gone, so that
+        they do not set it again. Raises ApiError and CommandError as `run`.
         """
         await self._wait("the pods of Serried", self._count_pods)
         await self._await_policies()
@@ -307,7 +321,11 @@ class Uninstall:
     async def _check_installation(
         self, inventory: Inventory, native: Iterable[Resource], suspended: Sequence[JSON]
     ) -> None:
-        """Raise CommandError if the namespace holds no installation, unless an earlier deletion has left traces."""
+        """Raise CommandError if there is nothing to remove, or if Serried is installed in another namespace.
+
+        ``native`` are the kinds PodGroup and Workload, ``suspended`` the Jobs that an earlier run has suspended. If
+        only the installation itself is gone, the run goes on to remove what it left.
+        """
         if inventory.own:
             return
         home = self._removal.home
@@ -325,7 +343,10 @@ class Uninstall:
             raise CommandError(ExitCode.USAGE, f"nothing was done: {said}")
 
     async def _has_leftovers(self, native: Iterable[Resource]) -> bool:
-        """Return whether there is something to remove although the installation itself is gone."""
+        """Return whether pods, nodes, groups or CRDs still have something of Serried to remove.
+
+        ``native`` are the kinds PodGroup and Workload.
+        """
         kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
         for kind, is_left in {**kinds, PODS: self._pod_has_leftovers, NODES: self._is_kept_from_autoscalers}.items():
             if any(map(is_left, await self._client.list_all(kind))):
@@ -350,7 +371,11 @@ class Uninstall:
         return len([pod async for pod in self._client.items(PODS, selection)])
 
     async def _delete_home(self, inventory: Inventory) -> None:
-        """Delete the namespace if the installation created it and no other objects are in it, else report why not."""
+        """Delete the namespace if the installation created it and no other objects are in it.
+
+        Otherwise print why it stays. Also print how to remove the record of Helm's release, if Helm made the
+        installation.
+        """
         home = self._removal.home
         if not inventory.own or (namespace := await self._find(NAMESPACES, "", home)) is None:
             return
@@ -388,7 +413,10 @@ class Uninstall:
                 await self._patch(PODS, pod, status, "free", "status")
 
     def _patches_to_free(self, pod: JSON) -> tuple[JSON, JSON]:
-        """Return the merge patches of a pod and of its status that remove what Serried has set; {} for no change."""
+        """Return the merge patches of a pod and of its status that remove what Serried has set.
+
+        A patch is {} if there is nothing to remove.
+        """
         patch: JSON = {"metadata": metadata} if (metadata := free_metadata(pod)) else {}
         gates = (pod.get("spec") or {}).get("schedulingGates") or []
         left = [gate for gate in gates if gate["name"] != HELD_GATE]
@@ -402,15 +430,16 @@ class Uninstall:
         return spec.get("schedulerName") in self._removal.schedulers and not spec.get("nodeName")
 
     async def _free_nodes(self) -> None:
-        """Remove the annotations by which this installation keeps autoscalers off nodes."""
+        """Remove the annotations from nodes by which this installation keeps autoscalers from removing the nodes."""
         for node in filter(self._is_kept_from_autoscalers, await self._client.list_all(NODES)):
             annotations = unprotect(node["metadata"]["annotations"], self._removal.home)
             await self._patch(NODES, node, {"metadata": {"annotations": annotations}}, "free")
 
     async def _free_groups(self, native: Iterable[Resource]) -> None:
-        """Remove the finalizer from the groups that Serried's controller has created: no other program would.
+        """Remove the finalizer from the PodGroups that Serried's controller has created, because nothing else would.
 
-        kube-controller-manager uses a finalizer of the same name for other groups.
+        kube-controller-manager uses a finalizer of the same name for the PodGroups that it has created. These are not
+        touched.
         """
         for resource in native:
             for group in filter(_is_protected, await self._client.list_all(resource)):
@@ -459,7 +488,10 @@ class Uninstall:
         return 0 < waiting == len(pods) and not job["spec"].get("suspend")
 
     async def _delete_waiting(self, pod: JSON) -> None:
-        """Delete a waiting pod. A pod that was bound or replaced since it was listed stays."""
+        """Delete a pod that waits for Serried, so that its owner creates a new one for the other scheduler.
+
+        A pod that was bound or replaced since it was listed is not deleted.
+        """
         metadata = pod["metadata"]
         found = await self._find(PODS, metadata["namespace"], metadata["name"])
         if found is not None and found["metadata"]["uid"] == metadata["uid"] and self._is_waiting(found):
@@ -469,7 +501,10 @@ class Uninstall:
                 self._report("leave", f"pod {_name(pod)}: it has changed meanwhile; run the command again")
 
     async def _redirect_new_pods(self) -> None:
-        """Create an admission policy that gives new pods the other scheduler: schedulerName of a pod cannot change."""
+        """Create an admission policy that changes the schedulerName of new pods from Serried's to ``--hand-to``.
+
+        The schedulerName of existing pods cannot be changed.
+        """
         names = ", ".join(f"'{name}'" for name in sorted(self._removal.schedulers))
         rules = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
         change = f"[JSONPatch{{op: 'replace', path: '/spec/schedulerName', value: '{self._removal.hand_to}'}}]"
@@ -494,7 +529,10 @@ class Uninstall:
         await self._await_policies()
 
     async def _resume(self, jobs: Sequence[JSON]) -> None:
-        """Resume the Jobs that this command has suspended, each when its pods are gone or stop disappearing."""
+        """Resume the Jobs that this command has suspended, each when its pods are gone.
+
+        If no more pods disappear for `_SECONDS`, resume the others, too.
+        """
         timeout = _ProgressTimeout("the pods of suspended Jobs", self._say)
         waiting = list(jobs)
         while waiting:
@@ -510,10 +548,10 @@ class Uninstall:
             await asyncio.sleep(_PAUSE if waiting else 0)
 
     async def _count_active(self, job: JSON) -> int:
-        """Return the number of a suspended Job's pods, at least 1 until its controller has handled the suspension.
+        """Return the number of pods of a suspended Job; at least 1 until the Job's controller has seen the suspension.
 
-        Pods that are being deleted do not count: the Job's controller has released them, and counts no failures for
-        them.
+        Pods that are being deleted do not count: the Job's controller has already released them, so it will not count
+        them as failed. Return 0 in a dry run, and if the Job is gone.
         """
         found = await self._find(JOBS, job["metadata"]["namespace"], job["metadata"]["name"])
         if self._removal.dry_run or found is None:
@@ -532,7 +570,7 @@ class Uninstall:
             return None
 
     async def _delete_all(self, found: Iterable[Found]) -> None:
-        """Delete the objects, bindings of policies before the policies."""
+        """Delete the objects, bindings of admission policies before the policies."""
         for resource, obj in sorted(found, key=lambda each: "bindings" not in each[0].plural):
             await self._delete(resource, obj)
 
@@ -554,12 +592,18 @@ class Uninstall:
             await self._client.patch_merge(resource, namespace, metadata["name"], patch, subresource)
 
     async def _await_policies(self) -> None:
-        """Wait until the API servers apply the changed policies, which they read every second."""
+        """Wait some seconds, until all API servers apply the changed admission policies.
+
+        They read the policies every second.
+        """
         if not self._removal.dry_run:
             await asyncio.sleep(_POLICY_SECONDS)
 
     async def _wait(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
-        """Wait until ``count`` returns 0. Raises CommandError if the number has not fallen for too long."""
+        """Wait until ``count`` returns 0. ``what`` names in messages what is counted.
+
+        Raises CommandError if the number has not fallen for `_SECONDS`. Return at once in a dry run.
+        """
         timeout = _ProgressTimeout(what, self._say)
         while not self._removal.dry_run and (left := await count()):
             if timeout.is_over(left):
@@ -573,13 +617,13 @@ def _pick_native(kinds: Iterable[Resource]) -> list[Resource]:
 
 
 def _is_ours(obj: JSON) -> bool:
-    """Return whether Serried's controller has created the object for a Job or another parent."""
+    """Return whether Serried's controller has created the PodGroup or Workload, for a Job or another owner."""
     labels = obj["metadata"].get("labels") or {}
     return labels.get(MANAGED_BY) == MANAGER and not labels.keys().isdisjoint({JOB_UID, PARENT_UID})
 
 
 def _is_protected(obj: JSON) -> bool:
-    """Return whether Serried's controller has created the group, and its finalizer keeps it."""
+    """Return whether Serried's controller has created the PodGroup, and its finalizer delays the deletion."""
     return _is_ours(obj) and PROTECTION in (obj["metadata"].get("finalizers") or ())
 
 

@@ -38,7 +38,10 @@ def show_version(output: Output = OutputFormat.TABLE, *, client: Client = False,
 
 
 async def _read_server(debug: DebugApi) -> dict[str, str]:
-    """Return the extender's version, the image of the kube-scheduler in its pod, and the pod's name; "" for unknown."""
+    """Return the version of the extender, the image of the kube-scheduler in its pod, and the pod's name.
+
+    An unknown value is "". With ``--server``, the last two are unknown.
+    """
     check = await debug.get("selfcheck")
     pod = debug.pod or {"metadata": {}, "spec": {}}
     images = [each.get("image", "") for each in pod["spec"].get("containers", ())]

@@ -67,10 +67,10 @@ Removed = Annotated[
 
 
 class FileObject(NamedTuple):
-    """An object read from a file."""
+    """An object that was read from a manifest file; ``raw`` is the parsed document."""
 
     place: str
-    """The file, and the number of the document if the file has several."""
+    """The path of the file, followed by the number of the document if the file has several, for messages."""
 
     raw: Any
 
@@ -105,7 +105,11 @@ def ask_whatif(
 async def _ask(
     debug: DebugApi, target: Target, sent: Sequence[FileObject], asked: Mapping[str, list[str] | None]
 ) -> dict[str, Any]:
-    """Return the extender's answer for the objects that admission accepts, with the rejections of the others."""
+    """Ask the extender about the objects that admission accepts, and return its answer.
+
+    ``sent`` are the objects, ``asked`` the other options. The rejections by admission are added to the answer, and the
+    files of the objects.
+    """
     (where,) = asked["namespace"] or ("",)
     admitted = Admitted()
     if sent:
@@ -129,7 +133,10 @@ async def _ask(
 
 
 async def _resolve(debug: DebugApi, names: Sequence[str], namespace: str) -> list[str]:
-    """Return the groups of these names, in the form of ``/debug``."""
+    """Return the groups that the user's names stand for, each as ``namespace/name`` in ``/debug``.
+
+    ``namespace`` is for names without one. Raises CommandError for a name that stands for no group.
+    """
     found = [each for name in names for each in await find_groups(debug, read_name(name, namespace))]
     return [f"{each['namespace']}/{each['name']}" for each in found]
 
@@ -140,7 +147,7 @@ _EMPTY_ANSWER: dict[str, Any] = {
     "skipped": [],
     "changes": {"drained": [], "displaced": 0, "added": [], "removed": []},
 }
-"""The answer for no objects."""
+"""The answer if admission rejects all objects, so that the extender is not asked."""
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -148,13 +155,17 @@ _EMPTY_ANSWER: dict[str, Any] = {
 _BETWEEN = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 _OBJECT_NUMBER = re.compile(r"document 1, item (\d+)(?=\W)")
-"""The extender's name for one of the objects sent to it, numbered from 1."""
+"""How the extender's messages name an object of the request, counted from 1.
+
+`_insert_place` replaces it by the file.
+"""
 
 
 def _read(path: Path, unread: list[str]) -> list[FileObject]:
-    """Return the objects of a file. Add a message to ``unread`` for each part that cannot be parsed.
+    """Return the objects of a file, or of standard input if the path is ``-``.
 
-    Raises CommandError.
+    Append a message to ``unread`` for each document that cannot be parsed. Raises CommandError if the file cannot be
+    read.
     """
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
@@ -180,7 +191,11 @@ def _read(path: Path, unread: list[str]) -> list[FileObject]:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text into its documents, each moved to its original lines, so that errors name the right line."""
+    """Split a YAML text into its documents.
+
+    Each part begins with as many empty lines as lines come before it in the text, so that the parser's errors name the
+    right line.
+    """
     starts = [0, *(found.start() for found in _BETWEEN.finditer(text)), len(text)]
     parts = [(text[:start].count("\n"), text[start:end]) for start, end in pairwise(starts)]
     return ["\n" * line + part for line, part in parts if part.strip()]
@@ -192,7 +207,10 @@ def _list_objects(path: Path, documents: list[Any]) -> list[FileObject]:
 
 
 def _list_places(sent: Iterable[FileObject], namespace: str) -> dict[str, str]:
-    """Return the place of each object by kind, namespace and name."""
+    """Return the files of the objects, keyed by ``Kind namespace/name``.
+
+    ``namespace`` is for objects that name none.
+    """
     places: dict[str, str] = {}
     for each in sent:
         metadata = each.raw.get("metadata") if isinstance(each.raw, dict) else None
@@ -204,17 +222,23 @@ def _list_places(sent: Iterable[FileObject], namespace: str) -> dict[str, str]:
 
 
 def _name_object(source: str) -> str:
-    """Return the object of a gang's source, without the part of it that may follow a comma."""
+    """Return the object ``Kind namespace/name`` of a gang's source.
+
+    In the extender's answer, the part of an object that forms the gang may follow it after a comma.
+    """
     return source.partition(", ")[0]
 
 
 def _find_prefix(source: str, places: Mapping[str, str]) -> str:
-    """Return the file of a message's object, as a prefix; "" if there is only one object."""
+    """Return the file of an object as a prefix of a message about it; "" if the files have only one object.
+
+    ``source`` is the object as ``Kind namespace/name``, ``places`` the result of `_list_places`.
+    """
     return f"{places[source]}, " if len(places) > 1 and source in places else ""
 
 
 def _insert_place(said: str, sent: Sequence[FileObject]) -> str:
-    """Return a message of the extender with the object's file in place of its number."""
+    """Return an extender's message with the file of an object in place of its number in the request."""
 
     def name(found: re.Match[str]) -> str:
         number = int(found[1])
@@ -229,7 +253,7 @@ _OUTCOMES = {"Fits": "yes", "FitsAfterEvictions": "after evictions", "DoesNotFit
 
 
 def draw_whatif(answer: dict[str, Any]) -> Iterator[Part]:
-    """Yield the gangs, their nodes and victims, and the rejected and unchecked objects."""
+    """Yield the parts of the output: the gangs, their nodes and victims, and the rejected and unchecked objects."""
     named = len({each["file"] for each in answer["groups"]}) > 1
     rows = [
         (
@@ -266,6 +290,6 @@ def _describe_outcome(group: Mapping[str, Any]) -> str:
 
 
 def _name_gang(group: Mapping[str, Any]) -> str:
-    """Return the gang's object in the manifest, or the name for people of an existing gang."""
+    """Return the name of a gang in the output: its object in the manifest, or the owner if the gang exists already."""
     is_there = group["source"].startswith("PodGroup ") and group.get("owner")
     return f"{group['namespace']}/{group['owner']}" if is_there else str(group["source"])

@@ -1,4 +1,4 @@
-"""Autoscalers as ``serried check`` finds them, by the same signs as the extender. Only values, without I/O."""
+"""The autoscalers that ``serried check`` finds in a cluster, by the same signs as the extender. No I/O."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,13 @@ from serried.api.names import Raw
 from serried.api.node_pool import NodePool, decode_node_pool
 
 KARPENTER_GROUP = "karpenter.sh"
-"""The API group that is served where Karpenter is installed."""
+"""The API group of Karpenter. If the API server serves it, Karpenter counts as installed."""
 
 STATUS_NAMESPACE, STATUS_NAME = "kube-system", "cluster-autoscaler-status"
-"""The ConfigMap that Cluster Autoscaler writes in each of its loops."""
+"""Namespace and name of the ConfigMap that Cluster Autoscaler updates all the time.
+
+If it exists, Cluster Autoscaler counts as installed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Autoscalers:
     """True if the ConfigMap of Cluster Autoscaler exists."""
 
     pool_labels: frozenset[str] | None = frozenset()
-    """The label keys that the NodePools of Karpenter give to new nodes; None if NodePools could not be read."""
+    """The label keys that new nodes of Karpenter's NodePools have; None if NodePools could not be read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -33,7 +36,10 @@ class Autoscalers:
 
 
 def read_pool_labels(pool: Raw) -> frozenset[str]:
-    """Return the label keys of which a NodePool says that its nodes have them; none if it adds no nodes for pods."""
+    """Return the label keys that new nodes of a Karpenter NodePool have, by its template's labels and its requirements.
+
+    Return an empty set for a NodePool that is malformed, or that adds no nodes for pending pods.
+    """
     found = decode_node_pool(pool)
     if not isinstance(found, NodePool) or not found.adds_nodes:
         return frozenset()

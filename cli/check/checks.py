@@ -1,4 +1,4 @@
-"""The checks of each area. Each takes the facts in an `Observed` and yields findings; there is no I/O."""
+"""The checks of each area. Each check takes the facts in an `Observed` and yields findings, without I/O."""
 
 import re
 from collections import defaultdict
@@ -41,14 +41,17 @@ POLICIES = {
     "serried-pod-group-label": "a pod's group may be changed while it waits",
     "serried-reservations": "any administrator of a namespace may stop all plans by a Reservation there",
 }
-"""The admission policies of every installation, each with the consequence if it is missing."""
+"""The admission policies that each installation needs. The values say what may happen without the policy."""
 
 _PRIORITY_POLICY = "serried-group-priority"
 _MARKER_POLICY = "serried-marker"
 
 
 def check_policies(seen: Observed) -> Iterator[Finding]:
-    """Check the admission policies of the shipped manifests: each must exist and have a binding."""
+    """Yield a finding for each admission policy of the shipped manifests that does not exist or has no binding.
+
+    Which policies are needed depends on the extender's flags and API level.
+    """
     if seen.policies is None:
         return
     for name, without in POLICIES.items():
@@ -73,7 +76,11 @@ def _check_policy(seen: Observed, name: str, without: str, severity: Severity, p
 
 
 def check_cluster(seen: Observed) -> Iterator[Finding]:
-    """Check versions, gates, pods that cannot be victims, and neighbours: autoscalers, Kueue and other programs."""
+    """Yield findings about the versions of Kubernetes and about programs that interfere with Serried.
+
+    These are kube-scheduler's own gang scheduling, autoscalers, Kueue, other gang schedulers and admission webhooks. A
+    finding also names running pods that Serried cannot evict, and trees that Kubernetes 1.38 will reject.
+    """
     yield from _check_versions(read_minor(seen.server_version), read_minor(seen.scheduler_version), seen.method)
     yield from _check_victims(seen)
     if seen.flags.get("hold") == "gate" and (seen.selfcheck or {}).get("schedulesGangs"):
@@ -93,7 +100,7 @@ def check_cluster(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_victims(seen: Observed) -> Iterator[Finding]:
-    """Warn of running pods of other schedulers, which are evicted for no gang."""
+    """Yield a warning if pods of schedulers that Serried does not serve run: Serried evicts none of them for a gang."""
     selfcheck = seen.selfcheck or {}
     count = read_int(read_map(selfcheck, "objects"), "podsOfOtherSchedulers")
     if not count or seen.flags.get("preemption") != "on":
@@ -129,23 +136,32 @@ def _check_versions(server: int | None, scheduler: int | None, method: InstallMe
 
 
 DEFINITIONS = ("compositepodgroups", "podgroups", "reservations", "topologylevels", "workloads")
-"""The CRDs of every installation, by plural name."""
+"""The CRDs that each installation needs, by plural name."""
 
 _LEVELS = "topologylevels"
 _RECORDS = "reservations"
 _SKEW_SECONDS = 2.0
 _LOST_SKEW_SECONDS = 10.0
-"""A difference of the clocks in seconds at which a Lease of 15 s can hardly be held."""
+"""Seconds between the clocks of extender and API server above which the finding is an error instead of a warning.
+
+A Lease of 15 s can hardly be held then.
+"""
 
 _NEEDED_WATCHES = ("podgroups", "workloads")
 
 
 EXTENDER_SILENT = "/debug"
-"""The place of the finding that says why the extender does not answer."""
+"""The value of ``Finding.where`` in the finding that the extender does not answer.
+
+The output replaces the reason in other findings by a reference to this one.
+"""
 
 
 def check_extender(seen: Observed) -> Iterator[Finding]:
-    """Check CRDs, leadership, caches, API level, markers, certificates and clock."""
+    """Yield findings about the extender: CRDs, leadership, watches, API level, markers, certificates and clock.
+
+    A marker is the extended resource by which an isolated installation limits the scheduler's calls to members.
+    """
     if seen.silence:
         fix = "see that its pod is ready and that you may get pods/proxy, or name its address with --server"
         yield _find(Severity.ERROR, EXTENDER_SILENT, seen.silence, fix)
@@ -164,7 +180,10 @@ def check_extender(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_definitions(seen: Observed) -> Iterator[Finding]:
-    """Check that each CRD exists and is of the extender's release, or of this command's if the extender is silent."""
+    """Yield a finding for each CRD of Serried that is missing or of another release than the extender.
+
+    If the extender does not answer, the CRDs are compared with the release of this command.
+    """
     if seen.definitions is None:
         return
     selfcheck, fix = seen.selfcheck or {}, seen.method.command_for(Piece.CRDS)
@@ -255,7 +274,10 @@ Labels = Mapping[str, Mapping[str, str]]
 
 
 def check_nodes(seen: Observed) -> Iterator[Finding]:
-    """Check that nodes have the labels of topology keys, and that keys nest."""
+    """Yield findings about node labels: topology keys that nodes lack, and keys whose domains do not nest.
+
+    Domains nest if each rack is in one zone, for instance.
+    """
     if not seen.nodes:
         return
     for key in seen.keys:
@@ -270,7 +292,11 @@ def check_nodes(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_levels(nodes: Labels, table: LevelTable | None) -> Iterator[Finding]:
-    """Note the label of each level, and warn of levels that do not nest as their names say."""
+    """Yield a note with the node label that each topology level stands for, and warnings about levels that do not nest.
+
+    For instance, each rack must be in one block. ``table`` is the extender's table of levels; without one, yield
+    nothing.
+    """
     if table is None:
         return
     what = "; ".join(_describe_pool(pool, table.pools[0]) for pool in table.pools if _differs(pool, table.pools[0]))
@@ -291,7 +317,10 @@ def _differs(pool: Pool, every: Pool) -> bool:
 
 
 def _describe_pool(pool: Pool, every: Pool) -> str:
-    """Describe the label of each level on the nodes of a pool. For pools other than the first, only differences."""
+    """Return which node label each topology level stands for in one pool of nodes, as text for a finding.
+
+    ``every`` is the pool of all nodes. For other pools, name only the levels whose label differs from it.
+    """
     told = {
         level: f"{level} means {each.label} on {each.nodes} of {pool.nodes}" if each is not None else f"{level} nothing"
         for level in LEVELS
@@ -302,7 +331,10 @@ def _describe_pool(pool: Pool, every: Pool) -> str:
 
 
 def _find_value_in_several(nodes: Labels, narrow: str, wide: str) -> str:
-    """Return a value of the label ``narrow`` whose nodes have several values of ``wide``, "" if there is none."""
+    """Return a value of the label ``narrow`` whose nodes differ in the label ``wide``, "" if there is none.
+
+    For instance a rack with nodes in two zones.
+    """
     homes: dict[str, str] = {}
     for labels in nodes.values():
         value, home = labels.get(narrow), labels.get(wide)
@@ -325,7 +357,10 @@ def _check_key(nodes: Labels, key: str) -> Iterator[Finding]:
 
 
 def _check_nesting(nodes: Labels, one: str, other: str) -> Iterator[Finding]:
-    """Warn if two keys do not nest: if a value of the key with more values lies in several values of the other."""
+    """Yield a warning if the domains of two topology keys do not nest, for instance if one rack has nodes in two zones.
+
+    ``one`` and ``other`` may come in any order: the key with more values is taken for the narrower one.
+    """
     homes = defaultdict[str, set[str]](set)
     back = defaultdict[str, set[str]](set)
     for labels in nodes.values():
@@ -354,12 +389,18 @@ _WORKLOAD_RESOURCES = ("podgroups", "workloads", "compositepodgroups")
 
 
 def find_rights(seen: Observed) -> dict[Right, Need]:
-    """Return every right that an installation with these flags needs, with its need."""
+    """Return the rights that the ServiceAccounts of this installation need, each with its purpose.
+
+    They depend on whether the extenders elect their leader themselves.
+    """
     return list_rights(ELECTING_NEEDS if seen.extenders_elect else NEEDS)
 
 
 def check_rights(seen: Observed) -> Iterator[Finding]:
-    """Report the missing rights, as one finding for all rights of the same purpose."""
+    """Yield a finding for each purpose for which a ServiceAccount lacks rights.
+
+    It names all missing rights of that purpose.
+    """
     needs, shipped = find_rights(seen), Piece.CONTROL_PLANE if seen.extenders_elect else Piece.RBAC
     missing = sorted(_list_relevant(seen, needs), key=lambda right: (right.account, needs[right].without, right))
     for (account, without), rights in groupby(missing, key=lambda right: (right.account, needs[right].without)):
@@ -371,7 +412,10 @@ def check_rights(seen: Observed) -> Iterator[Finding]:
 
 
 def _list_relevant(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Right]:
-    """Yield the missing rights, without those for the API level that is not in use."""
+    """Yield the missing rights that are in ``needs`` and matter here.
+
+    Serried uses PodGroups and Workloads of one API group. Rights on those of the other group do not matter.
+    """
     level = (seen.selfcheck or {}).get("api", {}).get("group")
     unused = {NATIVE_GROUP: FALLBACK.group, FALLBACK.group: NATIVE_GROUP}.get(str(level), "")
     for right in seen.denied or ():
@@ -383,13 +427,19 @@ def _list_relevant(seen: Observed, needs: Mapping[Right, Need]) -> Iterator[Righ
 _MARKER, _BIND_MARKER = sorted(MARKERS)
 _LONGEST_FILTER_SECONDS = 60.0
 _MOST_UNSAMPLED_NODES = 100
-"""Number of nodes that kube-scheduler tries in any case, whatever its sample (upstream's minFeasibleNodesToFind)."""
+"""Number of nodes up to which kube-scheduler filters all nodes for each pod (upstream's minFeasibleNodesToFind).
+
+In larger clusters it stops at a sample.
+"""
 
 _DEFAULT_QPS = 50
 
 
 def check_scheduler(seen: Observed) -> Iterator[Finding]:
-    """Check the scheduler's configuration."""
+    """Yield findings about the KubeSchedulerConfiguration.
+
+    Checked are the entries of ``extenders``, the profiles, the sampling of nodes, the Lease and qps.
+    """
     config = seen.config
     if config is None:
         return
@@ -454,9 +504,10 @@ def _check_address(seen: Observed, config: SchedulerConfig, entry: Entry, flag: 
 
 
 def _leads_to(url: str, scheme: str, address: str) -> bool:
-    """Return whether a URL leads to the extender's address.
+    """Return whether the URL in the scheduler's configuration leads to ``address``, at which the extender listens.
 
-    An address that is not loopback may be behind a Service: any host fits.
+    ``scheme`` is http or https. If the extender does not listen on loopback only, the URL may name a Service, so any
+    host is accepted.
     """
     if _spell_loopback(address) == address:
         return url.startswith(f"{scheme}://")
@@ -542,9 +593,10 @@ def _check_profiles(seen: Observed, config: SchedulerConfig) -> Iterator[Finding
 
 
 def _check_other_profiles(seen: Observed, config: SchedulerConfig, others: set[str]) -> Iterator[Finding]:
-    """Check --other-profiles: pods of this kube-scheduler's other profiles may be evicted for a gang.
+    """Yield findings if --other-profiles does not name exactly the other profiles of this kube-scheduler (``others``).
 
-    This kube-scheduler then keeps the freed room for the gang; another scheduler would take it.
+    The extender evicts pods of these profiles for a gang, because this kube-scheduler then keeps the freed resources
+    for the gang. Another scheduler would give them to its own pods.
     """
     if seen.flags.get("preemption") != "on":
         return

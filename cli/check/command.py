@@ -1,6 +1,6 @@
-"""``serried check``: reads an installation from the API server and the extender, and runs all checks over it.
+"""``serried check``: reads the facts about an installation from the API server and the extender, and checks them.
 
-`collect` returns the facts as an `Observed`, `run_checks` the findings. ``serried install`` uses both.
+`collect` returns the facts as an `Observed`, `run_checks` returns the findings. ``serried install`` uses both.
 """
 
 import asyncio
@@ -78,7 +78,10 @@ _ORDER = list(Severity)
 
 
 def run_checks(seen: Observed, areas: Collection[Area] = tuple(Area)) -> list[Finding]:
-    """Return the findings of the areas, errors first, then by area."""
+    """Return the findings in these areas, errors first, then in the order of the areas.
+
+    Each fact that could not be read is a finding, too. If Serried is not installed, that is the only finding.
+    """
     if seen.absence is not None:
         return [seen.absence]
     found = [finding for area in Area if area in areas for finding in _CHECKS[area](seen)]
@@ -155,7 +158,10 @@ _SEE_ABOVE = "the extender does not answer, see above"
 
 
 def draw_findings(found: Sequence[Finding]) -> Iterator[Part]:
-    """Yield the findings, those with the same text as one paragraph."""
+    """Yield the findings as parts of the output, and their number by severity.
+
+    Findings that differ only in their place become one paragraph.
+    """
     if all(finding.severity is Severity.NOTE for finding in found):
         yield "No mistakes found."
     alike: dict[tuple[Severity, str, str], list[str]] = {}
@@ -182,7 +188,10 @@ def _count(number: int, severity: Severity) -> str:
 
 
 _GATE_CONFIG_MAP = "serried-hold"
-"""The ConfigMap in the shapes that have the scheduling gate."""
+"""The ConfigMap by which the extender turns the scheduling gate of new members on and off.
+
+Only the shapes of an installation with the scheduling gate have it.
+"""
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
 
@@ -200,16 +209,17 @@ _REVIEWS_AT_A_TIME = 16
 
 
 _AREAS_THAT_NEED_FLAGS = (Area.SCHEDULER, Area.RIGHTS, Area.POLICIES, Area.CLUSTER)
-"""The areas whose checks depend on what the extender reports about itself."""
+"""The areas whose checks depend on the extender's flags and API level, which only the extender knows."""
 
 
 _DEFAULTS = "the defaults stood in for them"
 
 
 async def collect(target: Target, file: str, areas: Collection[Area]) -> Observed:
-    """Read the facts that the areas need. Raises CommandError, also for a file that cannot be read.
+    """Read the facts that the checks of these areas need, from the extender and the API server.
 
-    ``file`` holds the scheduler's configuration; "" to read the ConfigMap in the cluster.
+    ``file`` is the path of a file with the scheduler's configuration; "" to read the ConfigMap in the cluster. Raises
+    CommandError if the file is invalid, or the API server does not answer.
     """
     seen = Observed(flags=DEFAULT_FLAGS)
     if file:
@@ -231,9 +241,10 @@ async def collect(target: Target, file: str, areas: Collection[Area]) -> Observe
 
 
 async def collect_cluster(client: ApiClient, home: str, server: str) -> Observed:
-    """Read the facts about a cluster without Serried. ``server`` is the API server's name in messages.
+    """Read the facts about the cluster that ``serried install`` needs before Serried is installed.
 
-    Raises CommandError.
+    ``home`` is the namespace for the installation, ``server`` the API server's name in messages. Raises CommandError if
+    the API server does not answer.
     """
     return await _Collector(client, home, Observed(flags=DEFAULT_FLAGS), server).collect((Area.CLUSTER,))
 
@@ -272,14 +283,17 @@ async def _ask_extender(seen: Observed, target: Target) -> Observed:
 
 
 def _record_silence(seen: Observed, silence: str) -> Observed:
-    """Record that the extender does not answer, and the facts that only the extender knows as unread."""
+    """Return ``seen`` with the reason why the extender does not answer.
+
+    The facts that only the extender knows are recorded as unread.
+    """
     keys = (Area.NODES, "the topology keys that groups ask for", silence)
     rest = ((area, "the extender's flags and API level", f"{_DEFAULTS}: {silence}") for area in _AREAS_THAT_NEED_FLAGS)
     return replace(seen, silence=silence, unread=(*seen.unread, keys, *rest))
 
 
 class _Collector:
-    """Reads an installation's facts from the API server, one after the other. Lives for one run of the command."""
+    """Reads the facts about an installation from the API server. Lives for one run of the command."""
 
     def __init__(self, client: ApiClient, home: str, seen: Observed, server: str) -> None:
         self._client = client
@@ -293,7 +307,11 @@ class _Collector:
         """True once nodes were listed, or could not be."""
 
     async def collect(self, areas: Collection[Area]) -> Observed:
-        """Read the facts that the areas need. A fact that cannot be read is recorded as unread. Raises CommandError."""
+        """Read the facts that the checks of these areas need, and return them with those known before.
+
+        A fact that cannot be read is recorded in `Observed.unread`. Raises CommandError if the API server does not
+        answer.
+        """
         if self._seen.absence is not None:
             return self._seen
         parts: list[tuple[tuple[Area, ...], str, Callable[[], Awaitable[None]]]] = [
@@ -318,7 +336,10 @@ class _Collector:
         return self._seen
 
     async def record_absence(self) -> None:
-        """Check whether Serried is in the cluster at all. Raises CommandError if the API server does not answer."""
+        """Find out whether Serried is installed at all, and if not, record that as `Observed.absence`.
+
+        Called if the extender does not answer. Raises CommandError if the API server does not answer.
+        """
         async with self._recording_failures(Area.EXTENDER, "whether it is installed"):
             self._seen = replace(self._seen, absence=await self._find_absence())
 
@@ -333,7 +354,10 @@ class _Collector:
             self._seen = replace(self._seen, unread=(*self._seen.unread, (area, what, str(error))))
 
     async def _find_absence(self) -> Finding | None:
-        """Return the finding that Serried is not in its namespace; None if it is or may be there."""
+        """Return the finding that Serried is not installed in its namespace; None if pods or the Deployment are there.
+
+        The finding names the other namespace in which Serried is installed, if there is one.
+        """
         home, where = self._home, f"namespace {self._home}"
         pods = [pod async for pod in self._client.items(PODS, Selection(namespace=home, labels=LABELS))]
         if pods or await self._find_deployment() is not None:
@@ -360,7 +384,10 @@ class _Collector:
             )
 
     async def _has_gate_config_map(self) -> bool | None:
-        """Return whether the ConfigMap of the scheduling gate exists; None if it may not be read."""
+        """Return whether the ConfigMap exists that turns the scheduling gate on and off.
+
+        Return None if the user may not read it.
+        """
         try:
             await self._client.get(CONFIG_MAPS, self._home, _GATE_CONFIG_MAP)
         except NotFound:
@@ -467,7 +494,7 @@ class _Collector:
         self._seen = replace(self._seen, policies=frozenset(policies), bound_policies=frozenset(bound))
 
     async def _find_version(self, plural: str) -> str:
-        """Return the preferred version in which the API server serves such policies, "" for none."""
+        """Return the version of admissionregistration.k8s.io in which the API server serves ``plural``, "" for none."""
         group = await self._client.read("/apis/admissionregistration.k8s.io")
         for each in group.get("versions", ()):
             served = await self._client.read(f"/apis/{each['groupVersion']}")
@@ -511,9 +538,9 @@ class _Collector:
 
 
 def _compute_skew(ours: str, theirs: str) -> float | None:
-    """Return the extender's time minus the API server's, in seconds; None if one is unknown.
+    """Return by how many seconds the extender's clock is ahead of the API server's; None if a time is unknown.
 
-    They were read one right after the other.
+    ``ours`` is the extender's time (RFC 3339), ``theirs`` the API server's (HTTP header Date), read right after it.
     """
     if not ours or not theirs:
         return None

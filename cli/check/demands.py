@@ -1,6 +1,6 @@
-"""Topology keys that gangs require. ``serried check`` compares them with Kueue's Topologies and with new nodes' labels.
+"""The topology keys that gangs require. Only values and decoding, without I/O.
 
-Only values and decoding, without I/O.
+``serried check`` compares them with the Topologies of Kueue, and with the labels that autoscalers' new nodes get.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 class TopologyDemand(NamedTuple):
-    """A required topology key of one object: its gang may only start in one domain of this key."""
+    """The topology key that a Job, PodGroup or Workload requires: its gang may only start in one domain of the key."""
 
     kind: str
     namespace: str
@@ -23,7 +23,7 @@ class TopologyDemand(NamedTuple):
     key: str
 
     of_job: bool = False
-    """True if a Job owns this PodGroup or Workload. The Job has the same demand."""
+    """True if a Job owns this PodGroup or Workload. The Job itself requires the same key."""
 
     queue: str = ""
     """The LocalQueue that a Job's label names; "" without the label, and for PodGroups and Workloads."""
@@ -35,7 +35,7 @@ class TopologyDemand(NamedTuple):
 
 
 def decode_group_demands(obj: Raw) -> Iterator[TopologyDemand]:
-    """Yield the demand of a PodGroup, none if it requires no topology. A malformed PodGroup has none."""
+    """Yield the topology key that a PodGroup requires. Yield nothing if it requires none or is malformed."""
     group = decode_pod_group(obj)
     if not isinstance(group, Malformed) and group.topology_key:
         of_job = _is_of_job(group.owners)
@@ -43,7 +43,7 @@ def decode_group_demands(obj: Raw) -> Iterator[TopologyDemand]:
 
 
 def decode_workload_demands(obj: Raw) -> Iterator[TopologyDemand]:
-    """Yield the demands of a Workload's templates, one for each topology key. A malformed Workload has none."""
+    """Yield each topology key that a template of a Workload requires. Yield nothing for a malformed Workload."""
     workload = decode_workload(obj)
     if isinstance(workload, Malformed):
         return
@@ -53,7 +53,7 @@ def decode_workload_demands(obj: Raw) -> Iterator[TopologyDemand]:
 
 
 def decode_job_demands(obj: Raw) -> Iterator[TopologyDemand]:
-    """Yield the demand of a Job that runs or is suspended, none if it requires no topology or has ended."""
+    """Yield the topology key that a Job requires. Yield nothing if it requires none, is malformed or has finished."""
     job = decode_job(obj)
     if not isinstance(job, Malformed) and job.topology_key and not job.finished:
         queue = read_labels(read_map(obj, "metadata"), "labels").get(QUEUE_LABEL, "")

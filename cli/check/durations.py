@@ -18,7 +18,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a number of seconds in the largest unit that needs no fraction: ``24h``, ``90m``, ``45s``."""
+    """Return a number of seconds in the largest unit that needs no fraction, such as ``24h``, ``90m`` or ``45s``."""
     for unit in ("h", "m"):
         if seconds and not seconds % _SECONDS[unit]:
             return f"{seconds / _SECONDS[unit]:g}{unit}"

@@ -1,4 +1,4 @@
-"""The way in which Serried was installed, and so the command that repairs a part of the installation."""
+"""How Serried was installed (Helm, kubectl or ``serried install``), and so which command repairs a part of it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -21,11 +21,14 @@ class Tool(StrEnum):
     SERRIED = "serried"
 
     KUBECTL = "kubectl"
-    """``kubectl apply -k``, or a tool that works in the same way."""
+    """``kubectl apply -k``, or any other tool that applies the kustomization."""
 
 
 class Piece(StrEnum):
-    """A part of an installation. The value is its folder in ``manifests/kustomize``."""
+    """A part of an installation that a finding may tell the user to install again.
+
+    The value is its folder in ``manifests/kustomize``.
+    """
 
     CRDS = "crds"
     RBAC = "rbac"
@@ -38,11 +41,11 @@ class Piece(StrEnum):
 
 
 _VALUES: Mapping[Piece, str] = {Piece.VOLUMES_AND_DEVICES: " --set volumesAndDevices.enabled=true"}
-"""Options of ``helm upgrade`` for a part that a release may lack. The shape is in the release's own values."""
+"""Options of ``helm upgrade`` that turn on a part which is off by default. All other parts need no option."""
 
 
 class InstallMethod(NamedTuple):
-    """The way in which an installation was made."""
+    """How an installation was made: the tool and its options."""
 
     tool: Tool = Tool.KUBECTL
 
@@ -50,10 +53,10 @@ class InstallMethod(NamedTuple):
     """The name of Helm's release and its namespace, as arguments of helm: ``NAME -n NAMESPACE``; "" for other tools."""
 
     options: str = ""
-    """The options of ``serried install`` that make the same installation again."""
+    """The options of ``serried install`` that would install the same images and shape again; "" for other tools."""
 
     def command_for(self, piece: Piece) -> str:
-        """Return the command that restores a part of the installation as it is shipped."""
+        """Return the command that installs a part as it is shipped, for the ``fix`` of a finding."""
         if self.tool is Tool.HELM and piece is Piece.CRDS:
             return "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
         if self.tool is Tool.HELM:
@@ -63,7 +66,10 @@ class InstallMethod(NamedTuple):
         return f"kubectl apply -k manifests/kustomize/{piece}"
 
     def use_scheduler(self, minor: int) -> str:
-        """Return the command or the edit for a kube-scheduler of the API server's minor version."""
+        """Return how to get a kube-scheduler of the API server's minor version, for the ``fix`` of a finding.
+
+        That is a command, or an edit of a file.
+        """
         if self.tool is Tool.HELM:
             return f"{self._upgrade()} --set scheduler.image.tag="  # empty: the API server's version
         if self.tool is Tool.SERRIED:
@@ -78,11 +84,15 @@ class InstallMethod(NamedTuple):
 
 
 KUBECTL = InstallMethod()
-"""The method that is assumed if nothing is known about an installation."""
+"""The method that findings assume until `read_method` has found the real one."""
 
 
 def read_method(deployment: Raw, *, gated: bool = False) -> InstallMethod:
-    """Return the method by which the extender's Deployment was installed; ``gated``: the installation has the gate."""
+    """Return how the extender's Deployment was installed, by its labels and field managers.
+
+    ``gated``: the installation has the scheduling gate, which the Deployment does not show. An empty ``deployment``
+    counts as installed by kubectl.
+    """
     metadata = read_map(deployment, "metadata")
     if read_text(read_map(metadata, "labels"), MANAGED_BY) == "Helm":
         name = read_text(read_map(metadata, "annotations"), _RELEASE, "RELEASE")

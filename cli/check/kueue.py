@@ -1,6 +1,7 @@
-"""Kueue as ``serried check`` sees it: its configuration, flavors and quotas. Only values and decoding, without I/O.
+"""The configuration, flavors and quotas of Kueue that ``serried check`` looks at.
 
-Source: sigs.k8s.io/kueue v0.19.1, apis/config and apis/kueue in the versions v1beta1 and v1beta2.
+Only values and decoding, without I/O. Source: sigs.k8s.io/kueue v0.19.1, apis/config and apis/kueue in the versions
+v1beta1 and v1beta2.
 """
 
 import re
@@ -29,19 +30,19 @@ GROUP = "kueue.x-k8s.io"
 CONFIG_NAMESPACE, CONFIG_NAME = "kueue-system", "kueue-manager-config"
 CONFIG_KEY = "controller_manager_config.yaml"
 LABELS = "app.kubernetes.io/name=kueue"
-"""The label of all objects of an installation of Kueue, by its manifests and by its chart."""
+"""The label selector of Kueue's own objects; its manifests and its chart set the same label."""
 
 MANAGER = "-controller-manager"
-"""The end of the name of Kueue's Deployment, which has the label, too."""
+"""The suffix by which Kueue's manager is found among the Deployments with this label."""
 
 _CONFIG_GROUP = "config.kueue.x-k8s.io"
 _DISABLING_GATE = "DisableWaitForPodsReady"
 _TIMEOUT = 30 * 60.0
 _OLDER_TIMEOUT = 5 * 60.0
-"""The default of ``waitForPodsReady.timeout`` in configurations of v1beta1."""
+"""Kueue's default of ``waitForPodsReady.timeout`` in configurations of v1beta1, in seconds."""
 
 _ON_BY_DEFAULT_SINCE_MINOR = 19
-"""The minor version 0.x of Kueue since which waitForPodsReady is on if a configuration of v1beta2 does not name it."""
+"""The minor version 0.x from which on Kueue waits for pods to be ready unless its configuration says otherwise."""
 
 _GATES = re.compile(r"--feature-gates=(.*)")
 _MINOR = re.compile(r"v?0\.(\d+)\.")
@@ -49,68 +50,71 @@ _SYSTEM = "kube-system"
 
 
 class Manager(NamedTuple):
-    """The version and the feature gates of the manager that runs, as Kueue's Deployment has them."""
+    """The version and the feature gates of Kueue's manager, read from its Deployment."""
 
     minor: int | None = None
-    """The minor version 0.x by the image's tag; None if the tag is no version."""
+    """The minor version, for example 19 for the image tag v0.19.1; None if the tag is no version."""
 
     gates: Mapping[str, bool] = {}
-    """The feature gates of ``--feature-gates``."""
+    """The feature gates that the manager's flag ``--feature-gates`` turns on (True) or off (False)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForPodsReady:
-    """The field ``waitForPodsReady`` with Kueue's defaults filled in."""
+    """Kueue's setting ``waitForPodsReady``, with Kueue's defaults for unset fields."""
 
     timeout: float
-    """Seconds after its admission at which a workload that never was ready is evicted."""
+    """Seconds after which Kueue evicts an admitted workload whose pods were never all ready."""
 
     recovery_timeout: float
-    """Seconds after which a workload that was ready and is not any more is evicted; 0 for never."""
+    """Seconds after which Kueue evicts a running workload with a pod that is no longer ready; 0 for never."""
 
     blocks_admission: bool
-    """True if nothing else is admitted before an admitted workload is ready."""
+    """True if Kueue admits no other workload until the pods of the last one are ready."""
 
     requeues_by_eviction: bool
-    """True if an evicted workload is queued by the date of its eviction instead of its creation."""
+    """True if Kueue queues an evicted workload by the time of its eviction, False if by its creation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The fields of Kueue's Configuration that matter to gangs."""
+    """The fields of Kueue's Configuration that affect gangs."""
 
     source: str
-    """The ConfigMap with the configuration."""
+    """The ConfigMap with the configuration, as text for findings."""
 
     wait: WaitForPodsReady | None
-    """The settings of waitForPodsReady; None if Kueue does not wait for pods to be ready."""
+    """The setting waitForPodsReady; None if Kueue does not wait for pods to be ready."""
 
     computed: frozenset[str] = frozenset()
-    """The resources that Kueue computes from others or from devices. No node has them."""
+    """The resources whose amounts Kueue computes from other resources or from devices.
+
+    No node lists them as allocatable.
+    """
 
 
 class Flavor(NamedTuple):
-    """A ResourceFlavor: the nodes that a quota is about."""
+    """A ResourceFlavor of Kueue: a set of nodes, for which ClusterQueues have quotas."""
 
     name: str
     labels: Labels
-    """The labels that its nodes have."""
+    """The node labels that select the flavor's nodes (``nodeLabels``)."""
 
     topology: str = ""
-    """The Topology from which Kueue chooses nodes (TAS); "" if Kueue leaves the choice to the scheduler."""
+    """The Topology by which Kueue itself chooses nodes (TAS); "" if the scheduler chooses them."""
 
     levels: tuple[str, ...] = ()
-    """The labels of the levels of that Topology. A node without one of them is not used by Kueue."""
+    """The node labels of that Topology's levels. Kueue does not use nodes that lack one of them."""
 
     def selects(self, labels: Labels) -> bool:
-        """Return whether a node with these labels is one of the flavor's (Kueue's ``NodeMatchesFlavor``)."""
+        """Return whether a node with these labels belongs to the flavor (Kueue's ``NodeMatchesFlavor``)."""
         return all(labels.get(key) == value for key, value in self.labels.items()) and all(
             level in labels for level in self.levels
         )
 
 
 class Quota(NamedTuple):
-    """The quotas of one ClusterQueue for one flavor."""
+    """The quotas of one ClusterQueue for the resources of one flavor."""
 
     queue: str
     flavor: str
@@ -119,7 +123,7 @@ class Quota(NamedTuple):
 
 
 class LocalQueue(NamedTuple):
-    """A LocalQueue and its ClusterQueue."""
+    """A LocalQueue; ``queue`` is the name of its ClusterQueue."""
 
     namespace: str
     name: str
@@ -127,7 +131,7 @@ class LocalQueue(NamedTuple):
 
 
 class Outsider(NamedTuple):
-    """A pod that holds room on a node and is not managed by Kueue."""
+    """A pod that uses resources of a node and is not managed by Kueue."""
 
     node: str
     pod: str
@@ -136,7 +140,7 @@ class Outsider(NamedTuple):
 
 @dataclass(frozen=True)
 class Kueue:
-    """The facts about one installation of Kueue. What could not be read is empty, and `configuration` is None."""
+    """The facts about the Kueue of a cluster. Fields that could not be read are empty, and `configuration` is None."""
 
     configuration: Configuration | None = None
     flavors: tuple[Flavor, ...] = ()
@@ -144,27 +148,33 @@ class Kueue:
     local_queues: tuple[LocalQueue, ...] = ()
 
     outsiders: tuple[Outsider, ...] = ()
-    """Read only if a quota is about a flavor with a Topology; so are `demands`."""
+    """The pods that Kueue does not manage. Read only if some ClusterQueue has a quota for a flavor with a Topology."""
 
     demands: tuple[TopologyDemand, ...] = ()
-    """The topology keys that Jobs in LocalQueues of such flavors require."""
+    """The topology keys required by Jobs in the namespaces of `topology_queues`. Read only if `outsiders` is."""
 
     @cached_property
     def topology_flavors(self) -> tuple[Flavor, ...]:
-        """The flavors with a Topology for which some ClusterQueue has a quota."""
+        """The flavors with a Topology for which at least one ClusterQueue has a quota."""
         used = {each.flavor for each in self.quotas}
         return tuple(each for each in self.flavors if each.topology and each.name in used)
 
     @cached_property
     def topology_queues(self) -> frozenset[LocalQueue]:
-        """The LocalQueues for whose workloads Kueue may choose the nodes."""
+        """The LocalQueues whose ClusterQueue has a quota for one of the `topology_flavors`.
+
+        Kueue may choose the nodes of their workloads.
+        """
         names = {each.name for each in self.topology_flavors}
         queues = {each.queue for each in self.quotas if each.flavor in names}
         return frozenset(each for each in self.local_queues if each.queue in queues)
 
 
 def decode_manager(deployment: Raw) -> Manager:
-    """Return version and feature gates in Kueue's Deployment. Raises ValueError for a malformed one."""
+    """Return the version and feature gates in the Deployment of Kueue's manager.
+
+    Raises ValueError for a malformed one.
+    """
     pod = read_map(read_map(read_map(deployment, "spec"), "template"), "spec")
     containers = read_objects(pod, "containers")
     tags = (_MINOR.match(read_text(each, "image").rpartition(":")[2]) for each in containers)
@@ -175,7 +185,11 @@ def decode_manager(deployment: Raw) -> Manager:
 
 
 def decode_configuration(source: str, document: Any, manager: Manager) -> Configuration:
-    """Return the configuration in a parsed document. Raises ValueError for another document."""
+    """Return the settings in a parsed Configuration of Kueue. ``source`` names its ConfigMap.
+
+    ``manager`` decides defaults that depend on the version and the feature gates. Raises ValueError if the document is
+    no Configuration of Kueue.
+    """
     version = read_text(document, "apiVersion") if isinstance(document, dict) else ""
     if not version.startswith(f"{_CONFIG_GROUP}/") or document.get("kind") != "Configuration":
         raise ValueError(f"{source} holds no Configuration of Kueue")
@@ -192,9 +206,10 @@ def decode_configuration(source: str, document: Any, manager: Manager) -> Config
 
 
 def _waits_for_pods_ready(document: Raw, minor: int | None, *, older: bool) -> bool:
-    """Return whether Kueue waits for pods to be ready, its feature gate apart. An unknown version counts as a new one.
+    """Return whether Kueue waits for pods to be ready, by its configuration.
 
-    In v1beta1 the field ``enable`` turns it on. Since v1beta2 the field itself does, and in 0.19 also its absence.
+    ``older`` is for v1beta1, where the field ``enable`` decides. In v1beta2 the presence of waitForPodsReady decides;
+    from Kueue 0.19 on (``minor``) it is on if it is absent, too. An unknown version (None) counts as a new one.
     """
     if older:
         return read_flag(read_map(document, "waitForPodsReady"), "enable")
@@ -214,7 +229,10 @@ def _decode_wait(wait: Raw, *, older: bool) -> WaitForPodsReady:
 
 
 def decode_flavors(flavors: Iterable[Raw], topologies: Iterable[Raw]) -> tuple[Flavor, ...]:
-    """Return the flavors, each with the levels of its Topology. Raises ValueError for a malformed object."""
+    """Return the ResourceFlavors, each with the levels of the Topology that it names.
+
+    Raises ValueError for a malformed object.
+    """
     levels = {read_key(each).name: tuple(_read_levels(each)) for each in topologies}
     return tuple(_decode_flavor(each, levels) for each in flavors)
 
@@ -236,7 +254,10 @@ def _decode_flavor(flavor: Raw, levels: Mapping[str, tuple[str, ...]]) -> Flavor
 
 
 def decode_quotas(cluster_queue: Raw) -> Iterator[Quota]:
-    """Yield the quotas of a ClusterQueue, one for each flavor. Raises ValueError for a malformed one."""
+    """Yield the quotas of a ClusterQueue, one `Quota` for each of its flavors.
+
+    Raises ValueError for a malformed one.
+    """
     name = read_key(cluster_queue).name
     for group in read_objects(read_map(cluster_queue, "spec"), "resourceGroups"):
         for flavor in read_objects(group, "flavors"):
@@ -247,15 +268,15 @@ def decode_quotas(cluster_queue: Raw) -> Iterator[Quota]:
 
 
 def decode_local_queue(obj: Raw) -> LocalQueue:
-    """Return a LocalQueue. Raises ValueError for a malformed one."""
+    """Return the decoded LocalQueue. Raises ValueError for a malformed one."""
     return LocalQueue(*read_key(obj), read_text(read_map(obj, "spec"), "clusterQueue"))
 
 
 def decode_outsider(pod: Raw) -> Outsider | None:
-    """Return a pod as one that takes room which Kueue counts for its own workloads; None for any other pod.
+    """Return the pod if it uses resources of a node and Kueue does not manage it; else None.
 
-    Pods of Kueue carry a label or annotation of its API group. Pods of DaemonSets and of the system are on every node,
-    and Kueue subtracts what they use.
+    Kueue recognizes its own pods by a label or annotation of its API group. Pods of DaemonSets and in kube-system
+    return None, too: they are on every node, and Kueue subtracts what they use.
     """
     metadata, node = read_map(pod, "metadata"), read_text(read_map(pod, "spec"), "nodeName")
     marks = (*read_map(metadata, "labels"), *read_map(metadata, "annotations"))

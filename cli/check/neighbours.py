@@ -1,6 +1,6 @@
-"""The checks of Kueue and of autoscalers: two neighbours that decide about the same gangs as Serried.
+"""The checks of Kueue and of autoscalers, which decide about the same gangs as Serried.
 
-`check_kueue` and `check_autoscalers` take the facts in an `Observed` and yield findings; there is no I/O.
+`check_kueue` and `check_autoscalers` take the facts in an `Observed` and yield findings, without I/O.
 """
 
 from collections import Counter, defaultdict
@@ -14,7 +14,7 @@ from cli.check.observed import Area, Finding, Observed, Severity, read_minor
 from serried.api.resources import Amounts
 
 GATE_POLICY = "serried-gate"
-"""The MutatingAdmissionPolicy that gives new members Serried's scheduling gate."""
+"""The MutatingAdmissionPolicy that adds Serried's scheduling gate to new members."""
 
 _GATE_SWITCH = "serried-hold"
 _OLDEST_MINOR_WITH_GATE = 36
@@ -24,11 +24,15 @@ _MOST_NAMES = 3
 _PAGE = "docs/neighbours.md"
 
 _KNOWN_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
-"""The topology keys whose value both autoscalers know before a node exists."""
+"""The topology keys whose value on a new node both Karpenter and Cluster Autoscaler know before they add the node."""
 
 
 def check_kueue(seen: Observed) -> Iterator[Finding]:
-    """Check Kueue's configuration, the owners of topology, the users of its nodes, and its quotas."""
+    """Yield findings about Kueue; yield nothing if it was not found.
+
+    Checked are its setting waitForPodsReady, gangs for which both Kueue and Serried choose the domain, pods on its
+    nodes that it does not manage, and quotas that exceed the nodes.
+    """
     if seen.kueue is None:
         return
     if seen.kueue.configuration is not None:
@@ -42,7 +46,7 @@ def check_kueue(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
-    """Warn of settings with which Kueue evicts, or waits for, gangs that Serried holds."""
+    """Yield a warning for each setting of waitForPodsReady that harms gangs while Serried holds their pods."""
     wait, source = configuration.wait, configuration.source
     if wait is None:
         return
@@ -71,10 +75,10 @@ def _check_readiness(configuration: Configuration) -> Iterator[Finding]:
 
 
 def _check_topology_owners(kueue: Kueue, demands: Collection[TopologyDemand]) -> Iterator[Finding]:
-    """Warn of gangs for which both Kueue and Serried choose the domain.
+    """Yield a warning if both Kueue and Serried would choose the domain of the same gangs.
 
-    A Job counts if its label names such a LocalQueue. Of PodGroups and Workloads of other owners only the namespace is
-    known.
+    A Job counts if its label names a LocalQueue for which Kueue chooses nodes. A PodGroup or Workload in ``demands``
+    has no such label: it counts if its namespace has such a LocalQueue, and if no Job owns it.
     """
     queues = {(each.namespace, each.name) for each in kueue.topology_queues}
     namespaces = {namespace for namespace, _ in queues}
@@ -92,7 +96,10 @@ def _check_topology_owners(kueue: Kueue, demands: Collection[TopologyDemand]) ->
 
 
 def _check_outsiders(kueue: Kueue, flavor: Flavor, nodes: Collection[str]) -> Iterator[Finding]:
-    """Warn of pods that take room on nodes which Kueue assigns to its own workloads."""
+    """Yield a warning if pods that Kueue does not manage run on ``nodes``, the nodes of a flavor with a Topology.
+
+    Kueue may assign resources to its workloads that such pods are about to use.
+    """
     found = sorted(each.pod for each in kueue.outsiders if each.node in nodes)
     if not found:
         return
@@ -107,7 +114,10 @@ def _check_outsiders(kueue: Kueue, flavor: Flavor, nodes: Collection[str]) -> It
 def _check_quotas(
     kueue: Kueue, nodes: Mapping[str, Mapping[str, str]], allocatable: Mapping[str, Amounts]
 ) -> Iterator[Finding]:
-    """Warn of flavors whose quotas, over all ClusterQueues, are more than their nodes have."""
+    """Yield a warning for each flavor whose quotas, added up over all ClusterQueues, exceed what its nodes have.
+
+    ``nodes`` has the labels, ``allocatable`` the allocatable resources of each node.
+    """
     quotas, queues = defaultdict[str, Counter[str]](Counter), defaultdict[str, list[str]](list)
     for quota in kueue.quotas:
         quotas[quota.flavor].update(quota.nominal)
@@ -130,7 +140,10 @@ def _check_quotas(
 
 
 def check_autoscalers(seen: Observed) -> Iterator[Finding]:
-    """Check that autoscalers buy nodes for whole gangs only, and that they can buy them in the domain that is asked."""
+    """Yield findings about autoscalers; yield nothing if none was found.
+
+    Checked are whether they add nodes for whole gangs only, and whether new nodes get the labels that gangs require.
+    """
     if seen.autoscalers is None or not (names := seen.autoscalers.names):
         return
     where = ", ".join(names)
@@ -146,7 +159,11 @@ def check_autoscalers(seen: Observed) -> Iterator[Finding]:
 
 
 def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
-    """Warn if members wait without a gate, so that autoscalers see them; or with one that nobody lifts to ask."""
+    """Yield a warning if autoscalers would add nodes for gangs that cannot start, or would add none.
+
+    The first happens if members wait without a scheduling gate, so that autoscalers see them. The second happens if
+    they have the gate, and --autoscaler=none keeps the extender from asking for nodes. ``where`` names the autoscalers.
+    """
     hold, is_ignored = seen.flags.get("hold"), seen.flags.get("autoscaler") == "none"
     if is_ignored and hold == "gate":
         what = "autoscalers do not look at pods with a scheduling gate, and --autoscaler=none never asks for nodes"
@@ -170,7 +187,7 @@ def _check_gate(seen: Observed, where: str) -> Iterator[Finding]:
 
 
 def _find_missing_gate(seen: Observed) -> str:
-    """Return which part of the scheduling gate is missing, "" for none."""
+    """Return a phrase that says which object of the scheduling gate is missing, "" if none is known to be missing."""
     if GATE_POLICY not in (seen.policies or ()):
         return f"there is no MutatingAdmissionPolicy {GATE_POLICY}"
     if GATE_POLICY not in seen.bound_policies:
@@ -179,7 +196,11 @@ def _find_missing_gate(seen: Observed) -> str:
 
 
 def _check_new_nodes(seen: Observed, where: str) -> Iterator[Finding]:
-    """Warn of required topology keys that no new node has, as far as it is known before a node exists."""
+    """Yield a warning for each topology key that gangs require and that new nodes may lack.
+
+    Known are the labels of zones and regions, those of Karpenter's NodePools, and those in --autoscaler-labels.
+    ``where`` names the autoscalers.
+    """
     pools = seen.autoscalers.pool_labels if seen.autoscalers is not None else None
     if pools is None:
         return
@@ -223,7 +244,7 @@ def _name_some(names: list[str]) -> str:
 
 
 def _format(resource: str, amount: int) -> str:
-    """Return an amount as people write it: CPUs, GiB of memory, or pieces."""
+    """Return an amount of a resource for a finding: CPUs, GiB of memory or storage, otherwise a plain number."""
     if resource == "cpu":
         return f"{amount / 1000:g}"
     return f"{amount / 2**30:.6g}Gi" if "memory" in resource or "storage" in resource else str(amount)

@@ -1,4 +1,4 @@
-"""The values of ``serried check``: what was read from an installation, the findings, and the rights that it needs."""
+"""The values of ``serried check``: the facts read from an installation, the findings, and the rights that it needs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,20 +23,20 @@ class Severity(StrEnum):
     """The importance of a finding."""
 
     ERROR = "error"
-    """Gangs do not start, or Serried does not do what it promises."""
+    """Gangs do not start, or Serried breaks one of its guarantees."""
 
     WARNING = "warning"
-    """Serried works, but something is slow, or will fail in a case that may still come."""
+    """Serried works, but something is slow, or will fail under conditions that do not hold now."""
 
     UNKNOWN = "unknown"
-    """The check was not possible."""
+    """The check was not possible, because a fact could not be read."""
 
     NOTE = "note"
-    """No mistake, but good to know."""
+    """No mistake, just information."""
 
 
 class Area(StrEnum):
-    """A group of checks, as ``--only`` selects it."""
+    """A group of checks that the option ``--only`` selects by this name."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
@@ -48,7 +48,7 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One mistake, with its fix."""
+    """One result of the checks: usually a mistake, with its fix."""
 
     severity: Severity
     area: Area
@@ -68,19 +68,19 @@ CONTROLLER = "serried-controller"
 
 
 class Right(NamedTuple):
-    """One verb on one resource for one ServiceAccount."""
+    """The right of one ServiceAccount to use one verb on one resource."""
 
     account: str
     verb: str
     group: str
     resource: str
-    """The resource, with the subresource if the right is about one: pods/binding."""
+    """The plural name, with the subresource if the right is about one: ``pods/binding``."""
 
     name: str = ""
-    """The name of the only object that the right is about, "" for all."""
+    """The name of the only object to which the right is limited, "" for all objects."""
 
     home: bool = False
-    """True if the right is needed in the namespace of the ServiceAccount only."""
+    """True if the right is needed only in the ServiceAccount's own namespace."""
 
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -88,25 +88,25 @@ class Right(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A purpose for which several rights are needed."""
+    """Rights that a ServiceAccount needs for one purpose: each verb on each resource."""
 
     verbs: str
-    """The verbs, with blanks between them."""
+    """The verbs, separated by blanks: ``get list watch``."""
 
     resources: str
-    """The resources in kubectl's form, with blanks between them: jobs/finalizers.batch."""
+    """The resources, separated by blanks, with the API group after a dot: ``jobs/finalizers.batch``."""
 
     without: str
-    """The consequence if a right is missing."""
+    """What does not work if one of the rights is missing. The text of the finding."""
 
     vital: bool = True
-    """True if a missing right is an error, because gangs do not start as promised."""
+    """True if a missing right is an error, because gangs do not start; False if it is a warning."""
 
     name: str = ""
     home: bool = False
 
     component: Piece | None = None
-    """The part of an installation that grants the rights; None for the roles of every installation."""
+    """The optional part of an installation whose roles grant the rights; None if every installation grants them."""
 
 
 _extra = partial(Need, vital=False)
@@ -114,7 +114,10 @@ _of_component = partial(_extra, component=Piece.VOLUMES_AND_DEVICES)
 
 
 def _in_both(*resources: str) -> str:
-    """Return the resources in both API groups that serve Workloads and PodGroups."""
+    """Return the resources in both API groups that Serried can use: ``podgroups.scheduling.k8s.io`` and the like.
+
+    The result is separated by blanks, as `Need.resources`.
+    """
     return " ".join(
         f"{each}.{group}" for group in ("scheduling.k8s.io", "scheduling.serried.dev") for each in resources
     )
@@ -256,11 +259,11 @@ ELECTING_NEEDS = {
         Need("get patch", _SLICES, _SERVED, name="serried-verbs", home=True),
     ),
 }
-"""The needs if the extenders elect their leader themselves (``--lease-mode hold``)."""
+"""The needs by ServiceAccount if the extenders elect their leader themselves (``--lease-mode hold``)."""
 
 
 def list_rights(needs_by_account: Mapping[str, Iterable[Need]]) -> dict[Right, Need]:
-    """Return every right with its need; if several needs have a right, the first one."""
+    """Return each right with the need that it belongs to. A right that several needs contain belongs to the first."""
     rights: dict[Right, Need] = {}
     for account, needs in needs_by_account.items():
         for need in needs:
@@ -271,26 +274,26 @@ def list_rights(needs_by_account: Mapping[str, Iterable[Need]]) -> dict[Right, N
 
 
 _USUAL_EXTENDER_SECONDS = 5.0
-"""kube-scheduler's default of ``httpTimeout`` (upstream's pkg/scheduler/extender.go)."""
+"""kube-scheduler's default of ``httpTimeout`` in seconds (upstream's pkg/scheduler/extender.go)."""
 
 _USUAL_LEASE = "kube-system/kube-scheduler"
 _USUAL_QPS = 50
 
 
 class Managed(NamedTuple):
-    """An item of ``managedResources``."""
+    """An item of ``managedResources`` in an entry of ``extenders``."""
 
     name: str
     ignored: bool
-    """The field ``ignoredByScheduler``."""
+    """The field ``ignoredByScheduler``: True if kube-scheduler does not check that a node has the resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An item of ``extenders``."""
+    """An item of ``extenders`` in the scheduler's configuration."""
 
     place: int
-    """The index in the list."""
+    """The index in the list, for messages."""
 
     url: str = ""
     filter_verb: str = ""
@@ -304,7 +307,7 @@ class Entry:
 
 
 class Profile(NamedTuple):
-    """An item of ``profiles``."""
+    """An item of ``profiles`` in the scheduler's configuration; ``scheduler`` is its schedulerName."""
 
     scheduler: str
 
@@ -314,10 +317,10 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """The fields of a KubeSchedulerConfiguration that Serried depends on."""
+    """The fields of a KubeSchedulerConfiguration that matter to Serried, with kube-scheduler's defaults."""
 
     source: str
-    """The file or ConfigMap with the configuration."""
+    """The file or ConfigMap that has the configuration, for messages."""
 
     entries: tuple[Entry, ...] = ()
     profiles: tuple[Profile, ...] = (Profile("default-scheduler", None),)
@@ -327,13 +330,13 @@ class SchedulerConfig:
 
     elects: bool = True
     lease: str = _USUAL_LEASE
-    """Namespace and name of the Lease, with a slash between them."""
+    """Namespace and name of the Lease that the scheduler holds, with a slash between them."""
 
     qps: float = _USUAL_QPS
 
 
 class Interference(NamedTuple):
-    """The effect of another program on Serried, and what to do about it."""
+    """How another program disturbs Serried (``what``), and what the user can do about it (``fix``)."""
 
     what: str
     fix: str
@@ -348,7 +351,7 @@ INTERFERENCES: Mapping[str, Interference] = {
     **dict.fromkeys(("volcano-scheduler", "yunikorn-scheduler", "kai-scheduler", "koord-scheduler"), _GANGS),
     "scheduler-plugins-scheduler": _GANGS,
 }
-"""Other programs that decide about pods, by a part of the name of their Deployment."""
+"""Other gang schedulers. A key is a part of the name of the program's Deployment."""
 
 
 DEFAULT_FLAGS: Mapping[str, str] = {
@@ -366,83 +369,102 @@ DEFAULT_FLAGS: Mapping[str, str] = {
     "scheduler-name": "serried",
     "stamp": "auto",
 }
-"""The extender's defaults of the flags that are checked. ``isolated`` is not among them: the configuration shows it."""
+"""The extender's flags that the checks read, with their defaults.
+
+``isolated`` is missing, because the checks then take it from the scheduler's configuration.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The facts about one installation. A fact that was not or could not be read is None; `unread` names the latter."""
+    """The facts about one installation, as far as they were read.
+
+    A fact is None or empty if no requested check needs it, or if it could not be read. `unread` names the latter facts.
+    """
 
     config: SchedulerConfig | None = None
 
     flags: Mapping[str, str] = field(default_factory=dict)
-    """The extender's flags by name without dashes: from its ``/debug/config``, otherwise `DEFAULT_FLAGS`."""
+    """The extender's flags, by name without dashes. `DEFAULT_FLAGS` if the extender does not answer."""
 
     selfcheck: Raw | None = None
-    """The extender's ``/debug/selfcheck``."""
+    """The document of ``/debug/selfcheck``; None if the extender does not answer."""
 
     silence: str = ""
-    """The reason why the extender does not answer, "" if it does. `unread` lists what only the extender knows then."""
+    """The reason why the extender does not answer, "" if it answers. `unread` then has the facts that only it knows."""
 
     skew_seconds: float | None = None
     """Seconds by which the extender's clock is ahead of the API server's."""
 
     denied: frozenset[Right] | None = None
-    """The rights that the shipped roles grant and that are missing here."""
+    """The rights that Serried's ServiceAccounts need and do not have."""
 
     nodes: Mapping[str, Mapping[str, str]] | None = None
-    """The labels of each node."""
+    """The labels of each node, by the node's name."""
 
     allocatable: Mapping[str, Amounts] = field(default_factory=dict)
-    """The allocatable resources of each node. Read with the labels."""
+    """The allocatable resources of each node, by the node's name. Read together with `nodes`."""
 
     keys: tuple[str, ...] = ()
-    """The topology keys that groups ask for."""
+    """The topology keys that existing gangs require or prefer, as the extender reports them."""
 
     levels: LevelTable | None = None
-    """The labels of the topology levels; None before the extender has written them."""
+    """The node label of each topology level, from the status of TopologyLevels.
+
+    None before the extender has written it.
+    """
 
     policies: frozenset[str] | None = None
-    """The names of all admission policies."""
+    """The names of all admission policies in the cluster, of any program."""
 
     bound_policies: frozenset[str] = frozenset()
-    """The names of the admission policies with a binding."""
+    """The names of those admission policies that have a binding, without which a policy has no effect."""
 
     gate_switch: bool | None = None
-    """True if the ConfigMap exists with which the extender turns the scheduling gate of new members on and off."""
+    """True if the ConfigMap exists by which the extender turns the scheduling gate of new members on and off.
+
+    None if it could not be read.
+    """
 
     autoscalers: Autoscalers | None = None
 
     kueue: Kueue | None = None
-    """The Kueue of the cluster; None also if there is none."""
+    """The facts about Kueue; None if Kueue is not installed."""
 
     demands: tuple[TopologyDemand, ...] = ()
-    """The topology keys that PodGroups and Workloads require. Read only beside an autoscaler or Kueue's Topologies."""
+    """The topology keys that PodGroups and Workloads require.
+
+    Read only if the cluster has an autoscaler, or if Kueue chooses nodes by a Topology.
+    """
 
     neighbours: tuple[tuple[str, Interference], ...] = ()
-    """Other programs that decide about pods, each by its Deployment or webhook."""
+    """Other gang schedulers and webhooks that may disturb Serried, each by its Deployment or configuration."""
 
     method: InstallMethod = KUBECTL
-    """The method by which Serried was installed."""
+    """How Serried was installed. The fixes of findings name its commands."""
 
     definitions: Mapping[str, str] | None = None
-    """The release of each of Serried's CRDs by plural name; "" if the CRD does not tell."""
+    """The release label of each of Serried's CRDs, by plural name; "" if the CRD has no such label."""
 
     absence: Finding | None = None
-    """The finding that Serried is not installed. Nothing else was read then."""
+    """The finding that Serried is not installed; None if it is. With such a finding, no other fact was read."""
 
     server_version: str = ""
     """Version of the API server, for example v1.37.1."""
 
     scheduler_version: str = ""
-    """Version of the kube-scheduler beside the extender; "" if its image does not tell."""
+    """The tag of the image of the kube-scheduler in the extender's pod, for example v1.37.1; "" if unknown."""
 
     unread: tuple[tuple[Area, str, str], ...] = ()
-    """The facts that could not be read: area, fact, reason."""
+    """The facts that could not be read, each with its area, its name and the reason."""
 
     @property
     def extenders_elect(self) -> bool:
-        """Return whether the extenders elect their leader themselves: the cluster's own scheduler calls them."""
+        """Return whether the extenders elect their leader themselves (``--lease-mode hold``).
+
+        They do if the cluster's own kube-schedulers call them. Otherwise an extender leads while the kube-scheduler in
+        its pod does.
+        """
         return self.flags.get("lease-mode") == "hold"
 
 
@@ -450,13 +472,16 @@ _MINOR = re.compile(r"v?1\.(\d+)")
 
 
 def read_minor(version: str) -> int | None:
-    """Return the minor version in one of Kubernetes, such as v1.37.1; None for other text."""
+    """Return the minor version in a version of Kubernetes, for example 37 for v1.37.1; None for other text."""
     found = _MINOR.match(version)
     return int(found[1]) if found else None
 
 
 def decode_scheduler_config(source: str, document: Any) -> SchedulerConfig:
-    """Return the configuration in a parsed document. Raises ValueError for another document."""
+    """Return the parsed KubeSchedulerConfiguration as a `SchedulerConfig`. ``source`` names it in messages.
+
+    Raises ValueError if the document is no KubeSchedulerConfiguration.
+    """
     if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
         raise ValueError(f"{source} holds no KubeSchedulerConfiguration")
     election = read_map(document, "leaderElection")

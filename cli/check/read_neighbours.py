@@ -1,6 +1,6 @@
-"""Reads from the API server what the checks need of Kueue and of autoscalers, and only as far as they are there.
+"""Reads from the API server the facts about Kueue and autoscalers that the checks need.
 
-A cluster with neither costs three requests.
+In a cluster with neither, that takes three requests.
 """
 
 from collections.abc import Callable
@@ -48,15 +48,21 @@ from serried.kube.errors import NotFound
 from serried.kube.wire import CONFIG_MAPS, JOBS, JSON, PODS, Resource, Selection, pod_groups, workloads
 
 Recording = Callable[[Area, str], AbstractAsyncContextManager[None]]
-"""A block whose failures are recorded as a fact that could not be read."""
+"""Returns an async context manager that records a failure in its block as a fact that could not be read.
+
+The arguments are the area and the name of the fact. The block's exception does not leave it.
+"""
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
 _BOUND_AND_UNFINISHED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector of pods that hold room on a node."""
+"""The field selector of pods that use resources of a node: bound to it and not finished."""
 
 
 async def read_autoscalers(client: ApiClient, recording: Recording) -> Autoscalers:
-    """Return the autoscalers of the cluster. Raises ApiError."""
+    """Return which autoscalers the cluster has.
+
+    NodePools that cannot be read are recorded by ``recording``. Raises ApiError if another request fails.
+    """
     version = await _find_version(client, KARPENTER_GROUP)
     found = Autoscalers(bool(version), await _has_status(client), None if version else frozenset())
     if version:
@@ -75,7 +81,10 @@ async def _has_status(client: ApiClient) -> bool:
 
 
 async def read_kueue(client: ApiClient, recording: Recording) -> Kueue | None:
-    """Return the facts about Kueue, None if its API is not served. Raises ApiError."""
+    """Return the facts about Kueue, None if the API server does not serve its API.
+
+    Parts that cannot be read are recorded by ``recording``. Raises ApiError if the first request fails.
+    """
     version = await _find_version(client, GROUP)
     if not version:
         return None
@@ -101,7 +110,10 @@ async def _find_version(client: ApiClient, group: str) -> str:
 
 
 async def _read_configuration(client: ApiClient) -> Configuration:
-    """Return the configuration of the manager. Raises ApiError, and ValueError or YAMLError if there is none."""
+    """Return the settings in the ConfigMap of Kueue's manager.
+
+    Raises ApiError, and ValueError or YAMLError if there is no valid configuration.
+    """
     selection = Selection(labels=LABELS)
     deployments = [each async for each in client.items(_DEPLOYMENTS, selection)]
     managers = [each for each in deployments if each["metadata"]["name"].endswith(MANAGER)]
@@ -113,7 +125,10 @@ async def _read_configuration(client: ApiClient) -> Configuration:
 
 
 async def _find_config_map(client: ApiClient) -> JSON:
-    """Return the ConfigMap with the configuration: by its usual name, otherwise by its label in any namespace."""
+    """Return the ConfigMap with Kueue's configuration.
+
+    Try its usual name first, then all ConfigMaps with Kueue's label. Raises ApiError, and ValueError if none has it.
+    """
     try:
         found = await client.get(CONFIG_MAPS, CONFIG_NAMESPACE, CONFIG_NAME)
         if CONFIG_KEY in (found.get("data") or {}):
@@ -146,7 +161,7 @@ async def _read_outsiders(client: ApiClient) -> tuple[Outsider, ...]:
 
 
 async def _read_job_demands(client: ApiClient, kueue: Kueue) -> tuple[TopologyDemand, ...]:
-    """Return the demands of Jobs in the namespaces of LocalQueues for which Kueue chooses nodes."""
+    """Return the topology keys that Jobs require, in the namespaces of LocalQueues for which Kueue chooses nodes."""
     found: list[TopologyDemand] = []
     for namespace in sorted({each.namespace for each in kueue.topology_queues}):
         async for each in client.items(JOBS, Selection(namespace=namespace)):
@@ -155,7 +170,10 @@ async def _read_job_demands(client: ApiClient, kueue: Kueue) -> tuple[TopologyDe
 
 
 async def read_group_demands(client: ApiClient, group: str, version: str) -> tuple[TopologyDemand, ...]:
-    """Return the demands of all PodGroups and Workloads at an API level. Raises ApiError."""
+    """Return the topology keys that all PodGroups and Workloads of an API group and version require.
+
+    Raises ApiError.
+    """
     found: list[TopologyDemand] = []
     async for each in client.items(pod_groups(group, version), Selection()):
         found += decode_group_demands(each)

@@ -1,4 +1,4 @@
-"""Other programs' admission webhooks that may stop Serried: its writes to pods fail while they do not answer."""
+"""Admission webhooks of other programs that may stop Serried: while they do not answer, its writes to pods fail."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ _WRITES: Mapping[tuple[str, str], str] = {
     ("CREATE", "pods/eviction"): "no pod is evicted for a gang of higher priority",
     ("DELETE", "pods"): "a gang of disruption mode all is deleted only in part",
 }
-"""Serried's writes to pods, each with the consequence if it is rejected; the worst first."""
+"""Serried's writes to pods, as verb and resource, each with what does not work if it fails. The most harmful first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An admission webhook without whose answer the API server rejects a write of Serried to pods."""
+    """An admission webhook with failurePolicy Fail that the API server calls for a write of Serried to pods."""
 
     configuration: str
     """The configuration in kubectl's form: validatingwebhookconfiguration/vet."""
@@ -32,23 +32,23 @@ class Webhook:
     name: str
 
     writes: tuple[tuple[str, str], ...]
-    """The writes of `_WRITES` that the webhook is asked about."""
+    """The keys of `_WRITES` for which the API server calls the webhook."""
 
     service: tuple[str, str] | None
     """Namespace and name of the webhook's Service; None if it has a URL instead."""
 
     @property
     def place(self) -> str:
-        """The configuration, and the webhook in it."""
+        """The name of the webhook's configuration, and its own name, for findings."""
         return f"{self.configuration}: {self.name}"
 
     def describe_risk(self) -> Interference:
-        """Return the finding for a webhook that answers now: what happens if it stops."""
+        """Return what happens if the webhook, which answers now, stops answering, and how to reduce the risk."""
         what = f"it is asked about {self._written} first (failurePolicy Fail): while it does not answer, {self._result}"
         return Interference(what, "run more than one replica of it, and let its selectors leave out the pods of gangs")
 
     def describe_outage(self) -> Interference:
-        """Return the finding for a webhook whose Service has no ready pod."""
+        """Return what happens because the webhook's Service has no ready pod now, and how to repair it."""
         there = "/".join(self.service or ())
         what = f"no pod is ready behind its Service {there}, so {self._written} fails (failurePolicy Fail): "
         return Interference(what + self._result, f"start it, or remove it: kubectl delete {self.configuration}")
@@ -63,9 +63,10 @@ class Webhook:
 
 
 def decode_webhooks(kind: str, configuration: Raw) -> Iterator[Webhook]:
-    """Yield the webhooks of a configuration that may stop Serried. Raises ValueError for a malformed one.
+    """Yield the webhooks of a configuration that can make writes of Serried fail. ``kind`` is the kind in lower case.
 
-    Selectors and conditions are ignored: which pods will be members is unknown.
+    A webhook counts even if its selectors or matchConditions exclude some pods: which pods will be members is unknown.
+    Raises ValueError for a malformed configuration.
     """
     name = read_required(read_map(configuration, "metadata"), "name")
     for each in read_objects(configuration, "webhooks"):
@@ -78,7 +79,10 @@ def decode_webhooks(kind: str, configuration: Raw) -> Iterator[Webhook]:
 
 
 def _matches(rule: Raw, verb: str, resource: str) -> bool:
-    """Return whether a rule covers the write, as the API server decides it (plugin/webhook/predicates/rules)."""
+    """Return whether a webhook's rule matches the write, as the API server decides it.
+
+    Upstream's code is in plugin/webhook/predicates/rules.
+    """
     return (
         not {"*", ""}.isdisjoint(read_texts(rule, "apiGroups"))
         and not {"*", "v1"}.isdisjoint(read_texts(rule, "apiVersions"))
@@ -89,18 +93,18 @@ def _matches(rule: Raw, verb: str, resource: str) -> bool:
 
 
 def _covers(pattern: str, resource: str) -> bool:
-    """Return whether a pattern such as ``*/*``, ``pods/*`` or ``*/status`` covers the resource.
+    """Return whether a rule's resource pattern such as ``*/*``, ``pods/*`` or ``*/status`` matches the resource.
 
-    ``*`` covers no subresources.
+    A pattern without a slash, such as ``*``, matches no subresources.
     """
     (kind, _, part), (wanted, _, subresource) = pattern.partition("/"), resource.partition("/")
     return kind in {"*", wanted} and part in {"*", subresource}
 
 
 async def collect_webhooks(client: ApiClient) -> list[tuple[str, Interference]]:
-    """Return the findings for the cluster's webhooks, each with its place.
+    """Return a finding for each webhook in the cluster that may stop Serried, each with the webhook's name.
 
-    Raises ApiError, and ValueError if malformed.
+    Raises ApiError, and ValueError for a malformed configuration.
     """
     return [
         (each.place, each.describe_risk() if await _is_served(client, each) else each.describe_outage())
@@ -117,7 +121,7 @@ async def _find_webhooks(client: ApiClient) -> AsyncIterator[Webhook]:
 
 
 async def _is_served(client: ApiClient, webhook: Webhook) -> bool:
-    """Return whether the webhook's Service has a ready pod. A webhook with a URL counts as served."""
+    """Return whether the webhook's Service has a ready pod; True for a webhook with a URL, which is not tested."""
     if webhook.service is None:
         return True
     namespace, name = webhook.service
