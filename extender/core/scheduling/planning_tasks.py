@@ -70,7 +70,7 @@ class PlanningTask:
     """
 
     compute: Compute
-    """The function that computes the answer in the child."""
+    """The function that makes the answer from a snapshot, in this process or in the child."""
 
     limit: float = 0.0
     """The seconds of work after which the task is given up without an answer."""

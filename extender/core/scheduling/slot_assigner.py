@@ -22,7 +22,7 @@ from extender.core.scheduling.permit import find_offered_node
 from serried.api.pod import Pod
 
 _FEW_MISSES = 2
-"""The number of members whose filter calls offered no usable node from which `_misses_often` may be True."""
+"""The fewest members without a usable offered node for which all members of the gang may be nominated."""
 
 
 class SlotAssigner:

@@ -116,8 +116,8 @@ class QueueEntry:
     def begin_try(self, planner_input: tuple[object, ...], now: float, *, waits: bool) -> bool:
         """Begin a try with this input of the planner, and end the backoff. Return whether the group has to be planned.
 
-        That is not so if the group ``waits`` as unschedulable, the input is the last one, and ``retry_at`` has
-        not come.
+        It has not if it ``waits`` among the unschedulable groups, the input has not changed, and ``retry_at``
+        has not come.
         """
         self.backoff_until = 0.0
         if waits and planner_input == self.last_input and now < self.retry_at:
@@ -247,7 +247,11 @@ class UnschedulableGroups:
         return len(self._hints)
 
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """Add a group that the planner has just rejected, with the slots that its verdict has counted as bounds."""
+        """Add a group that the planner has just rejected.
+
+        The slots that the verdict ``refusal`` has counted in each domain become the upper bounds of the group's
+        hint.
+        """
         hint, waiters = self._enlist_refused(group, request, refusal)
         self._set_bound(hint, waiters, refusal)
 
