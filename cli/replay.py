@@ -14,7 +14,7 @@ from extender.look.snapshot import Capture, read_snapshot
 from serried.api.names import GroupKey, Malformed
 
 if TYPE_CHECKING:
-    from extender.look.decide import Ruling
+    from extender.look.decide import Decision
 
 REPLAY_EXAMPLES = """
 Download the input of team/train, and decide again:
@@ -146,11 +146,11 @@ def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
     ``named`` selects one group, ``every`` all groups that waited, neither the group for which the snapshot was made.
     Raises CommandError if the file holds no snapshot or not that group.
     """
-    from extender.look.decide import compare, decide, recall  # noqa: PLC0415 - as above
+    from extender.look.decide import compare, decide, find_recorded  # noqa: PLC0415 - as above
 
     capture = read_capture(path)
     for group in _choose_groups(path, capture, named, every=every):
-        recorded = recall(capture, group)
+        recorded = find_recorded(capture, group)
         try:
             found = decide(capture, group)
         except ValueError as error:
@@ -164,7 +164,7 @@ def _replay(path: Path, named: str, *, every: bool) -> Iterator[dict[str, Any]]:
         }
 
 
-def _describe(decision: "Ruling") -> dict[str, Any]:
+def _describe(decision: "Decision") -> dict[str, Any]:
     return {
         "text": decision.describe(),
         "domain": decision.domain,

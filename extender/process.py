@@ -166,7 +166,7 @@ class Extender:
         if isinstance(old, Pod) and isinstance(new, Pod):
             self.core.groups.activity.note_pod(old, new)
         self.isolation.on_change(old, new)
-        self.gauges.note(old, new)
+        self.gauges.count_change(old, new)
         self.core.groups.wake()
 
     def _may_report_levels(self) -> bool:
@@ -342,7 +342,7 @@ class Extender:
     def note_refused(self, level: ApiLevel) -> None:
         """Set what the API server does not serve, because waiting groups and the self-check name it."""
         self.store.set_native_obstacle(level.native_problem)
-        self.selfcheck.note_refused(level.refused)
+        self.selfcheck.set_refused(level.refused)
         self.core.groups.wake()
 
     def routes(self) -> Sequence[APIRouter]:

@@ -1,7 +1,7 @@
 """Claims of a what-if question: claims in its manifests count as created, and so do claims made from templates.
 
-`take_claims` reads PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains; `add_own` adds
-the claims of a pod's ephemeral volumes.
+`separate_claims` reads PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains;
+`add_ephemeral_claims` adds the claims of a pod's ephemeral volumes.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from serried.api.volume import BETA_CLASS, VolumeClaim, decode_volume_claim
 _COMPUTE_DOMAIN = "ComputeDomain"
 
 
-def take_claims(
+def separate_claims(
     objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
 ) -> tuple[list[tuple[str, Any]], Coming]:
     """Return all other objects, and the claims and claim templates; ``default_class`` is the default StorageClass.
@@ -44,7 +44,7 @@ def take_claims(
     return rest, Coming(volumes, devices, templates, shared, default_class)
 
 
-def add_own(coming: Coming, pod: Pod, spec: Mapping[str, Any], *, alike: bool) -> Coming:
+def add_ephemeral_claims(coming: Coming, pod: Pod, spec: Mapping[str, Any], *, alike: bool) -> Coming:
     """Return ``coming`` with the claims that are made for one pod.
 
     Other claims that the pod names count as shared if more pods are made ``alike``. Raises ValueError.

@@ -76,12 +76,12 @@ def restore(capture: Capture) -> Core:
     while store.apply_rule_changes():
         pass
     for vacant in capture.vacancies:
-        _reopen(store, vacant)
+        _restore_vacancy(store, vacant)
     for reserved in capture.reservations:
         _reserve(core, reserved)
-    _count_rest(store, capture)
+    _add_remaining_usage(store, capture)
     for memory in capture.memories:
-        _recall(core, memory, capture.pools)
+        _restore_group(core, memory, capture.pools)
     if capture.kept is not None:
         core.backfill.restore(_restore_head(capture.kept))
     store.dirty.clear_groups()
@@ -136,11 +136,11 @@ def _fill(store: Store, capture: Capture) -> None:
         store.put_group(group)
     shapes: dict[Shape, Shape] = {}
     for pod in capture.pods:
-        shape = _link(pod.shape, capture.pools)
+        shape = _restore_pools(pod.shape, capture.pools)
         store.put_pod(replace(pod, shape=shapes.setdefault(shape, shape)))
 
 
-def _link(shape: Shape, pools: Iterable[Pool]) -> Shape:
+def _restore_pools(shape: Shape, pools: Iterable[Pool]) -> Shape:
     """Return the shape with the full pools in place of their names."""
     if not shape.volumes:
         return shape
@@ -149,22 +149,22 @@ def _link(shape: Shape, pools: Iterable[Pool]) -> Shape:
     return replace(shape, volumes=tuple(chosen))
 
 
-def _name_pools(shape: Shape) -> Shape:
+def _strip_pools(shape: Shape) -> Shape:
     """Return the shape with the names of its pools only, without their volumes."""
     chosen = [replace(each, pool=each.pool and replace(each.pool, volumes=())) for each in shape.volumes]
     return replace(shape, volumes=tuple(chosen)) if chosen else shape
 
 
-def _reopen(store: Store, vacant: VacantSlot) -> None:
+def _restore_vacancy(store: Store, vacant: VacantSlot) -> None:
     pod = vacant.pod
     if not vacant.refusal:
         store.occupancy.add_usage(pod.uid, UsageSource.BOUND, pod.node, pod.shape.requests)
     store.vacancies.open(vacant.group, pod, vacant.refusal, vacant.leaf)
     found = next(each for each in store.vacancies.of_group(vacant.group) if each.pod.uid == pod.uid)
-    _complete(store, found, vacant)
+    _restore_replacement(store, found, vacant)
 
 
-def _complete(store: Store, found: Vacancy, vacant: VacantSlot) -> None:
+def _restore_replacement(store: Store, found: Vacancy, vacant: VacantSlot) -> None:
     found.since = vacant.since
     if vacant.replacement:
         store.vacancies.assign(found, vacant.replacement)
@@ -185,7 +185,7 @@ def _reserve(core: Core, reserved: Reserved) -> None:
     core.ledger.reserve(reservation, pods)
 
 
-def _count_rest(store: Store, capture: Capture) -> None:
+def _add_remaining_usage(store: Store, capture: Capture) -> None:
     """Claim what else was used on each node: by pods whose bind call came before the watch showed them bound."""
     for uid in capture.on_their_way:
         pod = store.pods.get(uid)
@@ -203,7 +203,7 @@ def _subtract(used: Resources, known: Resources) -> tuple[tuple[str, int], ...]:
     return tuple((name, amount) for name, amount in rest if amount)
 
 
-def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
+def _restore_group(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
     state = GroupState(
         memory.first_seen,
         verdict=memory.verdict,
@@ -213,15 +213,18 @@ def _recall(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
     )
     nodes = core.store.nodes
     state.refusals = Refusals(
-        {(_link(each.shape, pools), each.node): Fact(each.until, nodes.get(each.node)) for each in memory.refusals},
-        offers={_link(each.shape, pools): (each.until, each.nodes) for each in memory.offers},
+        {
+            (_restore_pools(each.shape, pools), each.node): Fact(each.until, nodes.get(each.node))
+            for each in memory.refusals
+        },
+        offers={_restore_pools(each.shape, pools): (each.until, each.nodes) for each in memory.offers},
     )
     if memory.rejection is not None:
         until, text, uid = memory.rejection
         state.refusals.rejection = Fact(until, text=text, member=uid)
     for kind in (kind for feature in core.context.features.all for kind in feature.memories):
         if kind.captured in memory.features:
-            state.memory[kind] = _read(kind, memory)
+            state.memory[kind] = _load_memory(kind, memory)
     core.groups.states[memory.group] = state
     reservation = core.ledger.of_group(memory.group)
     group = core.store.groups.get(memory.group)
@@ -238,12 +241,12 @@ def _adapter_of(kind: type[Memory]) -> TypeAdapter[Memory]:
     return _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
 
 
-def _write(kind: type[Memory], memory: Memory) -> Any:
+def _dump_memory(kind: type[Memory], memory: Memory) -> Any:
     """Return a feature's memory of a group as JSON."""
     return _adapter_of(kind).dump_python(memory, mode="json", exclude_defaults=True)
 
 
-def _read(kind: type[Memory], memory: GroupMemory) -> Memory:
+def _load_memory(kind: type[Memory], memory: GroupMemory) -> Memory:
     """Read a feature's memory of a group. Raises ValueError, with the place in the snapshot."""
     try:
         return _adapter_of(kind).validate_python(memory.features[kind.captured])
@@ -278,7 +281,7 @@ _LOWEST = -(1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
-class _Instant:
+class _StoreCopy:
     """The content of the Store at one instant."""
 
     capture: Capture
@@ -296,7 +299,7 @@ class _Instant:
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
     """Return the planner's input at the time of the first step. ``group`` is the group whose decision is wanted."""
-    capture, rest = yield from take_parts(core, level, group)
+    capture, rest = yield from take_capture_without_pods(core, level, group)
     pods: list[Pod] = []
     while batch := list(islice(rest, _ITEMS_PER_STEP)):
         pods += batch
@@ -304,30 +307,32 @@ def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> 
     return replace(capture, pods=tuple(pods))
 
 
-def take_parts(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[tuple[Capture, Iterator[Pod]]]:
+def take_capture_without_pods(
+    core: Core, level: ApiLevel, group: GroupKey | None = None
+) -> Work[tuple[Capture, Iterator[Pod]]]:
     """Return the capture without pods, and an iterator that makes each pod on demand, to save memory."""
-    instant = _freeze(core, level, group)
+    copied = _copy_store(core, level, group)
     yield
-    kept = [each for each in instant.groups if each.key.kind is not GroupKind.COMPOSITE]
-    groups = yield from _work_through(kept, _strip_group)
-    needed, read = _list_needed_labels(instant), instant.labels
-    vacancies = yield from _work_through(instant.capture.vacancies, lambda each: _strip_vacancy(each, needed, read))
+    kept = [each for each in copied.groups if each.key.kind is not GroupKind.COMPOSITE]
+    groups = yield from _strip_all(kept, _strip_group)
+    needed, read = _list_needed_labels(copied), copied.labels
+    vacancies = yield from _strip_all(copied.capture.vacancies, lambda each: _strip_vacancy(each, needed, read))
     named = {Key(each.key.namespace, each.workload) for each in groups if each.workload is not None}
-    workloads = [instant.workloads[key] for key in sorted(named) if key in instant.workloads]
+    workloads = [copied.workloads[key] for key in sorted(named) if key in copied.workloads]
     yield
     owners = {Key(each.key.namespace, ref.name) for each in groups for ref in each.owners if ref.kind == JOB}
     owners |= {Key(each.key.namespace, each.job) for each in workloads if each.job is not None}
     capture = replace(
-        instant.capture,
+        copied.capture,
         groups=tuple(groups),
         vacancies=tuple(vacancies),
         workloads=tuple(replace(each, labels=_keep_ours(each.labels)) for each in workloads),
-        jobs=tuple(instant.jobs[key] for key in sorted(owners) if key in instant.jobs),
+        jobs=tuple(copied.jobs[key] for key in sorted(owners) if key in copied.jobs),
     )
-    return capture, _iterate_pods(instant)
+    return capture, _iterate_pods(copied)
 
 
-def _work_through(items: Iterable[T], strip: Callable[[T], T]) -> Work[list[T]]:
+def _strip_all(items: Iterable[T], strip: Callable[[T], T]) -> Work[list[T]]:
     done: list[T] = []
     rest = iter(items)
     while batch := list(islice(rest, _ITEMS_PER_STEP)):
@@ -336,9 +341,9 @@ def _work_through(items: Iterable[T], strip: Callable[[T], T]) -> Work[list[T]]:
     return done
 
 
-def _freeze(core: Core, level: ApiLevel, group: GroupKey | None) -> _Instant:
+def _copy_store(core: Core, level: ApiLevel, group: GroupKey | None) -> _StoreCopy:
     store = core.store
-    return _Instant(
+    return _StoreCopy(
         capture=_capture(core, level, group),
         pods=tuple(store.pods.values()),
         groups=tuple(store.groups.values()),
@@ -369,8 +374,8 @@ def _capture(core: Core, level: ApiLevel, group: GroupKey | None) -> Capture:
         reservations=tuple(_list_reserved(core)),
         vacancies=tuple(_list_vacant(store)),
         on_their_way=_find_on_their_way(core),
-        memories=tuple(_remember(key, state, now) for key, state in core.groups.states.items()),
-        kept=_keep_nodes(core.backfill.head),
+        memories=tuple(_capture_group(key, state, now) for key, state in core.groups.states.items()),
+        kept=_capture_head(core.backfill.head),
         group=group,
     )
 
@@ -402,11 +407,11 @@ def _find_on_their_way(core: Core) -> frozenset[str]:
     return frozenset(nominations.uids - waiting)
 
 
-_ROUND_SECONDS = 1800.0
+_UNENDING_SECONDS = 1800.0
 """The time for which a refusal without a fixed end holds in a snapshot, as JSON has no infinity."""
 
 
-def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
+def _capture_group(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
     refusals, rejection = state.refusals, state.refusals.rejection
     return GroupMemory(
         group=key,
@@ -415,23 +420,23 @@ def _remember(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
         started=state.started,
         home=state.assigned_domain,
         refusals=tuple(
-            NodeRefusal(_name_pools(shape), node, min(found.until, now + _ROUND_SECONDS))
+            NodeRefusal(_strip_pools(shape), node, min(found.until, now + _UNENDING_SECONDS))
             for (shape, node), found in refusals.excluded.items()
             if now < found.until
         ),
         offers=tuple(
-            NodeOffer(_name_pools(shape), names, until)
+            NodeOffer(_strip_pools(shape), names, until)
             for shape, (until, names) in refusals.offers.items()
             if now < until
         ),
         rejection=None if rejection is None else (rejection.until, rejection.text, rejection.member),
         verdict=state.verdict,
         preempted=state.cycle is not None and state.cycle.preempted,
-        features={kind.captured: _write(kind, each) for kind, each in state.memory.items() if kind.captured},
+        features={kind.captured: _dump_memory(kind, each) for kind, each in state.memory.items() if kind.captured},
     )
 
 
-def _keep_nodes(head: Head | None) -> KeptNodes | None:
+def _capture_head(head: Head | None) -> KeptNodes | None:
     if head is None:
         return None
     return KeptNodes(
@@ -457,21 +462,21 @@ def _keep_nodes(head: Head | None) -> KeptNodes | None:
 # --- what is left out -------------------------------------------------------------------------------------------------
 
 
-def _iterate_pods(instant: _Instant) -> Iterator[Pod]:
+def _iterate_pods(copied: _StoreCopy) -> Iterator[Pod]:
     """Yield members, and pods that use or wait for room, each with only those fields that matter for decisions."""
-    needed = _list_needed_labels(instant)
-    for pod in instant.pods:
-        group = instant.group_of.get(pod.uid)
-        waits = pod.pending and (bool(pod.nominated) or is_rival(pod, instant.capture.profiles))
+    needed = _list_needed_labels(copied)
+    for pod in copied.pods:
+        group = copied.group_of.get(pod.uid)
+        waits = pod.pending and (bool(pod.nominated) or is_rival(pod, copied.capture.profiles))
         if group is not None or pod.bound or waits:
-            yield _strip_pod(pod, group, needed.get(pod.namespace, instant.labels))
+            yield _strip_pod(pod, group, needed.get(pod.namespace, copied.labels))
 
 
-def _list_needed_labels(instant: _Instant) -> dict[str, set[str]]:
+def _list_needed_labels(copied: _StoreCopy) -> dict[str, set[str]]:
     """Return the label keys that features read, or that selectors of budgets name, by namespace with budgets."""
     needed: dict[str, set[str]] = {}
-    for budget in instant.capture.budgets:
-        needed.setdefault(budget.key.namespace, set(instant.labels)).update(each.key for each in budget.selector or ())
+    for budget in copied.capture.budgets:
+        needed.setdefault(budget.key.namespace, set(copied.labels)).update(each.key for each in budget.selector or ())
     return needed
 
 
@@ -481,7 +486,7 @@ def _strip_pod(pod: Pod, group: GroupKey | None, needed: Collection[str]) -> Pod
     owner = pod.owner if group is not None or pod.owner is None or pod.owner.kind != JOB else None
     return replace(
         pod,
-        shape=_name_pools(pod.shape),
+        shape=_strip_pools(pod.shape),
         labels=labels,
         group=group,
         link=None if group is None else Link.FIELD,

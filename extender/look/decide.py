@@ -1,6 +1,6 @@
 """Decisions for a question, without effects: `decide` repeats one from a capture, `Hypothesis` answers what-if.
 
-`decide` makes the decision on one group of a capture again, `recall` finds the decision that was made then, and
+`decide` makes the decision on one group of a capture again, `find_recorded` finds the decision that was made then, and
 `compare` compares them.
 
 `Hypothesis` plans gangs that do not exist, in a cluster with some changes. Each gang is planned on copies of the nodes
@@ -18,7 +18,7 @@ from extender.core.scheduling.request import build_request, find_shortage
 from extender.features.exclusive import ExclusiveShares, exclude_occupied
 from extender.features.preemption.search import Search
 from extender.look.cluster import restore
-from extender.look.owners import Newcomer
+from extender.look.owners import AskedGang
 from extender.look.snapshot import Capture
 from extender.options import PreemptionMode
 from extender.wiring import Core
@@ -40,7 +40,7 @@ from serried.plan.tree import plan_group
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Decision:
     """A decision on a group: a plan, or the verdict that explains why there is none."""
 
     domain: str = ""
@@ -77,7 +77,7 @@ class Match(StrEnum):
     """The capture has no decision on the group."""
 
 
-def recall(capture: Capture, group: GroupKey) -> Ruling | None:
+def find_recorded(capture: Capture, group: GroupKey) -> Decision | None:
     """Return the decision on a group that the capture records; None if there is none."""
     bound = {pod.uid for pod in capture.pods if pod.bound}
     for reserved in capture.reservations:
@@ -85,11 +85,11 @@ def recall(capture: Capture, group: GroupKey) -> Ruling | None:
             return _describe_plan(reserved.domain, [s for s in reserved.slots if s.uid not in bound], reserved.victims)
     for memory in capture.memories:
         if memory.group == group:
-            return None if memory.verdict is None else Ruling(verdict=memory.verdict)
+            return None if memory.verdict is None else Decision(verdict=memory.verdict)
     return None
 
 
-def decide(capture: Capture, group: GroupKey) -> Ruling:
+def decide(capture: Capture, group: GroupKey) -> Decision:
     """Make the decision on a group again, as if it had no reservation yet.
 
     Raises ValueError if the group is not in the capture.
@@ -97,7 +97,7 @@ def decide(capture: Capture, group: GroupKey) -> Ruling:
     core = restore(capture)
     if group not in core.store.groups and not core.store.members.of_group(group):
         raise ValueError(f"group {group} is not in the snapshot")
-    _forget_plan(core, capture, group)
+    _drop_plan(core, capture, group)
     known = core.groups.states.setdefault(group, GroupState(capture.clock))
     known.cycle = None
     known.verdict = None
@@ -106,10 +106,10 @@ def decide(capture: Capture, group: GroupKey) -> Ruling:
     if reservation is not None:
         return _describe_plan(reservation.domain, reservation.slots.values(), reservation.victims.values())
     state = core.groups.states.get(group)
-    return Ruling(verdict=state.verdict if state is not None else None)
+    return Decision(verdict=state.verdict if state is not None else None)
 
 
-def _forget_plan(core: Core, capture: Capture, group: GroupKey) -> None:
+def _drop_plan(core: Core, capture: Capture, group: GroupKey) -> None:
     """Release the plan of a group, and a head of the queue that was chosen after the plan was made."""
     core.ledger.unreserve(group)
     head = core.backfill.head
@@ -118,7 +118,7 @@ def _forget_plan(core: Core, capture: Capture, group: GroupKey) -> None:
         core.backfill.head = None
 
 
-def compare(recorded: Ruling | None, found: Ruling) -> Match:
+def compare(recorded: Decision | None, found: Decision) -> Match:
     """Compare a repeated decision with the recorded one; the details of verdicts do not count."""
     if recorded is None:
         return Match.UNRECORDED
@@ -137,15 +137,15 @@ def list_waiting(capture: Capture) -> list[GroupKey]:
     return sorted(waiting | reserved)
 
 
-def _describe_plan(domain: str, slots: Iterable[Slot], victims: Iterable[Victim]) -> Ruling:
-    return Ruling(
+def _describe_plan(domain: str, slots: Iterable[Slot], victims: Iterable[Victim]) -> Decision:
+    return Decision(
         domain,
         {slot.name: slot.node for slot in sorted(slots, key=lambda slot: slot.name)},
         tuple(sorted(f"{victim.namespace}/{victim.name}" for victim in victims)),
     )
 
 
-def _without_detail(decision: Ruling) -> Ruling:
+def _without_detail(decision: Decision) -> Decision:
     verdict = decision.verdict
     return decision if verdict is None else replace(decision, verdict=replace(verdict, detail=""))
 
@@ -171,7 +171,7 @@ class Changes:
 class Prediction:
     """The answer about one gang."""
 
-    newcomer: Newcomer
+    gang: AskedGang
     priority: int
 
     members: int
@@ -194,7 +194,7 @@ class Prediction:
 
 
 @dataclass(slots=True)
-class _Ground:
+class _ClusterCopy:
     """A copy of the nodes, and of what is used on them, that may be changed."""
 
     nodes: dict[str, Node]
@@ -224,19 +224,19 @@ class Hypothesis:
         self._placed: list[tuple[str, Resources]] = []
         """The nodes and requests of the members placed so far."""
 
-        self._gone: dict[str, Pod] = {}
+        self._removed_pods: dict[str, Pod] = {}
         """The pods that are left out, by UID: those of removed groups, and victims."""
 
-        self._patterns: dict[str, Node] = {}
+        self._copied_nodes: dict[str, Node] = {}
         """The nodes of which copies are added, as they were at `check`."""
 
         self._daemons: dict[str, Resources] = {}
         """The requests of DaemonSet pods on each of these nodes."""
 
-        self._brought: dict[GroupKey, int] = {}
+        self._sent_priorities: dict[GroupKey, int] = {}
         """The priorities of gangs whose PriorityClass was sent with the question."""
 
-        self._taken: list[tuple[PodGroup, str]] = []
+        self._occupied: list[tuple[PodGroup, str]] = []
         """The exclusive gangs placed so far, and their domains."""
 
     def check(self) -> None:
@@ -251,17 +251,17 @@ class Hypothesis:
         missing = [key for key in self._changes.removed if key not in store.groups and key not in store.members]
         if missing:
             raise ValueError(f"there is no group {missing[0]}; see /debug/groups")
-        self._patterns = {like: store.nodes[like] for like, _ in self._changes.added}
+        self._copied_nodes = {like: store.nodes[like] for like, _ in self._changes.added}
         for key in self._changes.removed:
-            self._gone.update((pod.uid, pod) for pod in store.members.of_group(key))
+            self._removed_pods.update((pod.uid, pod) for pod in store.members.of_group(key))
 
-    def solve(self, newcomers: Iterable[Newcomer]) -> list[Prediction]:
+    def solve(self, gangs: Iterable[AskedGang]) -> list[Prediction]:
         """Return the predictions in the order in which the gangs would be planned."""
         self._count_pods()
-        newcomers = list(newcomers)
-        self._brought = {each.group.key: each.priority for each in newcomers if each.priority is not None}
-        order = sorted(newcomers, key=lambda each: -self._find_priority(each, self._list_members(each)))
-        return [self._predict(newcomer) for newcomer in order]
+        gangs = list(gangs)
+        self._sent_priorities = {each.group.key: each.priority for each in gangs if each.priority is not None}
+        order = sorted(gangs, key=lambda each: -self._find_priority(each, self._list_members(each)))
+        return [self._predict(gang) for gang in order]
 
     def _count_pods(self) -> None:
         """Go through all pods once: count the displaced ones, and add up DaemonSet pods on the copied nodes."""
@@ -273,63 +273,63 @@ class Hypothesis:
                 continue
             if _is_daemon(pod) and pod.node in patterns:
                 self._daemons[pod.node] = add(self._daemons.get(pod.node, {}), dict(pod.shape.requests))
-            self.displaced += pod.node in drained and pod.uid not in self._gone and not _is_daemon(pod)
+            self.displaced += pod.node in drained and pod.uid not in self._removed_pods and not _is_daemon(pod)
 
     # --- one gang ----------------------------------------------------------------------------------------------
 
-    def _predict(self, newcomer: Newcomer) -> Prediction:
+    def _predict(self, gang: AskedGang) -> Prediction:
         """Return the answer about one gang, and occupy the room that it would get."""
-        group = newcomer.group
-        members = self._list_members(newcomer)
-        priority = self._find_priority(newcomer, members)
-        group_members = self._classify(newcomer)
-        said = Prediction(newcomer, priority, len(group_members.waiting), 0, None, None)
-        waiting = self._wait(newcomer, priority)
-        request = self._ask(group, group_members, waiting)
+        group = gang.group
+        members = self._list_members(gang)
+        priority = self._find_priority(gang, members)
+        group_members = self._classify(gang)
+        said = Prediction(gang, priority, len(group_members.waiting), 0, None, None)
+        waiting = self._describe_waiting(gang, priority)
+        request = self._build_request(group, group_members, waiting)
         if isinstance(request, Verdict):
             return replace(said, verdict=request)
         said = replace(said, need=request.need, names={pod.uid: pod.name for pod in request.members})
-        ground = self._survey(group, request)
-        answer = self._plan(ground, waiting, request)
+        cluster = self._copy_cluster(group, request)
+        answer = self._plan(cluster, waiting, request)
         if isinstance(answer, Plan):
             self._add_placed(group, request, answer)
             return replace(said, plan=answer)
-        preemption = self._seek_victims(newcomer, waiting, request, answer)
+        preemption = self._find_victims(gang, waiting, request, answer)
         if isinstance(preemption, Preemption):
-            self._gone.update((pod.uid, pod) for unit in preemption.victims for pod in unit.pods)
+            self._removed_pods.update((pod.uid, pod) for unit in preemption.victims for pod in unit.pods)
             self._add_placed(group, request, preemption.plan)
         return replace(said, verdict=answer, preemption=preemption)
 
-    def _list_members(self, newcomer: Newcomer) -> Sequence[Pod]:
-        return [*self._store.members.of_group(newcomer.group.key), *newcomer.members]
+    def _list_members(self, gang: AskedGang) -> Sequence[Pod]:
+        return [*self._store.members.of_group(gang.group.key), *gang.members]
 
-    def _classify(self, newcomer: Newcomer) -> GroupMembers:
-        key = newcomer.group.key
-        if not newcomer.members:
+    def _classify(self, gang: AskedGang) -> GroupMembers:
+        key = gang.group.key
+        if not gang.members:
             return self._store.members.classify(key)
-        if isinstance(newcomer.group.tree, Leaf):
-            return classify(self._list_members(newcomer), self._store.schedulers)
-        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(newcomer.group.tree)}
+        if isinstance(gang.group.tree, Leaf):
+            return classify(self._list_members(gang), self._store.schedulers)
+        below: dict[str, list[Pod]] = {leaf.name: [] for leaf in list_leaves(gang.group.tree)}
         known = [(self._store.members.leaf_of(pod.uid), pod) for pod in self._store.members.of_group(key)]
-        coming = [(pod.group.name, pod) for pod in newcomer.members if pod.group is not None]
+        coming = [(pod.group.name, pod) for pod in gang.members if pod.group is not None]
         for name, pod in (*known, *coming):
             if name in below:
                 below[name].append(pod)
         return sum_members({name: classify(pods, self._store.schedulers) for name, pods in below.items()})
 
-    def _find_priority(self, newcomer: Newcomer, members: Iterable[Pod]) -> int:
-        own = self._find_own(newcomer.group)
+    def _find_priority(self, gang: AskedGang, members: Iterable[Pod]) -> int:
+        own = self._find_own_priority(gang.group)
         return min((pod.priority for pod in members), default=0) if own is None else own
 
-    def _find_own(self, group: PodGroup) -> int | None:
+    def _find_own_priority(self, group: PodGroup) -> int | None:
         """Return the group's own priority as after admission: its class is resolved; None without one."""
-        if group.key in self._brought:
-            return self._brought[group.key]
+        if group.key in self._sent_priorities:
+            return self._sent_priorities[group.key]
         if group.key not in self._store.groups and group.priority is None:
             group = replace(group, priority=resolve_priority(group.priority_class, self._store.priority_classes))
         return self._store.priorities.read_object_priority(group)
 
-    def _ask(self, group: PodGroup, group_members: GroupMembers, waiting: Waiting) -> PlanRequest | Verdict:
+    def _build_request(self, group: PodGroup, group_members: GroupMembers, waiting: Waiting) -> PlanRequest | Verdict:
         shortage = find_shortage(group, group_members, self._store)
         if shortage is not None:
             return shortage
@@ -341,28 +341,28 @@ class Hypothesis:
         request = build_request(group, group_members, frozenset(), self._store.nodes, math.inf, assigned_domain=domain)
         if isinstance(request, Verdict):
             return request
-        gone = self._gone.keys()
+        gone = self._removed_pods.keys()
         promised = self._core.backfill.list_kept_domains(waiting, group.topology_key)
         spent = ExclusiveShares(self._core.context).find_exhausted(group, gone, promised)
         request = exclude_occupied(request, group, self._store, self._core.ledger, spent, gone)
         if request.exclusive:
-            placed = {domain for other, domain in self._taken if other.topology_key == group.topology_key}
+            placed = {domain for other, domain in self._occupied if other.topology_key == group.topology_key}
             request = replace(request, taken=request.taken | placed)
-        return replace(request, group_priority=self._find_own(group))
+        return replace(request, group_priority=self._find_own_priority(group))
 
     def _check_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """Return the verdict of a gang without waiting members. Members lost by the changes are not planned anew."""
         drained = frozenset(self._changes.drained)
-        lost = sum(pod.uid in self._gone or pod.node in drained for pod in group_members.bound)
+        lost = sum(pod.uid in self._removed_pods or pod.node in drained for pod in group_members.bound)
         least = group.policy.min_count if isinstance(group.tree, Leaf) else None
         have, need = group_members.placed - lost, group_members.placed if least is None else least
         if lost and have < need:
             return Verdict(Reason.BROKEN, have=have, need=need, detail="no other place was looked for")
         return Verdict(Reason.SCHEDULED, have=have)
 
-    def _plan(self, ground: _Ground, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
-        snapshot = self._show(ground)
-        capacity = Capacity(ground.nodes, ground.used, Capacity(ground.nodes, {}))
+    def _plan(self, cluster: _ClusterCopy, waiting: Waiting, request: PlanRequest) -> Plan | Verdict:
+        snapshot = self._make_snapshot(cluster)
+        capacity = Capacity(cluster.nodes, cluster.used, Capacity(cluster.nodes, {}))
         answer = plan_group(snapshot, request, capacity)
         queue = self._core.queue
         closed = queue.list_closed_nodes(waiting, request)
@@ -372,8 +372,8 @@ class Hypothesis:
         beside = plan_group(snapshot, request.closing(closed), capacity)
         return self._core.backfill.make_refusal(request) if isinstance(beside, Verdict) else beside
 
-    def _wait(self, newcomer: Newcomer, priority: int) -> Waiting:
-        key = newcomer.group.key
+    def _describe_waiting(self, gang: AskedGang, priority: int) -> Waiting:
+        key = gang.group.key
         known = self._core.queue.describe(key, self._core.groups.states.get(key))
         since = self._core.clock() if math.isinf(known.since) else known.since
         return replace(known, priority=priority, since=since)
@@ -383,78 +383,78 @@ class Hypothesis:
             if pod.uid in plan.nodes:
                 self._placed.append((plan.nodes[pod.uid], dict(pod.shape.requests)))
         if group.preference.exclusive and plan.domain:
-            self._taken.append((group, plan.domain))
+            self._occupied.append((group, plan.domain))
 
     # --- who would have to go ----------------------------------------------------------------------------------
 
-    def _seek_victims(
-        self, newcomer: Newcomer, waiting: Waiting, request: PlanRequest, refusal: Verdict
+    def _find_victims(
+        self, gang: AskedGang, waiting: Waiting, request: PlanRequest, refusal: Verdict
     ) -> Preemption | NoVictims | None:
         request = request.closing(self._core.queue.list_closed_nodes(waiting, request))
         search = Search(request, waiting, refusal, math.inf)
         preemptions = self._core.preemptions
         if self._core.context.options.preemption is PreemptionMode.OFF or preemptions.find_reason_not_to_search(search):
             return None
-        if not self._store.priorities.may_preempt_with(newcomer.group, newcomer.members):
+        if not self._store.priorities.may_preempt_with(gang.group, gang.members):
             return None
-        ground = self._survey(newcomer.group, request)
-        make = preemptions.make_search_function(search, self._gone.keys())
+        cluster = self._copy_cluster(gang.group, request)
+        make = preemptions.make_search_function(search, self._removed_pods.keys())
         found: Preemption | NoVictims
         found = make(
-            self._show(ground),
-            Capacity(ground.nodes, ground.used),
+            self._make_snapshot(cluster),
+            Capacity(cluster.nodes, cluster.used),
         )
         return found
 
     # --- the cluster -------------------------------------------------------------------------------------------
 
-    def _survey(self, group: PodGroup, request: PlanRequest) -> _Ground:
+    def _copy_cluster(self, group: PodGroup, request: PlanRequest) -> _ClusterCopy:
         """Return a copy of the cluster as the planner would see it for this gang."""
         snapshot = self._store.snapshots.take(request.yielding_priority, request.members)
         used = dict(self._store.occupancy.used)
         used.update((name, snapshot.used[name]) for name in snapshot.over)
-        ground = _Ground(dict(snapshot.nodes), used)
-        self._add_nodes(ground)
+        cluster = _ClusterCopy(dict(snapshot.nodes), used)
+        self._add_nodes(cluster)
         for name in self._changes.drained:
-            ground.nodes.pop(name, None)  # the node may have been deleted since `check`
-        for uid, pod in self._gone.items():
+            cluster.nodes.pop(name, None)  # the node may have been deleted since `check`
+        for uid, pod in self._removed_pods.items():
             node = self._store.occupancy.node_of(uid)
             if node is not None:
-                ground.subtract(node, dict(pod.shape.requests))
+                cluster.subtract(node, dict(pod.shape.requests))
         for key in self._changes.removed:
-            self._close_slots(ground, key)
-        self._release_plan(ground, group.key)
+            self._release_kept_slots(cluster, key)
+        self._release_plan(cluster, group.key)
         for node, requests in self._placed:
-            ground.add(node, requests)
-        return ground
+            cluster.add(node, requests)
+        return cluster
 
-    def _show(self, ground: _Ground) -> Snapshot:
-        return Snapshot(ground.nodes, ground.used, rules=self._core.store.snapshots.rules, limit=self._limit)
+    def _make_snapshot(self, cluster: _ClusterCopy) -> Snapshot:
+        return Snapshot(cluster.nodes, cluster.used, rules=self._core.store.snapshots.rules, limit=self._limit)
 
-    def _add_nodes(self, ground: _Ground) -> None:
+    def _add_nodes(self, cluster: _ClusterCopy) -> None:
         for like, count in self._changes.added:
-            node = self._patterns[like]
+            node = self._copied_nodes[like]
             for number in range(1, count + 1):
                 name = f"{like}+{number}"
                 hostname = {HOSTNAME: name} if HOSTNAME in node.labels else {}
-                ground.nodes[name] = replace(
+                cluster.nodes[name] = replace(
                     node, name=name, labels={**node.labels, **hostname}, unschedulable=False, version=""
                 )
-                ground.used[name] = self._daemons.get(like, {})
+                cluster.used[name] = self._daemons.get(like, {})
 
-    def _close_slots(self, ground: _Ground, key: GroupKey) -> None:
+    def _release_kept_slots(self, cluster: _ClusterCopy, key: GroupKey) -> None:
         for vacancy in self._store.vacancies.of_group(key):
             usage = self._store.occupancy.usage_of(vacancy.holder)
-            if usage is not None and vacancy.replacement not in self._gone:
-                ground.subtract(usage[0], dict(usage[1]))
+            if usage is not None and vacancy.replacement not in self._removed_pods:
+                cluster.subtract(usage[0], dict(usage[1]))
 
-    def _release_plan(self, ground: _Ground, key: GroupKey) -> None:
+    def _release_plan(self, cluster: _ClusterCopy, key: GroupKey) -> None:
         """Release the slots that an existing group has already."""
         reservation = self._core.ledger.of_group(key)
         for slot in reservation.slots.values() if reservation is not None else ():
             pod = self._store.pods.get(slot.uid)
-            if pod is not None and not pod.bound and slot.uid not in self._gone:
-                ground.subtract(slot.node, dict(pod.shape.requests))
+            if pod is not None and not pod.bound and slot.uid not in self._removed_pods:
+                cluster.subtract(slot.node, dict(pod.shape.requests))
 
 
 def _is_daemon(pod: Pod) -> bool:

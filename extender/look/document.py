@@ -1,4 +1,4 @@
-"""The base of all documents of ``/debug``, and helpers to write them. Examples are in ``examples.json``."""
+"""The base class of the JSON documents of the pages of ``/debug``, and functions to write and describe them."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,22 +13,25 @@ from pydantic_core import to_jsonable_python
 from serried.ops.slices import yield_turn
 
 EXAMPLES: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text())
-"""An example answer of each page, by the path of its route."""
+"""An example of each page's answer, for the OpenAPI, by the path of its route below ``/debug``."""
 
 
 class View(BaseModel):
-    """A document of ``/debug``. The docstrings of its fields are their descriptions in the OpenAPI, too."""
+    """The base class of the documents of ``/debug``. The OpenAPI shows the docstrings of the fields as descriptions."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 async def write_list(views: Iterable[View]) -> Response:
-    """Return the documents as one JSON list. They are made one by one, so that filter is served in between."""
+    """Return the documents as one JSON list. ``views`` may create them one by one; filter is served in between."""
     return Response(await _write_all(views), media_type="application/json")
 
 
 async def write_long(view: View, field: str, views: Iterable[View]) -> Response:
-    """Return a document whose list ``field`` is long: it comes last, and its items are made one by one."""
+    """Return ``view`` as JSON with ``views`` as the list ``field``, which is empty in ``view``.
+
+    The list is long, so ``views`` may create its items one by one; filter is served in between.
+    """
     rest = view.model_dump_json(exclude={field}).encode()
     body = b'%b,"%b":%b}' % (rest.removesuffix(b"}"), field.encode(), await _write_all(views))
     return Response(body, media_type="application/json")
@@ -42,10 +45,11 @@ async def _write_all(views: Iterable[View]) -> bytes:
     return b"[%b]" % b",".join(parts)
 
 
-def exemplify(example: object, **refusals: str) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI ``responses`` of a route with an example of its answer, a View or a list of them.
+def describe_responses(example: object, **refusals: str) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI ``responses`` of a route: an example of the answer, and descriptions of the errors.
 
-    ``refusals`` are descriptions by the name of the status: ``not_found="The group is not known."``
+    ``example`` is a `View`, a list of them, or JSON. ``refusals`` are descriptions by the name of the HTTP status, such
+    as ``not_found="The group is not known."``.
     """
     responses: dict[int | str, dict[str, Any]] = {
         HTTPStatus[name.upper()].value: {"description": said} for name, said in refusals.items()
@@ -57,9 +61,10 @@ def exemplify(example: object, **refusals: str) -> dict[int | str, dict[str, Any
 def add_page(
     router: APIRouter, path: str, answer: Callable[..., Awaitable[Any]], model: Any = None, **refusals: str
 ) -> None:
-    """Add the route of a page to ``answer``, whose docstring becomes the description; ``refusals`` as in `exemplify`.
+    """Add the route of a page, with an example from `EXAMPLES`.
 
-    ``model`` is the model of the answer where ``answer`` returns a Response.
+    ``answer`` handles the requests; its docstring is the description in the OpenAPI. ``model`` is the type of the
+    answer where ``answer`` itself returns a Response. ``refusals`` are as for `describe_responses`.
     """
     shape = {} if model is None else {"response_model": model}
-    router.add_api_route(path, answer, responses=exemplify(EXAMPLES[path], **refusals), **shape)
+    router.add_api_route(path, answer, responses=describe_responses(EXAMPLES[path], **refusals), **shape)

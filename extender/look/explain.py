@@ -81,7 +81,7 @@ class Inquiries:
     def __init__(self, core: Core, stopwatch: Callable[[], float] = time.thread_time) -> None:
         self._core = core
         self._stopwatch = stopwatch
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting = 0
 
     async def diagnose(self, group: GroupKey) -> Finding | None:
@@ -92,7 +92,7 @@ class Inquiries:
         """Return the same, with the changes that would make the gang fit. Raises TooManyInquiriesError."""
         return await self._inquire(group, _Inquiry.advise)
 
-    async def try_out(self, group: GroupKey) -> "DryRunView":
+    async def dry_run(self, group: GroupKey) -> "DryRunView":
         """Search victims for a group now, and evict none. The view says why if there was no search."""
         state = self._core.groups.states.get(group)
         if not self._core.term.plans or state is None:
@@ -101,29 +101,29 @@ class Inquiries:
             return DryRunView(message="too many dry runs are being made: ask again later", found=None)
         self._waiting += 1
         try:
-            async with self._turn:
-                return await self._try_out(state)
+            async with self._lock:
+                return await self._dry_run(state)
         finally:
             self._waiting -= 1
 
-    async def _try_out(self, state: GroupState) -> "DryRunView":
+    async def _dry_run(self, state: GroupState) -> "DryRunView":
         search = self._core.preemptions.find_search(state)
         if isinstance(search, str):
             return DryRunView(message=search, found=None)
         core = self._core
 
-        def seek() -> Preemption | NoVictims | None:
+        def find() -> Preemption | NoVictims | None:
             limit = Limit(self._stopwatch, _MAX_SEARCH_SECONDS, _MAX_SEARCH_SECONDS / 2)
             found: Preemption | NoVictims | None = None
             with suppress(TooLong):
                 found = core.preemptions.make_search_function(search)(
-                    show(core.store, search.request, limit), core.store.capacity
+                    make_snapshot(core.store, search.request, limit), core.store.capacity
                 )
             return found
 
         found: Preemption | NoVictims | None = None
         with suppress(NoAnswerError):
-            found = (await answer_in_child(seek, _MAX_SEARCH_SECONDS, core.fork)).found
+            found = (await answer_in_child(find, _MAX_SEARCH_SECONDS, core.fork)).found
         return DryRunView(message=core.preemptions.explain_dry_run(state, found), found=view_preemption(found))
 
     async def _inquire(self, group: GroupKey, begin: Callable[["_Inquiry"], None]) -> Finding | None:
@@ -131,7 +131,7 @@ class Inquiries:
             raise TooManyInquiriesError
         self._waiting += 1
         try:
-            async with self._turn:
+            async with self._lock:
                 state = self._core.groups.states.get(group)
                 search = state.memory.find(Search) if state is not None else None
                 return None if search is None else await self._work(group, search, begin)
@@ -170,14 +170,14 @@ class _Inquiry:
     def explain(self) -> None:
         """Set ``diagnosis``. Raises TooLong."""
         store = self._core.store
-        self.diagnosis = diagnose(show(store, self._ask, self._limit), self._asked, store.capacity)
+        self.diagnosis = diagnose(make_snapshot(store, self._ask, self._limit), self._asked, store.capacity)
 
     def advise(self) -> None:
         """Set ``diagnosis`` and ``advice``. Raises TooLong; the advice found so far is kept."""
         self.explain()
         store = self._core.store
         residents, keys = self._list_residents()
-        snapshot = show(store, self._ask, self._limit)
+        snapshot = make_snapshot(store, self._ask, self._limit)
         find_advice(snapshot, self._ask, residents, store.capacity, keys=keys, found=self.advice)
 
     def _list_residents(self) -> tuple[list[RunningGang], set[str]]:
@@ -196,10 +196,10 @@ class _Inquiry:
         return residents, keys
 
 
-def show(store: Store, ask: PlanRequest, limit: Limit) -> Snapshot:
+def make_snapshot(store: Store, request: PlanRequest, limit: Limit) -> Snapshot:
     """Return the cluster as the planner would see it now for this request."""
-    leaving = KeptSlots(store).list_kept(ask.members)
-    return replace(store.snapshots.take(ask.yielding_priority, ask.members, leaving), limit=limit)
+    leaving = KeptSlots(store).list_kept(request.members)
+    return replace(store.snapshots.take(request.yielding_priority, request.members, leaving), limit=limit)
 
 
 class DamageView(View):
@@ -304,7 +304,7 @@ def read_dry_run(text: str | None) -> bool:
     return text is not None
 
 
-def find_turn(core: Core, group: GroupKey) -> tuple[QueueKey, Waiting]:
+def find_queue_key(core: Core, group: GroupKey) -> tuple[QueueKey, Waiting]:
     """Return the sort key of a group in the queue, and the values of which it is made."""
     waiting = core.queue.describe(group, core.groups.states.get(group))
     return core.queue.sort_key(waiting), waiting
@@ -361,7 +361,7 @@ class DomainNeedView(View):
     """The hurdles and the occupation of the domain, as one line for people."""
 
 
-class TurnView(View):
+class QueuePlaceView(View):
     """The place of a group in the queue."""
 
     position: int
@@ -461,18 +461,20 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
     ]
 
 
-async def view_turn(core: Core, key: GroupKey) -> TurnView | None:
+async def view_queue_place(core: Core, key: GroupKey) -> QueuePlaceView | None:
     """Return the place of a group in the queue; None if it does not wait for room."""
     queue = core.queue
     others = [
-        find_turn(core, group)[0] async for group in one_by_one(queue.unschedulable) if group != key and group in queue
+        find_queue_key(core, group)[0]
+        async for group in one_by_one(queue.unschedulable)
+        if group != key and group in queue
     ]
     if key not in queue:
         return None
-    own, _ = find_turn(core, key)
+    own, _ = find_queue_key(core, key)
     earlier = [turn for turn in others if turn < own]
     nearest = [group for *_, group in sorted(nlargest(_MAX_BEFORE, earlier))]
-    return TurnView(
+    return QueuePlaceView(
         position=len(earlier) + 1,
         length=len(others) + 1,
         before=[str(group) for group in nearest],

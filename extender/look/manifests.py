@@ -1,7 +1,8 @@
 """The manifests of a what-if question: YAML or JSON, one document or several, with Jobs, PodGroups, Pods and others.
 
-`read_documents` and `flatten` make objects of the text, `sift` leaves out objects that create no pods of gangs, such as
-the Services of a chart, and `Manifests.read` reads the others. `make_pod` makes a pod as admission would.
+`read_documents` and `flatten` make objects of the text, `separate_podless` leaves out objects that create no pods of
+gangs, such as the Services of a chart, and `Manifests.read` reads the others. `make_pod` makes a pod as admission
+would.
 
 Kinds are known by their API group, too: a Service of Knative creates pods. An unknown kind might create pods, so it is
 refused, and the question is answered with no even if everything else fits.
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import yaml
 
-from extender.look.claims import add_own
+from extender.look.claims import add_ephemeral_claims
 from serried.api.device import NOTHING, Coming
 from serried.api.group import (
     Composite,
@@ -74,14 +75,14 @@ def make_pod(
     except ValueError as problem:
         raise ValueError(f"{place}: {problem}") from None
     # Claims of templates are created before kube-scheduler tries the pod.
-    pod = replace(usable(place, decode_pod({"metadata": metadata, "spec": admitted})), unclaimed="")
+    pod = replace(require_decoded(place, decode_pod({"metadata": metadata, "spec": admitted})), unclaimed="")
     if pod.scheduler not in store.schedulers:
         names = " or ".join(sorted(store.schedulers))
         raise ValueError(
             f"{place}: schedulerName is {pod.scheduler}, which Serried does not serve; it has to be {names}"
         )
     try:
-        coming = add_own(coming, pod, spec, alike=alike)
+        coming = add_ephemeral_claims(coming, pod, spec, alike=alike)
     except ValueError as problem:
         raise ValueError(f"{place}: {problem}") from None
     return store.shape_hypothetical(pod, coming)
@@ -118,7 +119,7 @@ def _default_container(container: Mapping[str, Any]) -> dict[str, Any]:
     return {**container, "resources": {**resources, "requests": {**limits, **read_map(resources, "requests")}}}
 
 
-def usable(place: str, found: Decoded | Malformed) -> Decoded:
+def require_decoded(place: str, found: Decoded | Malformed) -> Decoded:
     """Return a decoded object. Raises ValueError if a field could not be decoded."""
     if isinstance(found, Malformed):
         raise ValueError(f"{place}: {found.problem}")  # noqa: TRY004 - what people have sent
@@ -291,7 +292,7 @@ _APIS: Mapping[str, frozenset[str]] = {
 """The apiVersions that are read, by kind; those of PodGroups and Workloads depend on the API level."""
 
 
-def settle_levels(place: str, owner: Named, store: "Store") -> Named:
+def resolve_levels(place: str, owner: Named, store: "Store") -> Named:
     """Return an owner with the labels of the levels that it names. Raises ValueError if a level has no label."""
     table = store.levels.table
     resolved = resolve_owner(owner, table)
@@ -301,7 +302,7 @@ def settle_levels(place: str, owner: Named, store: "Store") -> Named:
     return resolved.owner
 
 
-class Asked(NamedTuple):
+class SentOwner(NamedTuple):
     """An owner in the question."""
 
     place: str
@@ -327,7 +328,7 @@ class Manifests:
     coming: Coming = NOTHING
     """The claims that were sent."""
 
-    owners: list[Asked] = field(default_factory=list)
+    owners: list[SentOwner] = field(default_factory=list)
     workloads: list[tuple[str, Workload]] = field(default_factory=list)
     composites: list[Composite] = field(default_factory=list)
     pods: int = 0
@@ -376,13 +377,13 @@ class Manifests:
                 self._read_pod(place, obj, store)
             case "PodGroup":
                 compatible = str(obj.get("apiVersion", "")).startswith("scheduling.x-k8s.io/")
-                group = usable(place, decode_compatible_group(obj) if compatible else decode_pod_group(obj))
+                group = require_decoded(place, decode_compatible_group(obj) if compatible else decode_pod_group(obj))
                 _check_names(place, group.stray)
                 self.groups[group.key] = (source, group)
             case "CompositePodGroup":
-                self.composites.append(usable(place, decode_composite(obj)))
+                self.composites.append(require_decoded(place, decode_composite(obj)))
             case "Workload":
-                self.workloads.append((place, usable(place, decode_workload(obj))))
+                self.workloads.append((place, require_decoded(place, decode_workload(obj))))
 
     def _read_owner(self, place: str, obj: dict[str, Any], store: "Store") -> None:
         owner = decode_job(obj) if obj["kind"] == JOB else decode_parent(obj["kind"], obj)
@@ -394,7 +395,7 @@ class Manifests:
                 f"{place}: of spec.scheduling its own controller makes a Workload and PodGroups, and which ones is not "
                 f"known here; send these with the pods, or ask for a gang with the annotation {GANG_POLICY} instead"
             )
-        self.owners.append(Asked(place, obj, settle_levels(place, owner, store)))
+        self.owners.append(SentOwner(place, obj, resolve_levels(place, owner, store)))
 
     def _read_pod(self, place: str, obj: dict[str, Any], store: "Store") -> None:
         self.count(1)
@@ -489,7 +490,7 @@ _GROUPS = {
 """The API groups of which no kind creates pods."""
 
 
-def take_classes(
+def separate_priority_classes(
     objects: Iterable[tuple[str, Any]], known: Mapping[str, PriorityClass]
 ) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
     """Separate the PriorityClasses that are not ``known`` from the other objects.
@@ -523,7 +524,7 @@ def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
     return {**policy, **said, "priority": found.value}
 
 
-def sift(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
+def separate_podless(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
     """Return the objects that may create pods, with their places, and the kinds and names of the others."""
     kept: list[tuple[str, Any]] = []
     skipped: list[str] = []

@@ -18,14 +18,14 @@ _NODES_BEFORE_BREATH = 100
 _USUAL_KEYS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 
-class ShareView(View):
+class ResourceUseView(View):
     """The amount of one resource on the nodes of a domain, and the amount that is used or reserved."""
 
     allocatable: int
     used: int
 
 
-class PresenceView(GroupName):
+class DomainGroupView(GroupName):
     """A group in a domain."""
 
     members: int
@@ -41,10 +41,10 @@ class DomainView(View):
     unschedulable: int
     """The number of cordoned nodes; their resources are included."""
 
-    resources: dict[str, ShareView]
+    resources: dict[str, ResourceUseView]
     """The resources by name: CPU in thousandths of a core, everything else in its own unit."""
 
-    groups: list[PresenceView]
+    groups: list[DomainGroupView]
 
 
 class DomainsView(View):
@@ -112,12 +112,12 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
         nodes=len(names),
         unschedulable=cordoned,
         resources={
-            key: ShareView(allocatable=amount, used=used.get(key, 0))
+            key: ResourceUseView(allocatable=amount, used=used.get(key, 0))
             for key, amount in allocatable.items()
             if ":" not in key
         },
         groups=[
-            PresenceView(**name_group(core, key), members=groups[key])
+            DomainGroupView(**name_group(core, key), members=groups[key])
             for key in sorted(groups, key=lambda key: count_up(str(key)))
         ],
     )

@@ -1,7 +1,7 @@
 """Gangs of a what-if question: the groups of its manifests, and the members that their owners would create.
 
-`gather` is the entry. A second Store, with only the objects of the question, resolves the groups of pods; the templates
-of the controller say which groups an owner gets.
+`find_gangs` is the entry. A second Store, with only the objects of the question, resolves the groups of pods; the
+templates of the controller say which groups an owner gets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from controller.diff.objects import counting_templates, desired_templates
 from controller.diff.sentences import describe_no_gang, describe_templates
-from extender.look.manifests import READ, Asked, Manifests, make_pod, settle_levels, usable
+from extender.look.manifests import READ, Manifests, SentOwner, make_pod, require_decoded, resolve_levels
 from serried.api.device import NOTHING, Coming
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, NoGang, decode_job
@@ -29,13 +29,13 @@ from serried.rules.all import RULES
 _Raw = Mapping[str, Any]
 
 
-class _Origin(NamedTuple):
+class _Expansion(NamedTuple):
     """One owner whose gangs are made, and the manifests to which they are added."""
 
-    asked: Asked
+    asked: SentOwner
     store: Store
 
-    beside: Store
+    question_store: Store
     """The Store of the question's objects, without pods."""
 
     manifests: Manifests
@@ -58,12 +58,12 @@ class _Origin(NamedTuple):
 
         ``alone`` is the group to be used if the pods are in no gang.
         """
-        gang = like.group or self.beside.membership.resolve(like)
+        gang = like.group or self.question_store.membership.resolve(like)
         key = gang or alone
         owner_key = owner_of_provisional(key)
-        owner = self.beside.owners.find(owner_key) if owner_key is not None else None
+        owner = self.question_store.owners.find(owner_key) if owner_key is not None else None
         if owner is not None:
-            sent = self.beside.membership.workloads_of(owner)
+            sent = self.question_store.membership.workloads_of(owner)
             whole = gang is not None and isinstance(owner, Parent) and not owner.staged
             if whole and sent and len(sent[0].templates) == 1:
                 key = key._replace(part=WHOLE)  # the Workload has one PodGroup for all stages
@@ -83,40 +83,40 @@ def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gan
     return made.get(stage) or next(iter(made.values()), alone)
 
 
-def _add_owner(origin: _Origin) -> None:
-    owner = origin.asked.owner
+def _add_owner(expansion: _Expansion) -> None:
+    owner = expansion.asked.owner
     if isinstance(owner, Job):
-        origin.beside.put_job(owner)
+        expansion.question_store.put_job(owner)
     else:
-        origin.beside.put_parent(owner)
-    _check_workloads(origin, owner)
+        expansion.question_store.put_parent(owner)
+    _check_workloads(expansion, owner)
     if isinstance(owner, Job):
-        origin.manifests.count(owner.at_once)
-        _add_job(origin, owner, _make_first(origin, origin.asked.raw))
+        expansion.manifests.count(owner.at_once)
+        _add_job(expansion, owner, _make_first_pod(expansion, expansion.asked.raw))
     else:
-        _add_parent(origin, owner)
+        _add_parent(expansion, owner)
 
 
-def _check_workloads(origin: _Origin, owner: Owner) -> None:
-    sent = origin.beside.membership.workloads_of(owner)
+def _check_workloads(expansion: _Expansion, owner: Owner) -> None:
+    sent = expansion.question_store.membership.workloads_of(owner)
     if len(sent) > 1:
-        raise ValueError(f"{origin.asked.place}: {owner.key} has another Workload, too; send one")
+        raise ValueError(f"{expansion.asked.place}: {owner.key} has another Workload, too; send one")
     if sent and not counting_templates(owner, sent[0]):
-        raise ValueError(f"{origin.asked.place}: {describe_templates(owner, sent[0])}")
+        raise ValueError(f"{expansion.asked.place}: {describe_templates(owner, sent[0])}")
 
 
-def _make_first(origin: _Origin, raw: _Raw, **labels: str) -> Pod:
+def _make_first_pod(expansion: _Expansion, raw: _Raw, **labels: str) -> Pod:
     """Make the pod of index 0 of a Job, of which all others are copies."""
     template = read_map(read_map(raw, "spec"), "template")
-    return origin.make_pod(template, labels, {COMPLETION_INDEX: "0"})
+    return expansion.make_pod(template, labels, {COMPLETION_INDEX: "0"})
 
 
-def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None) -> None:
+def _add_job(expansion: _Expansion, job: Job, first: Pod, parent: Parent | None = None) -> None:
     """Add the pods of a Job to their groups."""
-    origin.beside.put_job(job)
+    expansion.question_store.put_job(job)
     like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))
     alone = provisional(owner_key_of(job))
-    key, members = origin.find_members(like, alone, like.place.stage if like.place is not None else "")
+    key, members = expansion.find_members(like, alone, like.place.stage if like.place is not None else "")
     rank = 0
     if parent is not None and like.place is not None and owner_of_provisional(key) == owner_key_of(parent):
         rank = find_rank(like.place, 0, parent) or 0
@@ -126,31 +126,33 @@ def _add_job(origin: _Origin, job: Job, first: Pod, parent: Parent | None = None
         members.append(replace(first, name=name, uid=f"{job.uid}-{index}", index=at, group=key, place=None))
 
 
-def _add_parent(origin: _Origin, parent: Parent) -> None:
+def _add_parent(expansion: _Expansion, parent: Parent) -> None:
     """Add the pods of a parent to their groups, stage by stage."""
-    layout = LAYOUTS[parent.kind](origin.asked.raw)
-    origin.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
+    layout = LAYOUTS[parent.kind](expansion.asked.raw)
+    expansion.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
     first = 0
     for source in layout.sources:
         if source.jobs is not None:
-            _add_jobs(origin, parent, source, source.jobs)
+            _add_jobs(expansion, parent, source, source.jobs)
         elif source.stage.size:
-            _add_stage(origin, parent, source, layout.copies, first)
+            _add_stage(expansion, parent, source, layout.copies, first)
         first += source.stage.size
 
 
-def _add_jobs(origin: _Origin, parent: Parent, source: Source, jobs: int) -> None:
+def _add_jobs(expansion: _Expansion, parent: Parent, source: Source, jobs: int) -> None:
     """Add the pods of all Jobs of a stage; ``jobs`` is their number."""
     stage = source.stage.name
     manifest = _make_child(parent, source)
-    child = settle_levels(origin.asked.place, usable(origin.asked.place, decode_job(manifest)), origin.store)
-    origin.manifests.count(jobs * max(1, child.at_once))
-    first = _make_first(origin, manifest, **_write_labels(parent, stage=stage, job="0"))
+    child = resolve_levels(
+        expansion.asked.place, require_decoded(expansion.asked.place, decode_job(manifest)), expansion.store
+    )
+    expansion.manifests.count(jobs * max(1, child.at_once))
+    first = _make_first_pod(expansion, manifest, **_write_labels(parent, stage=stage, job="0"))
     for number in range(jobs):
         name = f"{parent.key.name}-{stage}-{number}"
         job = replace(child, key=Key(parent.key.namespace, name), uid=f"{parent.uid}-{name}")
         place = replace(first.place, job=number) if first.place is not None else None
-        _add_job(origin, job, replace(first, place=place), parent)
+        _add_job(expansion, job, replace(first, place=place), parent)
 
 
 def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
@@ -167,19 +169,19 @@ def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
     return {"kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _add_stage(origin: _Origin, parent: Parent, source: Source, copies: int, first: int) -> None:
+def _add_stage(expansion: _Expansion, parent: Parent, source: Source, copies: int, first: int) -> None:
     """Add the pods of a stage without Jobs, for each replica; ``first`` is the rank of the first pod."""
     labels = _write_labels(parent, stage=source.stage.name, replica="0", index=str(first))
-    like = origin.make_pod(source.template, labels)
+    like = expansion.make_pod(source.template, labels)
     for replica in range(copies):
-        _add_replica(origin, parent, source.stage, like, replica=replica, first=first)
+        _add_replica(expansion, parent, source.stage, like, replica=replica, first=first)
 
 
-def _add_replica(origin: _Origin, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
+def _add_replica(expansion: _Expansion, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
     """Add the pods of a stage in one replica."""
     place = replace(like.place, replica=str(replica)) if like.place is not None and like.place.replica else like.place
     alone = provisional(owner_key_of(parent), stage.name)
-    key, members = origin.find_members(replace(like, place=place), alone, stage.name)
+    key, members = expansion.find_members(replace(like, place=place), alone, stage.name)
     for index in range(first, first + stage.size):
         name = f"{parent.key.name}-{replica}" + (f"-{index}" if index else "")
         at = index if PARENTS[parent.kind].labels.index else None
@@ -221,7 +223,7 @@ _UID = "whatif:"
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomer:
+class AskedGang:
     """A gang, or a single pod, of a what-if question."""
 
     source: str
@@ -239,66 +241,66 @@ class Newcomer:
     """The reason why its pods are placed one by one, a phrase; "" for a gang."""
 
 
-class Gathered(NamedTuple):
+class FoundGangs(NamedTuple):
     """The gangs of a question's manifests."""
 
-    newcomers: list[Newcomer]
+    gangs: list[AskedGang]
 
     refused: list[str]
     """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
 
 
-def gather(
+def find_gangs(
     objects: Iterable[tuple[str, Any]],
     store: Store,
     namespace: str,
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
     coming: Coming = NOTHING,
-) -> Gathered:
+) -> FoundGangs:
     """Return the gangs of objects, each of which comes with its place in the body.
 
-    ``classes`` are the PriorityClasses sent with the objects, already resolved in them (`take_classes`); ``coming`` are
-    the claims that were sent (`take_claims`). Raises ValueError if there are no gangs, or too many.
+    ``classes`` are the PriorityClasses sent with the objects, already resolved in them (`separate_priority_classes`);
+    ``coming`` are the claims that were sent (`separate_claims`). Raises ValueError if there are no gangs, or too many.
     """
     manifests = Manifests(coming=coming)
     for place, raw in objects:
         with manifests.refusing():
             manifests.read(place, raw, namespace, store)
     _add_inline_groups(manifests)
-    beside = _put_beside(manifests, store)
+    question_store = _make_question_store(manifests, store)
     for asked in manifests.owners:
         with manifests.refusing():
             more = Manifests(coming=coming, pods=manifests.pods)
-            _add_owner(_Origin(asked, store, beside, more))
+            _add_owner(_Expansion(asked, store, question_store, more))
             manifests.add(more)
             manifests.pods = more.pods
-    found = [*_list_groups(manifests, store, beside), *(_make_single(pod) for pod in manifests.single)]
+    found = [*_list_groups(manifests, store, question_store), *(_make_single(pod) for pod in manifests.single)]
     if not found and not manifests.refused:
         raise ValueError(f"there is no object in the body; what is read: {READ}")
     if len(found) > MOST_GANGS:
         raise ValueError(f"there are {len(found)} gangs; ask for at most {MOST_GANGS} at a time")
-    return Gathered([_settle_priority(each, classes) for each in found], manifests.refused)
+    return FoundGangs([_set_priority(each, classes) for each in found], manifests.refused)
 
 
-def _settle_priority(newcomer: Newcomer, classes: Mapping[str, PriorityClass]) -> Newcomer:
-    """Return the newcomer with the priority of a PriorityClass that was sent with it."""
-    named = classes.get(newcomer.group.priority_class)
-    if named is None or newcomer.group.key.kind in BARE_KINDS:
-        return newcomer
+def _set_priority(gang: AskedGang, classes: Mapping[str, PriorityClass]) -> AskedGang:
+    """Return the gang with the priority of a PriorityClass that was sent with it."""
+    named = classes.get(gang.group.priority_class)
+    if named is None or gang.group.key.kind in BARE_KINDS:
+        return gang
     found = find_class(named.name, classes)
     if found is None:
-        return newcomer  # a class that groups may not use
-    group = newcomer.group
+        return gang  # a class that groups may not use
+    group = gang.group
     group = replace(group, priority_class="", priority=found.value, preemption=group.preemption or found.preemption)
-    return replace(newcomer, group=group, priority=found.value)
+    return replace(gang, group=group, priority=found.value)
 
 
-def find_existing(store: Store, key: GroupKey) -> Newcomer:
+def find_existing(store: Store, key: GroupKey) -> AskedGang:
     """Return an existing group, to be planned with its existing members. Raises ValueError if it is not known."""
     group = store.groups.get(key)
     if group is None:
         raise ValueError(f"no group {key} is known; see /debug/groups")
-    return Newcomer(f"{key.kind} {key}", group, (), no_gang=_describe_no_gang(group, store))
+    return AskedGang(f"{key.kind} {key}", group, (), no_gang=_describe_no_gang(group, store))
 
 
 def _add_inline_groups(manifests: Manifests) -> None:
@@ -309,51 +311,53 @@ def _add_inline_groups(manifests: Manifests) -> None:
                 manifests.groups[key] = (f"Workload {key}", group)
 
 
-def _put_beside(manifests: Manifests, store: Store) -> Store:
+def _make_question_store(manifests: Manifests, store: Store) -> Store:
     """Return a Store with only the groups and Workloads of the question."""
-    beside = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
+    question_store = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
     named = {owner_key_of(asked.owner) for asked in manifests.owners}
     made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
     for _, group in manifests.groups.values():
-        beside.put_group(group)
+        question_store.put_group(group)
     for composite in manifests.composites:
-        beside.put_composite(composite)
+        question_store.put_composite(composite)
     for place, workload in manifests.workloads:
         with manifests.refusing():
             if owner_key_in(workload) not in named and workload.key not in made_from:
                 kind = workload.parent[0] if workload.parent is not None else "Job"
                 raise ValueError(f"{place}: nothing says which pods it has; send its {kind} with it, or its PodGroups")
-            beside.put_workload(replace(workload, owners=()))  # the UIDs of its owners are not those of the question
-    return beside
+            question_store.put_workload(
+                replace(workload, owners=())
+            )  # the UIDs of its owners are not those of the question
+    return question_store
 
 
-def _list_groups(manifests: Manifests, store: Store, beside: Store) -> Iterator[Newcomer]:
+def _list_groups(manifests: Manifests, store: Store, question_store: Store) -> Iterator[AskedGang]:
     members: dict[GroupKey, list[Pod]] = {}
     for key in dict.fromkeys([*manifests.groups, *manifests.members]):
-        found = (beside if key in manifests.groups else store).forest.find_tree_key(key)
+        found = (question_store if key in manifests.groups else store).forest.find_tree_key(key)
         members.setdefault(found, []).extend(manifests.members.get(key, ()))
     for composite in manifests.composites:
-        members.setdefault(beside.forest.tree_key_of_composite(composite.key), [])
+        members.setdefault(question_store.forest.tree_key_of_composite(composite.key), [])
     for key, pods in members.items():
         with manifests.refusing():
-            yield _make_newcomer(key, tuple(pods), manifests, store, beside)
+            yield _make_asked_gang(key, tuple(pods), manifests, store, question_store)
 
 
-def _make_newcomer(
-    key: GroupKey, members: tuple[Pod, ...], manifests: Manifests, store: Store, beside: Store
-) -> Newcomer:
+def _make_asked_gang(
+    key: GroupKey, members: tuple[Pod, ...], manifests: Manifests, store: Store, question_store: Store
+) -> AskedGang:
     source = f"{key.kind if key.kind is GroupKind.COMPOSITE else 'PodGroup'} {key.object_key}"
-    source, group = manifests.groups.get(key, (source, beside.groups.get(key)))
+    source, group = manifests.groups.get(key, (source, question_store.groups.get(key)))
     known = store.groups.get(key)
     group = group or known
     if group is None and key.kind is GroupKind.COMPOSITE:
-        raise ValueError(f"{beside.forest.find_gap(key)}; send the whole tree")
+        raise ValueError(f"{question_store.forest.find_gap(key)}; send the whole tree")
     if group is None:
         raise ValueError(f"pod {members[0].name} names PodGroup {key}, which does not exist; send it, too")
     if not members and not store.members.of_group(key):
         raise ValueError(f"{source} has no pods here, and none exist; send its pods, or the Job that makes them")
     _check_leaves(group, members)
-    return Newcomer(source, group, members, no_gang=_describe_no_gang(group, beside))
+    return AskedGang(source, group, members, no_gang=_describe_no_gang(group, question_store))
 
 
 def _describe_no_gang(group: PodGroup, store: Store) -> str:
@@ -375,8 +379,8 @@ def _check_leaves(group: PodGroup, members: Iterable[Pod]) -> None:
         raise ValueError(f"PodGroup {stray} is new in the tree of {group.key.object_key}; send the whole tree")
 
 
-def _make_single(pod: Pod) -> Newcomer:
+def _make_single(pod: Pod) -> AskedGang:
     key = GroupKey(pod.namespace, f"{_UID}{pod.name}")
     alone = PodGroup(key, pod.uid, BASIC)
     no_gang = "it is placed by itself: it names no PodGroup"
-    return Newcomer(f"Pod {pod.namespace}/{pod.name}", alone, (replace(pod, group=key),), no_gang=no_gang)
+    return AskedGang(f"Pod {pod.namespace}/{pod.name}", alone, (replace(pod, group=key),), no_gang=no_gang)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MAX_READERS = 8
 """The number of readers at the same time, at most."""
 
-_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_BETWEEN_REFRESHES = 1.0
 
 _SLICE_SECONDS = 0.0005
 """The length of a slice of work, in seconds: filter may have to wait for this long."""
@@ -36,10 +36,10 @@ _REST_SECONDS = 0.001
 _MAX_BEHIND = 30
 """The number of changes that wait for a slow reader. A reader that is further behind is disconnected."""
 
-_SECONDS_TO_SIGN = 15.0
+_SECONDS_TO_COMMENT = 15.0
 """The time without news after which a reader gets a comment, so that no proxy closes the connection."""
 
-_SIGN = b": nothing new\n\n"
+_COMMENT = b": nothing new\n\n"
 
 _RENEW = b"event: renew\ndata: {}\n\n"
 """The event at the end of a reader's time. A browser that ignores it reconnects by itself."""
@@ -52,7 +52,7 @@ Reader = asyncio.Queue[bytes | None]
 class Broadcast:
     """The stream of the live page: all readers, and the messages for them. One instance per extender."""
 
-    _make: Callable[[], Sketch]
+    _make_sketch: Callable[[], Sketch]
     """Makes a new sketch of the state."""
 
     _about: Mapping[str, Any]
@@ -68,16 +68,16 @@ class Broadcast:
     _ended: set[Reader] = field(default_factory=set, init=False)
     """The readers that get no more news. They count as readers until their connections are closed."""
 
-    _work: asyncio.Task[None] | None = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
     _sketch: Sketch | None = field(default=None, init=False)
 
     _whole: list[bytes] | None = field(default=None, init=False)
     """The whole state after the last look; None until a reader needs it."""
 
-    _looks: int = field(default=0, init=False)
+    _refreshes: int = field(default=0, init=False)
     """The number of looks so far."""
 
-    _looked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _refreshed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set after the first look."""
 
     @property
@@ -94,7 +94,7 @@ class Broadcast:
             return
         reader = self._join(seconds)
         try:
-            await self._looked.wait()
+            await self._refreshed.wait()
             for message in await self._write_whole():
                 yield message
             while (news := await self._next(reader)) is not None:
@@ -104,30 +104,30 @@ class Broadcast:
 
     async def _next(self, reader: Reader) -> bytes | None:
         try:
-            async with asyncio.timeout(_SECONDS_TO_SIGN):
+            async with asyncio.timeout(_SECONDS_TO_COMMENT):
                 return await reader.get()
         except TimeoutError:
-            return _SIGN
+            return _COMMENT
 
     def _join(self, seconds: float) -> Reader:
         # From here on the reader's queue gets changes, also while the whole state is still being sent.
         reader: Reader = asyncio.Queue()
         self._readers[reader] = self._stopwatch() + seconds
-        if self._work is None:
-            self._work = asyncio.create_task(self._update())
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
         return reader
 
     def _leave(self, reader: Reader) -> None:
         # The updates end with the last reader.
         self._readers.pop(reader, None)
         self._ended.discard(reader)
-        if not self._readers and self._work is not None:
-            self._work.cancel()
+        if not self._readers and self._task is not None:
+            self._task.cancel()
             self._forget()
 
     async def close(self) -> None:
         """Disconnect all readers, and wait for the end of the updates."""
-        work = self._work
+        work = self._task
         self._disconnect_all()
         if work is not None:
             await asyncio.gather(work, return_exceptions=True)
@@ -136,35 +136,35 @@ class Broadcast:
         for reader in list(self._readers):
             reader.put_nowait(None)
             self._leave(reader)
-        self._looked.set()  # for readers that still wait for the first look
-        self._looked.clear()
+        self._refreshed.set()  # for readers that still wait for the first look
+        self._refreshed.clear()
 
     def _forget(self) -> None:
-        self._work = None
+        self._task = None
         self._sketch = None
         self._whole = None
-        self._looked.clear()
+        self._refreshed.clear()
 
-    async def _update(self) -> None:
-        sketch = self._sketch = self._make()
+    async def _run(self) -> None:
+        sketch = self._sketch = self._make_sketch()
         try:
             while True:
                 begun = self._stopwatch()
-                await self._look(sketch)
-                await self._rest(max(_REST_SECONDS, _SECONDS_BETWEEN_LOOKS - (self._stopwatch() - begun)))
+                await self._refresh(sketch)
+                await self._rest(max(_REST_SECONDS, _SECONDS_BETWEEN_REFRESHES - (self._stopwatch() - begun)))
         except Exception:
             # A page without updates would look like an idle cluster. Disconnected browsers reconnect.
             log.exception("could not update the page at /debug/; its readers are disconnected")
             self._disconnect_all()
 
-    async def _look(self, sketch: Sketch) -> None:
-        await self._work_in_slices(sketch.look())
+    async def _refresh(self, sketch: Sketch) -> None:
+        await self._work_in_slices(sketch.refresh())
         self._whole = None
-        self._looks += 1
+        self._refreshes += 1
         change = sketch.take_change()
-        if change and self._looked.is_set():
+        if change and self._refreshed.is_set():
             self._send(_encode(change | {"now": self._wall()}))
-        self._looked.set()
+        self._refreshed.set()
         self._end_expired()
 
     async def _work_in_slices(self, work: Iterator[None]) -> None:
@@ -198,11 +198,11 @@ class Broadcast:
         if self._whole is not None:
             return self._whole
         messages: list[bytes] = []
-        looks = self._looks
+        before = self._refreshes
         for message in self._sketch.write_whole():
             messages.append(_encode(message | ({} if messages else {**self._about, "now": self._wall()})))
             await self._rest(_REST_SECONDS)
-        if looks == self._looks:
+        if before == self._refreshes:
             self._whole = messages  # else a later reader would miss the change of the look in between
         return messages
 

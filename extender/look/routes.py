@@ -167,12 +167,12 @@ class Gauges:
         self._metrics = metrics
 
         self._gangs: Counter[tuple[str, str]] = Counter()
-        """The number of gangs by API level and kind of owner, counted by `note`, so that scrapes are cheap."""
+        """The number of gangs by API level and kind of owner, counted by `count_change`, so that scrapes are cheap."""
 
         self._gated = 0
-        """The number of pods with Serried's scheduling gate, counted by `note`."""
+        """The number of pods with Serried's scheduling gate, counted by `count_change`."""
 
-    def note(self, old: Item | None, new: Item | None) -> None:
+    def count_change(self, old: Item | None, new: Item | None) -> None:
         """Count an object that was added (``old`` is None), changed or deleted (``new`` is None)."""
         for item, sign in ((old, -1), (new, 1)):
             match item:
@@ -202,7 +202,7 @@ class Gauges:
     def _count_gangs(self) -> Counter[tuple[str, str]]:
         if not self._level.inline:
             return +self._gangs
-        # In Kubernetes 1.35 PodGroups are parts of Workloads, and no objects that `note` could count.
+        # In Kubernetes 1.35 PodGroups are parts of Workloads, and no objects that `count_change` could count.
         groups = self._core.store.groups.values()
         return Counter(describe_gang(group, self._level) for group in groups if group.policy.is_gang)
 
@@ -307,7 +307,7 @@ class SelfCheck:
         self._refused = level.refused
         self._pods_keep_group: bool | None = None
 
-    def note_refused(self, refused: Sequence[str]) -> None:
+    def set_refused(self, refused: Sequence[str]) -> None:
         """Set the API versions that cannot be used, with the reasons."""
         self._refused = tuple(refused)
 

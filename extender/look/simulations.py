@@ -18,13 +18,13 @@ from pydantic import ConfigDict
 from starlette.requests import ClientDisconnect
 
 from extender.core.scheduling.request import describe_uncounted
-from extender.look.claims import take_claims
-from extender.look.cluster import take_parts
+from extender.look.claims import separate_claims
+from extender.look.cluster import take_capture_without_pods
 from extender.look.decide import Changes, Hypothesis, Prediction
-from extender.look.document import EXAMPLES, View, exemplify
+from extender.look.document import EXAMPLES, View, describe_responses
 from extender.look.explain import PreemptionView, view_preemption
-from extender.look.manifests import READ, flatten, read_documents, sift, take_classes
-from extender.look.owners import Newcomer, find_existing, gather
+from extender.look.manifests import READ, flatten, read_documents, separate_podless, separate_priority_classes
+from extender.look.owners import AskedGang, find_existing, find_gangs
 from extender.look.snapshot import compress, list_writers, write_snapshot
 from extender.wiring import Core
 from serried.api.level import ApiLevel
@@ -78,7 +78,7 @@ _TYPES = {Form.JSON: ("application/json", "json"), Form.GZIP: ("application/gzip
 
 
 def _describe_answer() -> dict[int | str, dict[str, Any]]:
-    responses = exemplify(EXAMPLES["/snapshot"])
+    responses = describe_responses(EXAMPLES["/snapshot"])
     responses[200]["content"][_TYPES[Form.GZIP][0]] = {"schema": {"type": "string", "format": "binary"}}
     return responses
 
@@ -90,7 +90,7 @@ class Snapshots:
         self._core = core
         self._level = level
         self._slices = slices
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def show_snapshot(self, group: str = "", form: Form = Form.JSON) -> StreamingResponse:
         """Return the planner's whole input at one instant: nodes, used resources, groups, reservations, settings.
@@ -99,9 +99,9 @@ class Snapshots:
         ``group`` (NAMESPACE/NAME) is the group whose decision ``serried replay`` repeats.
         """
         key, slices = _find_group(self._core, group), self._slices
-        if self._turn.locked():
+        if self._lock.locked():
             raise HTTPException(429, _SNAPSHOT_BUSY, headers={"Retry-After": _SNAPSHOT_PAUSE_SECONDS})
-        async with self._turn:
+        async with self._lock:
             try:
                 pieces = await slices.finish(_write(self._core, self._level, key, form), _SNAPSHOT_SECONDS)
             except TooLongError:
@@ -144,7 +144,7 @@ def _find_group(core: Core, text: str) -> GroupKey | None:
 
 
 def _write(core: Core, level: ApiLevel, key: GroupKey | None, form: Form) -> Work[list[bytes]]:
-    capture, pods = yield from take_parts(core, level, key)
+    capture, pods = yield from take_capture_without_pods(core, level, key)
     chunks = write_snapshot(capture, pods)
     return (yield from join(compress(chunks) if form is Form.GZIP else chunks, _PIECE_BYTES))
 
@@ -297,7 +297,7 @@ class Questions:
     def __init__(self, core: Core, stopwatch: Callable[[], float]) -> None:
         self._core = core
         self._stopwatch = stopwatch
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def ask_whatif(
         self,
@@ -322,10 +322,10 @@ class Questions:
         ``drain`` removes a node, ``add`` (4*NODE) adds four copies of a node, ``remove`` (NAMESPACE/NAME) removes a
         group. All four may be repeated.
         """
-        self._check_turn()
+        self._check_free()
         body = await _read_body(request)  # before taking the turn, so that a slow sender does not block other questions
-        self._check_turn()
-        async with self._turn:
+        self._check_free()
+        async with self._lock:
             try:
                 drained = tuple(dict.fromkeys(drain or ()))
                 added, removed = _read_additions(add or ()), _read_groups(self._core, remove or ())
@@ -338,8 +338,8 @@ class Questions:
             except NoAnswerError as problem:
                 raise HTTPException(503, f"there is no answer: {problem}") from None
 
-    def _check_turn(self) -> None:
-        if self._turn.locked():
+    def _check_free(self) -> None:
+        if self._lock.locked():
             raise HTTPException(429, _BUSY, headers={"Retry-After": _PAUSE_SECONDS})
 
     async def _answer(self, changes: Changes, body: str, namespace: str, groups: Sequence[str]) -> WhatIfView:
@@ -347,11 +347,11 @@ class Questions:
         asked = _read_groups(core, groups)
 
         def answer() -> tuple[WhatIfView | ValueError | None, list[bool]]:
-            said = look()
+            said = find()
             core.store.forget_hypothetical()  # needs of pods that do not exist
             return said, [rule.wanted for rule in core.store.all_rules]
 
-        def look() -> WhatIfView | ValueError | None:
+        def find() -> WhatIfView | ValueError | None:
             limit = Limit(self._stopwatch, _LIMIT_SECONDS, _LIMIT_SECONDS / 2)
             hypothesis = Hypothesis(core, changes, limit)
             try:
@@ -380,7 +380,7 @@ def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time)
     """Return the route below ``/debug``."""
     router = APIRouter()
     responses = {
-        **exemplify(EXAMPLES["/whatif"]),
+        **describe_responses(EXAMPLES["/whatif"]),
         400: {"description": "The body or a change cannot be understood; the answer says which, and what to do."},
         413: {"description": f"The body has more than {_MAX_BODY_BYTES} bytes."},
         429: {"description": "Another question is being answered."},
@@ -395,20 +395,20 @@ def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time)
 def _answer(
     core: Core, hypothesis: Hypothesis, documents: list[Any], namespace: str, asked: Sequence[GroupKey]
 ) -> _Found:
-    newcomers: list[Newcomer] = [find_existing(core.store, key) for key in asked]
+    gangs: list[AskedGang] = [find_existing(core.store, key) for key in asked]
     refused: list[str] = []
-    placed, classes = take_classes(flatten(documents), core.store.priority_classes)
-    placed, coming = take_claims(placed, namespace, core.store.rule(Volumes).supply.find_default())
-    objects, skipped = sift(placed)
+    placed, classes = separate_priority_classes(flatten(documents), core.store.priority_classes)
+    placed, coming = separate_claims(placed, namespace, core.store.rule(Volumes).supply.find_default())
+    objects, skipped = separate_podless(placed)
     if skipped and not objects and not asked:
         raise ValueError(f"no object in the body makes pods; what is read: {READ}")
     if objects or not asked:
-        gathered = gather(objects, core.store, namespace, classes, coming)
-        newcomers += gathered.newcomers
-        refused = gathered.refused
+        found = find_gangs(objects, core.store, namespace, classes, coming)
+        gangs += found.gangs
+        refused = found.refused
     while core.store.apply_rule_changes():  # rules about other pods count existing pods for the new shapes, too
         pass
-    return _Found(hypothesis.solve(newcomers), refused, skipped)
+    return _Found(hypothesis.solve(gangs), refused, skipped)
 
 
 async def _read_body(request: Request) -> str:
@@ -458,7 +458,7 @@ def _read_groups(core: Core, texts: Sequence[str]) -> tuple[GroupKey, ...]:
 
 
 def _find_outcome(found: Prediction) -> Outcome:
-    if found.plan is not None and (found.newcomer.group.policy.is_gang or len(found.plan.nodes) == found.members):
+    if found.plan is not None and (found.gang.group.policy.is_gang or len(found.plan.nodes) == found.members):
         return Outcome.FITS
     if found.verdict is not None and found.verdict.reason is Reason.SCHEDULED:
         return Outcome.FITS  # the gang runs already
@@ -486,13 +486,13 @@ def _view_answer(found: _Found, changes: Changes, displaced: int, store: Store) 
 
 def _view(found: Prediction, store: Store) -> PredictionView:
     plan = found.preemption.plan if isinstance(found.preemption, Preemption) else found.plan
-    key, no_gang, said = found.newcomer.group.key, found.newcomer.no_gang, _describe(found, store)
+    key, no_gang, said = found.gang.group.key, found.gang.no_gang, _describe(found, store)
     return PredictionView(
         namespace=key.namespace,
         name=key.encoded,
         kind=key.kind,
         owner=store.membership.name_owner(key),
-        source=found.newcomer.source,
+        source=found.gang.source,
         outcome=_find_outcome(found),
         noGang=no_gang,
         priority=found.priority,
@@ -515,5 +515,5 @@ def _describe(found: Prediction, store: Store) -> str:
     assert found.plan is not None  # noqa: S101 - narrows for the type checker: one of the two is there
     place = f" into {found.plan.domain}" if found.plan.domain else ""
     said = f"{len(found.plan.nodes)} of {found.members} members fit{place}"
-    members = found.newcomer.members or store.members.classify(found.newcomer.group.key).waiting
+    members = found.gang.members or store.members.classify(found.gang.group.key).waiting
     return "; ".join([said, *describe_uncounted(members, store)])

@@ -1,7 +1,7 @@
 """The state that the page at ``/debug/`` shows, as compact rows, and the changes since the last look.
 
-`extender.look.page.Broadcast` calls `Sketch.look` once per second, then `take_change`. A look is made in slices, so its
-parts may be of slightly different times. The next look corrects that.
+`extender.look.page.Broadcast` calls `Sketch.refresh` once per second, then `take_change`. A look is made in slices, so
+its parts may be of slightly different times. The next look corrects that.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from extender.core.scheduling.group import GroupState
 from extender.features.backfill import Head
 from extender.features.status.reports import LoggedDecision
-from extender.look.views import count_placed, find_domain, find_since, name_state, say
+from extender.look.views import count_placed, describe_verdict, find_domain, find_since, name_state
 from extender.wiring import Core
 from serried.api.group import PodGroup
 from serried.api.interpod import HOSTNAME
@@ -45,10 +45,10 @@ class Places:
         """Return the place of a node."""
         return tuple(node.labels.get(level, "") for level in self.levels)
 
-    def learn(self, nodes: Mapping[str, Node], named: Collection[str]) -> Iterator[None]:
+    def choose_levels(self, nodes: Mapping[str, Node], named: Collection[str]) -> Iterator[None]:
         """Choose the levels among the labels of the nodes; ``named`` are the topology keys of groups."""
         chosen = frozenset(named)
-        if chosen == self._named and not self._note_changes(nodes):
+        if chosen == self._named and not self._have_labels_changed(nodes):
             return
         self._named = chosen
         values: dict[str, set[str]] = defaultdict(set)
@@ -60,7 +60,7 @@ class Places:
                 yield
         self.levels = _choose(values, chosen, len(nodes))
 
-    def _note_changes(self, nodes: Mapping[str, Node]) -> bool:
+    def _have_labels_changed(self, nodes: Mapping[str, Node]) -> bool:
         """Return whether a label of a node has changed since the last call."""
         seen = self._seen
         changed = len(seen) != len(nodes)
@@ -94,7 +94,7 @@ class Table(Generic[K]):
         self._rows: dict[int, Row] = {}
         self._made_of: dict[K, tuple[object, ...]] = {}
         self._changed: dict[int, None] = {}
-        self._gone: list[int] = []
+        self._deleted: list[int] = []
         self._next = 0
 
     def __len__(self) -> int:
@@ -115,20 +115,20 @@ class Table(Generic[K]):
             self._changed[number] = None
         return number
 
-    def keep(self, key: K, of: tuple[object, ...], make: Callable[[], Row]) -> None:
+    def put_if_changed(self, key: K, made_of: tuple[object, ...], make: Callable[[], Row]) -> None:
         """Put the row that ``make`` returns, but call it only if ``of``, of which it is made, has changed."""
-        if self._made_of.get(key) != of:
-            self._made_of[key] = of
+        if self._made_of.get(key) != made_of:
+            self._made_of[key] = made_of
             self.put(key, make())
 
-    def keep_only(self, keys: Container[K]) -> None:
+    def delete_others(self, keys: Container[K]) -> None:
         """Delete all rows with other keys."""
         for key in [key for key in self._numbers if key not in keys]:
             number = self._numbers.pop(key)
             self._made_of.pop(key, None)
             del self._rows[number]
             self._changed.pop(number, None)
-            self._gone.append(number)
+            self._deleted.append(number)
 
     def take_changed(self) -> list[Row]:
         """Return the rows that were added or changed since the last call, with their numbers."""
@@ -136,11 +136,11 @@ class Table(Generic[K]):
         self._changed = {}
         return changed
 
-    def take_gone(self) -> list[int]:
+    def take_deleted(self) -> list[int]:
         """Return the numbers of the rows that were deleted since the last call."""
-        gone = self._gone
-        self._gone = []
-        return gone
+        deleted = self._deleted
+        self._deleted = []
+        return deleted
 
     def in_parts(self, size: int) -> Iterator[list[Row]]:
         """Yield all rows with their numbers, ``size`` rows at a time."""
@@ -206,7 +206,7 @@ class Sketch:
         self._gangs: Table[GroupKey] = Table()
         self._whole: Message = {}
         """The fields that are no rows, as they are now."""
-        self._told: Message = {}
+        self._sent: Message = {}
         """The fields that are no rows, as readers have them."""
         self._log: list[Row] = []
         self._new_log: list[Row] = []
@@ -215,17 +215,17 @@ class Sketch:
 
     # --- a look ------------------------------------------------------------------------------------------------
 
-    def look(self) -> Iterator[None]:
+    def refresh(self) -> Iterator[None]:
         """Read the state; yield wherever a slice may end."""
         store = self._core.store
         named = yield from self._find_named_keys()
-        yield from self._places.learn(store.nodes, named)
+        yield from self._places.choose_levels(store.nodes, named)
         yield
         planned, ending = yield from self._sum_plans()
-        yield from self._look_at_nodes(planned, ending)
-        yield from self._look_at_gangs()
-        yield from self._look_at_queue()
-        self._look_at_decisions()
+        yield from self._refresh_nodes(planned, ending)
+        yield from self._refresh_gangs()
+        yield from self._refresh_queue()
+        self._refresh_decisions()
         self._whole |= {"levels": self._places.levels, "extender": self._describe_extender()}
 
     def _find_named_keys(self) -> Generator[None, None, set[str]]:
@@ -251,7 +251,7 @@ class Sketch:
             yield
         return planned, ending
 
-    def _look_at_nodes(self, planned: Mapping[str, Resources], ending: set[str]) -> Iterator[None]:
+    def _refresh_nodes(self, planned: Mapping[str, Resources], ending: set[str]) -> Iterator[None]:
         store, head = self._core.store, self._core.backfill.head
         kept = head.forecast.nodes if head is not None else frozenset[str]()
         vacant = {one.pod.node for one in store.vacancies if not one.refusal}
@@ -262,34 +262,34 @@ class Sketch:
                 + KEPT_FOR_REPLACEMENT * (node.name in vacant)
                 + ENDING * (node.name in ending)
             )
-            self._look_at_node(node, planned.get(node.name), marks)
+            self._refresh_node(node, planned.get(node.name), marks)
             if turn % _SLICE_ROWS == 0:
                 yield
-        self._nodes.keep_only(store.nodes)
+        self._nodes.delete_others(store.nodes)
         yield
 
-    def _look_at_node(self, node: Node, planned: Resources | None, marks: int) -> None:
+    def _refresh_node(self, node: Node, planned: Resources | None, marks: int) -> None:
         used = self._core.store.occupancy.used.get(node.name, _NOTHING)
 
         def make() -> Row:
             place = self._places.place_of(node)
-            return node.name, self._place_table.put(place, (place,)), *_fill(node, used, planned), marks
+            return node.name, self._place_table.put(place, (place,)), *_measure_use(node, used, planned), marks
 
-        self._nodes.keep(node.name, (node, used, planned, marks, self._places.levels), make)
+        self._nodes.put_if_changed(node.name, (node, used, planned, marks, self._places.levels), make)
 
-    def _look_at_gangs(self) -> Iterator[None]:
+    def _refresh_gangs(self) -> Iterator[None]:
         store = self._core.store
         keys = list(store.groups.keys() | dict.fromkeys(store.members.groups()).keys())
         self._whole["gangsLeftOff"] = max(0, len(keys) - _MAX_GANGS)
         shown = dict.fromkeys(keys[:_MAX_GANGS])
         for turn, key in enumerate(shown):
-            self._look_at_gang(key)
+            self._refresh_gang(key)
             if turn % _SLICE_ROWS == 0:
                 yield
-        self._gangs.keep_only(shown)
+        self._gangs.delete_others(shown)
         yield
 
-    def _look_at_queue(self) -> Iterator[None]:
+    def _refresh_queue(self) -> Iterator[None]:
         queue, states = self._core.queue, self._core.groups.states
         turns: list[tuple[QueueKey, int]] = []
         for turn, key in enumerate(list(queue.unschedulable)):
@@ -302,7 +302,7 @@ class Sketch:
         self._whole["head"] = _view_head(self._core, self._core.backfill.head)
         yield
 
-    def _look_at_decisions(self) -> None:
+    def _refresh_decisions(self) -> None:
         fresh: list[LoggedDecision] = []
         for said in reversed(self._decisions):
             if said is self._last:
@@ -323,19 +323,19 @@ class Sketch:
 
     # --- one group ---------------------------------------------------------------------------------------------
 
-    def _look_at_gang(self, key: GroupKey) -> None:
+    def _refresh_gang(self, key: GroupKey) -> None:
         group, state = self._core.store.groups.get(key), self._core.groups.states.get(key)
         verdict = state.verdict if state is not None else None
         stage = state.cycle.stage if state is not None and state.cycle is not None else None
         store = self._core.store
         # A changed pod is a new object, so comparing these shows whether the row has to be made again.
         of = (group, verdict, stage, store.members.of_group(key), store.priorities.find_object_priority(key))
-        self._gangs.keep(key, of, lambda: self._make_gang(key, group, state))
+        self._gangs.put_if_changed(key, of, lambda: self._make_gang(key, group, state))
 
     def _make_gang(self, key: GroupKey, group: PodGroup | None, state: GroupState | None) -> Row:
         store = self._core.store
         members = store.members.of_group(key)
-        reason, message = say(state)
+        reason, message = describe_verdict(state)
         return (
             key.namespace,
             key.encoded,
@@ -362,14 +362,14 @@ class Sketch:
         change: Message = {
             "places": places,
             "nodes": nodes,
-            "nodesGone": self._nodes.take_gone(),
+            "nodesGone": self._nodes.take_deleted(),
             "gangs": gangs,
-            "gangsGone": self._gangs.take_gone(),
+            "gangsGone": self._gangs.take_deleted(),
             "decisions": self._new_log,
         }
         self._new_log = []
-        change |= {name: value for name, value in self._whole.items() if self._told.get(name) != value}
-        self._told = dict(self._whole)
+        change |= {name: value for name, value in self._whole.items() if self._sent.get(name) != value}
+        self._sent = dict(self._whole)
         return {name: value for name, value in change.items() if value or name in self._whole}
 
     def write_whole(self) -> Iterator[Message]:
@@ -384,7 +384,7 @@ class Sketch:
         yield {**self._whole, "decisions": self._log, "complete": True}
 
 
-def _fill(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:
+def _measure_use(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:
     """Return the percentage used, and the percentage planned in addition, of the most used resource."""
     if not used:
         return 0, 0

@@ -20,16 +20,16 @@ from extender.look.explain import (
     Inquiries,
     MilestoneView,
     PreemptionView,
+    QueuePlaceView,
     TooManyInquiriesError,
-    TurnView,
-    find_turn,
+    find_queue_key,
     read_dry_run,
     view_advice,
     view_finding,
     view_forecast,
     view_preemption,
+    view_queue_place,
     view_timeline,
-    view_turn,
 )
 from extender.look.names import KINDS, GroupName, explain_none, find_groups_of, is_known, name_group
 from extender.wiring import Core
@@ -144,7 +144,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
         priority=waiting.priority,
         countsAs=core.queue.raised_priority(waiting),
         since="" if since is None else core.backfill.format_time(since),
-        message=say(state)[1],
+        message=describe_verdict(state)[1],
     )
 
 
@@ -283,7 +283,7 @@ class GroupDetail(GroupView):
     plan: ReservationView | None
     """The slots that are reserved for it; None without a plan."""
 
-    queue: TurnView | None
+    queue: QueuePlaceView | None
     """The place among the groups that wait for room; None if the gang does not wait."""
 
     forecast: ForecastView | None
@@ -340,7 +340,7 @@ def _view_group(core: Core, level: ApiLevel, key: GroupKey) -> GroupView:
     state = core.groups.states.get(key)
     # Not by classify(), which sorts, and would block the event loop for longer.
     members = core.store.members.of_group(key)
-    reason, message = say(state)
+    reason, message = describe_verdict(state)
     topology_key = (group.topology_key or "") if group else ""
     return GroupView(
         **name_group(core, key),
@@ -399,7 +399,7 @@ def find_start(state: GroupState) -> float:
     return state.waiting_since if made is None else min(made, state.waiting_since)
 
 
-def say(state: GroupState | None) -> tuple[str, str]:
+def describe_verdict(state: GroupState | None) -> tuple[str, str]:
     """Return the reason of a group and its sentence; both "" if it was not considered yet."""
     verdict = state.verdict if state is not None else None
     return (verdict.reason.value, render(verdict)) if verdict is not None else ("", "")
@@ -534,9 +534,9 @@ class GroupPages:
         key = core.store.forest.find_tree_key(decode_group_key(namespace, name))
         if not is_known(core, key):
             raise HTTPException(404, f"no PodGroup {key} is known, and no pod names it; see /debug/groups")
-        tried = await self._inquiries.try_out(key) if asked else None
+        tried = await self._inquiries.dry_run(key) if asked else None
         found = await _inquire(self._inquiries, key, diagnosis)
-        turn, forecast = await view_turn(core, key), await view_forecast(core, key)
+        turn, forecast = await view_queue_place(core, key), await view_forecast(core, key)
         state = core.groups.states.get(key)
         detail = GroupDetail(
             **_view_group(core, self._level, key).model_dump(),
@@ -568,7 +568,7 @@ class GroupPages:
         `limit` is the number of gangs shown; `leftOff` is the number of further ones.
         """
         core, queue = self._core, self._core.queue
-        turns = [find_turn(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
+        turns = [find_queue_key(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
         waiting = [each for _, each in sorted(turns)]
         shown = waiting[: max(0, limit)]
         head = None if core.backfill.head is None else _view_head(core, core.backfill.head)

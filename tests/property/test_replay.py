@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from extender.look.cluster import take_capture
-from extender.look.decide import Match, Ruling, compare, decide, recall
+from extender.look.decide import Decision, Match, compare, decide, find_recorded
 from extender.look.snapshot import Capture, compress, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.names import GroupKey
@@ -33,7 +33,7 @@ def test_what_the_live_extender_decides_next_is_decided_again(source: Random) ->
 @given(source=RANDOMS)
 def test_what_was_decided_last_is_recorded_and_decided_again(source: Random) -> None:
     capture, group = asyncio.run(play_on(source))
-    recorded = recall(capture, group)
+    recorded = find_recorded(capture, group)
     assert recorded is not None
     assert compare(recorded, decide(read_again(capture), group)) in {Match.EQUAL, Match.OTHER_NUMBERS}
 
@@ -47,13 +47,13 @@ def test_a_file_has_all_that_was_taken(source: Random) -> None:
     assert b"of a pod" not in plain
 
 
-async def play(source: Random) -> tuple[Capture, GroupKey, Ruling]:
+async def play(source: Random) -> tuple[Capture, GroupKey, Decision]:
     """A cluster at some moment, the gang that came last, and what the live extender decides on it then."""
     world = await begin(source)
     group = come(source, world)
     capture = finish(take_capture(world.core, NATIVE, group))
     world.group_scheduler.consider(group)
-    live = recall(finish(take_capture(world.core, NATIVE, group)), group)
+    live = find_recorded(finish(take_capture(world.core, NATIVE, group)), group)
     await world.close()
     assert live is not None
     return capture, group, live

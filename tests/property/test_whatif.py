@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import assume, event, given, settings
 
 from extender.look.cluster import take_capture
-from extender.look.decide import Changes, Hypothesis, Prediction, Ruling, recall
+from extender.look.decide import Changes, Decision, Hypothesis, Prediction, find_recorded
 from extender.look.owners import find_existing
 from serried.api.group import PodGroup, list_leaves
 from serried.api.level import NATIVE
@@ -31,7 +31,7 @@ def test_what_would_be_is_what_is_decided_next(source: Random) -> None:
         assert predicted.verdict.reason is live.verdict.reason
 
 
-async def play(source: Random) -> tuple[Prediction, Ruling]:
+async def play(source: Random) -> tuple[Prediction, Decision]:
     """Return the prediction for the gang that was submitted last, and the live decision on it."""
     world = await begin(source)
     key = come(source, world)
@@ -39,7 +39,7 @@ async def play(source: Random) -> tuple[Prediction, Ruling]:
         assume(not waits_for_levels(world.store.groups[key]))  # live it tries one after the other, here all are open
         (predicted,) = Hypothesis(world.core, Changes(), Limit()).solve([find_existing(world.store, key)])
         world.group_scheduler.consider(key)
-        live = recall(finish(take_capture(world.core, NATIVE, key)), key)
+        live = find_recorded(finish(take_capture(world.core, NATIVE, key)), key)
     finally:
         await world.close()
     assert live is not None

@@ -122,17 +122,17 @@ def know_rights() -> list[str]:
 def ask_what_if() -> dict[str, Any]:
     """Return how a what-if question reads a manifest of the kind, and the templates that it sends to an API server."""
     from cli.admission import _list_templates  # noqa: PLC0415
-    from extender.look.owners import gather  # noqa: PLC0415
+    from extender.look.owners import find_gangs  # noqa: PLC0415
     from serried.cluster.cache import Store  # noqa: PLC0415
     from serried.rules.all import RULES  # noqa: PLC0415
 
-    found = gather([("document 1", MANIFEST)], Store({"serried"}, rules=RULES), "default")
-    (newcomer,) = found.newcomers
+    found = find_gangs([("document 1", MANIFEST)], Store({"serried"}, rules=RULES), "default")
+    (gang,) = found.gangs
     return {
         "refused": found.refused,
-        "group": newcomer.source,
-        "members": [(pod.name, pod.index) for pod in newcomer.members],
-        "need": newcomer.group.policy.min_count,
+        "group": gang.source,
+        "members": [(pod.name, pod.index) for pod in gang.members],
+        "need": gang.group.policy.min_count,
         "templates": [(list(each.path), each.pods) for each in _list_templates(MANIFEST)],
     }
 

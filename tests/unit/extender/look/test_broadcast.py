@@ -54,9 +54,9 @@ class CountedSketch(Sketch):
         super().__init__(world.core, world.heard.decisions)
         self._town = town
 
-    def look(self) -> Iterator[None]:
+    def refresh(self) -> Iterator[None]:
         self._town.looks += 1
-        return super().look()
+        return super().refresh()
 
 
 class Reader:
@@ -222,7 +222,7 @@ async def test_a_look_that_fails_sends_everybody_away_instead_of_standing_still(
 ) -> None:
     reader = Reader(town.broadcast)
     await reader.whole()
-    monkeypatch.setattr(CountedSketch, "look", lambda _: iter([1 / 0]))
+    monkeypatch.setattr(CountedSketch, "refresh", lambda _: iter([1 / 0]))
     await town.pass_second()
     assert await reader.ended()
     monkeypatch.undo()

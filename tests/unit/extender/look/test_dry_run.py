@@ -188,7 +188,7 @@ async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it
     world.group_scheduler.take_dirty()
     monkeypatch.setattr(world.core.preemptions, "find_search", lambda _: Mock(request=PlanRequest((), 0)))
     monkeypatch.setattr(world.core.preemptions, "make_search_function", lambda _: make)
-    told = await Inquiries(world.core, lambda: next(ticks) * 0.001).try_out(GANG)
+    told = await Inquiries(world.core, lambda: next(ticks) * 0.001).dry_run(GANG)
     assert told.found is None
     assert told.message == "no victims were found in time"
     assert GANG not in world.group_scheduler.take_dirty()

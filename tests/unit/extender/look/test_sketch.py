@@ -21,7 +21,7 @@ class Reader:
 
     def look(self) -> dict[str, Any]:
         """Take a whole look. Return the change that it found."""
-        for _ in self.sketch.look():
+        for _ in self.sketch.refresh():
             pass
         change = self.sketch.take_change()
         self.take(change)
@@ -169,7 +169,7 @@ async def test_more_gangs_than_are_shown_are_counted() -> None:
 
 
 async def test_a_slice_is_short_also_where_there_is_much(town_reader: Reader) -> None:
-    assert sum(1 for _ in town_reader.sketch.look()) > 240 / 16
+    assert sum(1 for _ in town_reader.sketch.refresh()) > 240 / 16
 
 
 async def test_a_gang_and_its_decisions_are_called_as_the_job_that_it_was_made_for(town_reader: Reader) -> None:

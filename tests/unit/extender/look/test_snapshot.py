@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from extender.features.kueue import POD_SET
-from extender.look.decide import Match, compare, decide, recall
+from extender.look.decide import Match, compare, decide, find_recorded
 from extender.look.simulations import snapshot_routes
 from extender.look.snapshot import Capture, read_snapshot
 from serried.api.level import NATIVE
@@ -52,13 +52,13 @@ async def test_the_decision_that_is_asked_about_is_made_again(http: httpx.AsyncC
     assert capture.group is not None
     found = decide(capture, capture.group)
     assert found.describe().startswith("NoCapacity: the cluster has room for 2 of 9 members")
-    assert compare(recall(capture, capture.group), found) is Match.EQUAL
+    assert compare(find_recorded(capture, capture.group), found) is Match.EQUAL
 
 
 async def test_a_plan_is_made_again_as_if_it_had_not_been_made(http: httpx.AsyncClient) -> None:
     capture = await read(http, "")
     assert capture.group is None
-    assert compare(recall(capture, GANG), decide(capture, GANG)) is Match.EQUAL
+    assert compare(find_recorded(capture, GANG), decide(capture, GANG)) is Match.EQUAL
 
 
 async def test_a_gang_whose_topology_does_not_count_is_decided_again_without_it(world: Harness) -> None:
@@ -73,7 +73,7 @@ async def test_a_gang_whose_topology_does_not_count_is_decided_again_without_it(
     assert group.ignored == world.store.groups[GANG].ignored
     found = decide(capture, GANG)
     assert found.describe().startswith("NoCapacity")
-    assert compare(recall(capture, GANG), found) is Match.EQUAL
+    assert compare(find_recorded(capture, GANG), found) is Match.EQUAL
 
 
 async def test_a_pod_group_of_kueue_is_decided_again(world: Harness) -> None:
@@ -86,7 +86,7 @@ async def test_a_pod_group_of_kueue_is_decided_again(world: Harness) -> None:
         capture = await read(http, "group=default/kueue:g:3")
     found = decide(capture, key)
     assert found.describe().startswith("NoCapacity: the cluster has room for 2 of 3 members")
-    assert compare(recall(capture, key), found) is Match.EQUAL
+    assert compare(find_recorded(capture, key), found) is Match.EQUAL
 
 
 async def test_a_compressed_file_is_one_that_gzip_reads(http: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from extender.core.scheduling.refusals import Fact
 from extender.look.cluster import restore, take_capture
-from extender.look.decide import Ruling, decide, recall
+from extender.look.decide import Decision, decide, find_recorded
 from extender.look.snapshot import Capture, read_snapshot, write_snapshot
 from serried.api.level import NATIVE
 from serried.api.volume import CSIDriver, CSINode, StorageCapacity, StorageClass, Volume, VolumeClaim
@@ -21,10 +21,10 @@ def take(world: Harness) -> Capture:
     return finish(take_capture(world.core, NATIVE, GANG))
 
 
-def decide_live(world: Harness) -> Ruling:
+def decide_live(world: Harness) -> Decision:
     """Return the live extender's decision on the gang at this moment."""
     world.group_scheduler.consider(GANG)
-    found = recall(take(world), GANG)
+    found = find_recorded(take(world), GANG)
     assert found is not None
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.look.decide import Match, compare, decide, list_waiting, recall
+from extender.look.decide import Match, compare, decide, find_recorded, list_waiting
 from extender.look.snapshot import Capture, read_snapshot
 
 _FOLDER = Path(__file__).parents[3] / "snapshots"
@@ -24,7 +24,7 @@ def test_the_recorded_decision_is_made_again(path: Path) -> None:
     capture = read_snapshot(path.read_bytes())
     assert isinstance(capture, Capture), capture
     for group in [capture.group] if capture.group is not None else list_waiting(capture):
-        recorded = recall(capture, group)
+        recorded = find_recorded(capture, group)
         found = decide(capture, group)
         assert recorded is not None, f"{group} has no recorded decision"
         assert compare(recorded, found) is Match.EQUAL, f"{group}: {found.describe()}, not {recorded.describe()}"

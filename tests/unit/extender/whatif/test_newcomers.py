@@ -8,7 +8,7 @@ import pytest
 from controller.diff.changes import CreatePodGroup, Observed
 from controller.diff.objects import desired_templates, pod_group_body, workload_body
 from controller.diff.owner import DesiredAction, begin_workload, find_missing
-from extender.look.owners import Newcomer, gather
+from extender.look.owners import AskedGang, find_gangs
 from serried.api.group import PodGroup, Workload, decode_pod_group, decode_workload
 from serried.api.level import NATIVE
 from serried.api.parent import Parent
@@ -23,12 +23,12 @@ from tests.support.parents import JobSetBuilder, LeaderWorkerSetBuilder, job_set
 Raw = dict[str, Any]
 
 
-def gather_all(*manifests: Raw) -> list[Newcomer]:
+def gather_all(*manifests: Raw) -> list[AskedGang]:
     """The gangs of some manifests, in an empty cluster. Raises ValueError for one that is refused."""
-    found = gather([("document 1", raw) for raw in manifests], Store([SCHEDULER], rules=RULES), "default")
+    found = find_gangs([("document 1", raw) for raw in manifests], Store([SCHEDULER], rules=RULES), "default")
     if found.refused:
         raise ValueError("; ".join(found.refused))
-    return found.newcomers
+    return found.gangs
 
 
 def raw(kind: str, builder: Builder) -> Raw:
@@ -81,7 +81,7 @@ def test_the_gang_is_the_controllers(builder: JobBuilder) -> None:
 # --- JobSets and LeaderWorkerSets ------------------------------------------------------------------------------------
 
 
-def ask_parent(builder: JobSetBuilder | LeaderWorkerSetBuilder, *more: Raw) -> list[Newcomer]:
+def ask_parent(builder: JobSetBuilder | LeaderWorkerSetBuilder, *more: Raw) -> list[AskedGang]:
     return gather_all(raw(builder.value().kind, builder), *more)
 
 
@@ -136,9 +136,9 @@ def test_the_gangs_of_a_parent_are_the_controllers(
         assert len(each.members) == each.group.policy.min_count
 
 
-def count(newcomers: list[Newcomer]) -> dict[str, tuple[int, int]]:
+def count(gangs: list[AskedGang]) -> dict[str, tuple[int, int]]:
     """Return the minCount of each group (0 for policy basic), and how many members it would have."""
-    return {each.source: (each.group.policy.min_count or 0, len(each.members)) for each in newcomers}
+    return {each.source: (each.group.policy.min_count or 0, len(each.members)) for each in gangs}
 
 
 WIDE = job_set("s").asking().replicated("driver").replicated("workers", 2, 3)
