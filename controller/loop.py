@@ -204,7 +204,7 @@ class WorkQueue(Generic[K]):
 PROBE_SECONDS = 5.0
 """Seconds between two retries out of turn. Objects are to be created within 10 s of the API server's return."""
 
-BLAMED_SECONDS = 300.0
+INVALID_SECONDS = 300.0
 """Seconds until the retry of a task whose own objects are invalid. An admission policy may reject them, and may change.
 """
 
@@ -216,7 +216,7 @@ class Retries(Generic[K]):
         self._queue = queue
         self._clock = clock
         """Return the monotonic time in seconds."""
-        self._refused: dict[K, float] = {}
+        self._failed: dict[K, float] = {}
         """The time of the last attempt by task, oldest attempt first."""
         self._last_success = -math.inf
         """The time of the last successful write of any task."""
@@ -224,20 +224,20 @@ class Retries(Generic[K]):
         """The time at which all failed tasks were last queued together."""
 
     def __len__(self) -> int:
-        return len(self._refused)
+        return len(self._failed)
 
     def record_failure(self, task: K, error: Exception) -> int | None:
         """Queue the failed task after its backoff. Return its number of consecutive failures.
 
         If the API server rejects the task as invalid while other tasks succeed, the task's own objects are to blame.
-        Then return None: the task is retried when its objects change, or after BLAMED_SECONDS.
+        Then return None: the task is retried when its objects change, or after INVALID_SECONDS.
         """
-        before = self._refused.pop(task, None)
+        before = self._failed.pop(task, None)
         if isinstance(error, Invalid) and before is not None and before < self._last_success:
             self._queue.forget(task)
-            self._queue.add_after(task, BLAMED_SECONDS)
+            self._queue.add_after(task, INVALID_SECONDS)
             return None
-        self._refused[task] = self._clock()
+        self._failed[task] = self._clock()
         return self._queue.add_rate_limited(task)
 
     def record_success(self, task: K, *, wrote: bool) -> None:
@@ -249,16 +249,16 @@ class Retries(Generic[K]):
         self._queue.forget(task)
         if wrote:
             self._last_success = self._clock()
-        if self._refused.pop(task, None) is not None and wrote and self._clock() >= self._last_fan_out + PROBE_SECONDS:
+        if self._failed.pop(task, None) is not None and wrote and self._clock() >= self._last_fan_out + PROBE_SECONDS:
             self._last_fan_out = self._clock()
-            for other in self._refused:
+            for other in self._failed:
                 self._queue.add(other)
 
     def retry_oldest(self) -> None:
         """Queue the failed task that was tried longest ago, before its backoff ends. Call every PROBE_SECONDS."""
-        task = next(iter(self._refused), None)
+        task = next(iter(self._failed), None)
         if task is not None:
-            self._refused[task] = self._refused.pop(task)
+            self._failed[task] = self._failed.pop(task)
             self._queue.add(task)
 
 
@@ -304,7 +304,7 @@ class Loop:
     clock: Callable[[], float]
     """Return the monotonic time in seconds."""
 
-    note_finished: Callable[[], None]
+    record_progress: Callable[[], None]
     """Called when a task has ended, failed or not."""
 
     metrics: ControllerMetrics
@@ -348,7 +348,7 @@ class Loop:
             self._add_release_later(group.key.namespace)
 
     def _on_priority_class(self, priority_class: PriorityClass) -> None:
-        for group in self.priorities.groups_lacking(priority_class):
+        for group in self.priorities.groups_without_priority(priority_class):
             self._add_if_priority_missing(group)
 
     def _on_levels(self, old: Item | None, new: Item | None) -> None:
@@ -439,7 +439,7 @@ class Loop:
             if task.subject == JOB:
                 self.metrics.synced(result, self.clock() - begun)
             self.queue.done(task)
-            self.note_finished()
+            self.record_progress()
 
     async def _process(self, task: Task) -> str:
         try:
@@ -460,7 +460,7 @@ class Loop:
     def _requeue_failed(self, task: Task, error: Exception) -> None:
         failures = self._retries.record_failure(task, error)
         plan = (
-            f"task failed, will retry on a change or in {BLAMED_SECONDS:g} s"
+            f"task failed, will retry on a change or in {INVALID_SECONDS:g} s"
             if failures is None
             else "task failed, will retry"
         )

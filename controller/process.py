@@ -72,7 +72,7 @@ class Idleness:
         self._finished = clock()
         """Time of the last progress: a task or a write ended, or there was no work."""
 
-    def note_finished(self) -> None:
+    def record_progress(self) -> None:
         """Record progress.
 
         Call after each task and after each answered write, also a failed one: one task may have thousands.
@@ -126,7 +126,7 @@ class Controller:
 
     def _make_loop(self, client: ApiClient, writes: Writes, timing: ReleaseTiming) -> Loop:
         clock = asyncio.get_running_loop().time
-        note_finished = self._idleness.note_finished
+        record_progress = self._idleness.record_progress
         return Loop(
             self.store,
             self.feed,
@@ -135,14 +135,14 @@ class Controller:
                 writes,
                 _gang_settings(self._settings),
                 read_pods=partial(read_pods_of, client, self.store.level),
-                note_finished=note_finished,
+                record_progress=record_progress,
                 metrics=self._metrics,
                 clock=clock,
             ),
-            Protection(self.store, partial(read_named_groups, client), writes, clock, note_finished, timing),
+            Protection(self.store, partial(read_named_groups, client), writes, clock, record_progress, timing),
             priorities=Priorities(self.store, writes),
             clock=clock,
-            note_finished=note_finished,
+            record_progress=record_progress,
             metrics=self._metrics,
         )
 
@@ -208,7 +208,7 @@ class Controller:
                 await self.election.release()
 
     async def _check_idleness(self) -> None:
-        self._idleness.note_finished()  # before this, the tasks waited for the Lease, not for the workers
+        self._idleness.record_progress()  # before this, the tasks waited for the Lease, not for the workers
         while True:
             await asyncio.sleep(_IDLENESS_CHECK_SECONDS)
             self._idleness.check()

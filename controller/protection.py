@@ -42,7 +42,7 @@ class Priorities:
         lacks = ours and group.priority is None and not group.deleting
         return self.resolve(group.priority_class) if lacks else None
 
-    def groups_lacking(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:
+    def groups_without_priority(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:
         """Return the groups without priority that name this class."""
         groups: list[PodGroup | Composite] = [group for group in self._store.groups.values() if group.branch is None]
         groups += self._store.forest.composites.values()
@@ -119,7 +119,7 @@ class Protection:
 
     store: Store
 
-    read_named: Callable[[str], Awaitable[AbstractSet[GroupKey]]]
+    read_named_groups: Callable[[str], Awaitable[AbstractSet[GroupKey]]]
     """Reads from the API server which PodGroups the pods of a namespace name (`writes.read_named_groups`)."""
 
     writes: Writes
@@ -127,7 +127,7 @@ class Protection:
     clock: Callable[[], float]
     """Return the monotonic time in seconds."""
 
-    note_finished: Callable[[], None]
+    record_progress: Callable[[], None]
     """Called when the API server has answered a write."""
 
     timing: ReleaseTiming = RELEASE_TIMING
@@ -181,7 +181,7 @@ class Protection:
             group for key in candidates if (group := self._find(key)) is not None and not self._has_known_pod(group)
         ]
         if unsure:
-            named = await self.read_named(namespace)
+            named = await self.read_named_groups(namespace)
             await self._take_finalizers_off([group for group in unsure if group.key not in named])
 
     async def _take_finalizers_off(self, groups: Sequence[PodGroup]) -> None:
@@ -197,13 +197,13 @@ class Protection:
         # Pods that belong to the PodGroup through their Job, without naming it, do not count: they join the PodGroup
         # that is created next, which may need the same name.
         try:
-            await self.writes.keep_finalizers(group, [name for name in group.finalizers if name != PROTECTION])
+            await self.writes.set_finalizers(group, [name for name in group.finalizers if name != PROTECTION])
         except NotFound:
             pass  # the PodGroup is gone already
         except ApiError as error:
             return error
         finally:
-            self.note_finished()
+            self.record_progress()
         self._forget(group.key)
         return None
 

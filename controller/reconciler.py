@@ -20,30 +20,30 @@ from itertools import chain, islice
 
 from controller.diff.changes import (
     Change,
-    ClearReplicas,
     Create,
     CreatePodGroup,
     CreateWorkload,
     Delete,
+    DeleteEmptyReplicas,
     Observed,
     ReportAmbiguous,
     SetMinCount,
     Write,
-    describe,
+    kind_and_verb,
 )
 from controller.diff.objects import is_upstream_template, resolve_class, workload_name
 from controller.diff.owner import (
     DesiredAction,
-    Follow,
     GangSettings,
+    MinCountUpdate,
     action_of_job,
-    choose_follow,
-    delete_ours,
+    choose_min_count_update,
     diff,
     find_ignored_changes,
     find_no_gang_event,
     find_warnings,
     is_served,
+    list_deletes,
 )
 from controller.diff.sentences import (
     EventText,
@@ -184,16 +184,16 @@ class OwnerEvents:
             self._messages[owner_key] = owner.uid, (*known[1 - _MOST_REMEMBERED :], warning.message)
             self._writes.emit(owner, kind, warning)
 
-    def report_failure(self, owner: Owner, what: tuple[str, str], error: ApiError, failures: int) -> None:
+    def report_failure(self, owner: Owner, kind_and_verb: tuple[str, str], error: ApiError, failures: int) -> None:
         """Write an event about the first failure in a row of failed reconciliations.
 
-        ``what``: the kind of the object and the verb. ``failures``: the consecutive failures before this one.
+        ``kind_and_verb``: the kind of the object and the verb. ``failures``: the consecutive failures before this one.
         """
         owner_key = owner_key_of(owner)
         enough = _ALREADY_EXISTS_BEFORE_EVENT if isinstance(error, AlreadyExists) else 1
         if failures + 1 >= enough and owner_key not in self._failing:
             self._failing.add(owner_key)
-            self._writes.emit_failure(owner, what, error)
+            self._writes.emit_failure(owner, kind_and_verb, error)
 
     def succeed(self, owner_key: OwnerKey) -> None:
         """Record a successful reconciliation: the owner's next failure gets an event again."""
@@ -208,7 +208,7 @@ PATIENCE_SECONDS = 10.0
 """Seconds in which a Job is left to kube-controller-manager, which creates the Workload before the first pod."""
 
 
-def is_upstreams(workload: Workload, owner: Owner) -> bool:
+def is_made_by_upstream(workload: Workload, owner: Owner) -> bool:
     """Return whether kube-controller-manager made the Workload, by its name, owner reference and lack of our label."""
     # The last test costs a hash.
     return (
@@ -219,7 +219,7 @@ def is_upstreams(workload: Workload, owner: Owner) -> bool:
     )
 
 
-class Upstream:
+class UpstreamJobs:
     """The Jobs that are left to kube-controller-manager, which creates Workloads, too, if its gate is on.
 
     One per reconciler.
@@ -235,7 +235,7 @@ class Upstream:
 
     def detect(self, owner: Owner, workloads: Sequence[Workload]) -> None:
         """Set `is_seen` if kube-controller-manager made one of the owner's ``workloads``."""
-        self.is_seen = self.is_seen or any(is_upstreams(workload, owner) for workload in workloads)
+        self.is_seen = self.is_seen or any(is_made_by_upstream(workload, owner) for workload in workloads)
 
     def forget(self, owner_key: OwnerKey) -> None:
         """Forget an owner that was deleted."""
@@ -301,7 +301,7 @@ class Reconciler:
     read_pods: Callable[[Parent], Awaitable[Sequence[Pod]]]
     """Reads the pods of a parent from the API server (`writes.read_pods_of`)."""
 
-    note_finished: Callable[[], None]
+    record_progress: Callable[[], None]
     """Called when the API server has answered a write."""
 
     metrics: ControllerMetrics
@@ -312,7 +312,7 @@ class Reconciler:
     def __post_init__(self) -> None:
         self.expectations = Expectations(self.store, self.clock)
         self._owner_events = OwnerEvents(self.writes)
-        self._upstream = Upstream(self.clock)
+        self._upstream = UpstreamJobs(self.clock)
         self._renewals = Renewals(self.store)
         self._unresolved: set[OwnerKey] = set()
         """Owners to reconcile when the table of levels changes: they lack the label of a level, or are suspended Jobs.
@@ -343,7 +343,7 @@ class Reconciler:
             if not isinstance(first, Create):
                 seconds = await self._apply(chain((first,), changes), failures)
                 return Result(has_created, seconds)  # the watch will show the result, and queue the owner again
-            if (end := await self._wait_before(owner, first)) is not None:
+            if (end := await self._postpone_create(owner, first)) is not None:
                 return end
             await self._create(owner, chain((first,), changes), failures)
             has_created = True
@@ -398,13 +398,13 @@ class Reconciler:
             self._report_no_gang(owner)
         if ignored := self._find_ignored_annotations(key, resolved, observed):
             if self._renewals.try_begin(owner, observed, action):
-                return iter(delete_ours(owner, observed))
+                return iter(list_deletes(owner, observed))
             if action is not DesiredAction.NONE:
                 self._owner_events.report_once(owner, ignored_changes_event(owner, ignored))
         is_left = self._upstream.manages(owner)
-        follow = Follow.NEVER if is_left else choose_follow(self.settings, self.store.level)
-        changes = (each for each in diff(owner, observed, action, follow) if not self._is_name_taken(each))
-        return self._hold_back_creates(owner, changes) if resolved.missing else changes
+        update = MinCountUpdate.NEVER if is_left else choose_min_count_update(self.settings, self.store.level)
+        changes = (each for each in diff(owner, observed, action, update) if not self._is_name_taken(each))
+        return self._filter_unresolved_creates(owner, changes) if resolved.missing else changes
 
     def _resolve_levels(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
         """Return the owner with node labels in place of topology levels.
@@ -439,7 +439,7 @@ class Reconciler:
                 unsure.add(REQUIRED_TOPOLOGY)
         return [name for name in find_ignored_changes(resolved.owner, observed) if name not in unsure]
 
-    def _hold_back_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
+    def _filter_unresolved_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
         """Yield the changes, except creates that name a level without a label yet.
 
         A PodGroup gets the label of its template, if that has one. The extender reports levels without label to waiting
@@ -468,7 +468,7 @@ class Reconciler:
         self._upstream.detect(owner, observed.workloads)
         if self._upstream.is_seen and not was_seen:
             log.warning("kube-controller-manager makes Workloads (gate WorkloadWithJob): Jobs are left to it")
-        made = next((workload for workload in observed.workloads if is_upstreams(workload, owner)), None)
+        made = next((workload for workload in observed.workloads if is_made_by_upstream(workload, owner)), None)
         is_basic = made is not None and not any(each.policy.is_gang for each in made.templates)
         if made is not None and is_basic and isinstance(owner, Job) and action is DesiredAction.START:
             self._owner_events.report_once(owner, upstream_basic_event(made, owner))
@@ -489,15 +489,15 @@ class Reconciler:
 
     # --- creating --------------------------------------------------------------------------------------------------
 
-    async def _wait_before(self, owner: Owner, create: Create) -> Result | None:
+    async def _postpone_create(self, owner: Owner, create: Create) -> Result | None:
         """Return a Result if nothing is to be created now, None if the create may be sent."""
         if seconds := self._upstream.seconds_to_wait(owner):
             return Result(requeue_after_seconds=seconds)
         if isinstance(owner, Parent) and isinstance(create, CreateWorkload):
-            return await self._end_if_started(owner)
+            return await self._stop_if_started(owner)
         return None
 
-    async def _end_if_started(self, parent: Parent) -> Result | None:
+    async def _stop_if_started(self, parent: Parent) -> Result | None:
         """Return a Result if a pod of the parent has started, so that the gang comes too late; else None.
 
         Only some pods of a parent are watched, so they are read from the API server.
@@ -540,14 +540,14 @@ class Reconciler:
             match change:
                 case ReportAmbiguous(owner, problem):
                     self._owner_events.report_once(owner, ambiguous_event(owner, problem))
-                case ClearReplicas():
+                case DeleteEmptyReplicas():
                     seconds = await self._delete_empty_replicas(change, failures)
                 case SetMinCount() | Delete():
                     if (error := await self._write_or_report(change, failures)) is not None:
                         raise error
         return seconds
 
-    async def _delete_empty_replicas(self, change: ClearReplicas, failures: int) -> float | None:
+    async def _delete_empty_replicas(self, change: DeleteEmptyReplicas, failures: int) -> float | None:
         """Delete the PodGroups whose replicas have no pods.
 
         Return the seconds until the others are to be tried, None for no others.
@@ -570,10 +570,10 @@ class Reconciler:
         try:
             await self._write(write)
         except ApiError as error:
-            self._owner_events.report_failure(write.owner, describe(write), error, failures)
+            self._owner_events.report_failure(write.owner, kind_and_verb(write), error, failures)
             return error
         finally:
-            self.note_finished()
+            self.record_progress()
         return None
 
     async def _write(self, write: Write) -> None:

@@ -122,7 +122,7 @@ def _workload_of(group: PodGroup) -> Hashable:
     return (group.key.namespace, group.workload)
 
 
-_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+_UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector for the pods that have not finished. Includes pods that are being deleted."""
 
 _KINDS = (
@@ -155,7 +155,7 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[Grou
     server drops that state between two pages (410), the call fails: half a list would be wrong.
     """
     named: set[GroupKey] = set()
-    async for pod in client.items(PODS, Selection(namespace, fields=_LIVE)):
+    async for pod in client.items(PODS, Selection(namespace, fields=_UNFINISHED)):
         named.update(_groups_of(pod, namespace))
     return frozenset(named)
 
@@ -215,12 +215,12 @@ class Writes:
             case Composite():
                 return composites(level)
 
-    async def keep_finalizers(self, group: PodGroup, remaining: Sequence[str]) -> None:
-        """Remove all finalizers of the PodGroup but ``remaining``.
+    async def set_finalizers(self, group: PodGroup, finalizers: Sequence[str]) -> None:
+        """Remove all finalizers of the PodGroup but ``finalizers``.
 
         Raises Conflict if the PodGroup has changed, NotFound if it is gone.
         """
-        patch = {"metadata": {"resourceVersion": group.version, "finalizers": list(remaining) or None}}
+        patch = {"metadata": {"resourceVersion": group.version, "finalizers": list(finalizers) or None}}
         await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
@@ -269,9 +269,9 @@ class Writes:
             return
         self.emit(owner, "Normal", deleted_event(kind_of_item(item), item.key.name, owner))
 
-    def emit_failure(self, owner: Owner, what: tuple[str, str], error: Exception) -> None:
-        """Queue a Warning about a failed write; ``what`` is the kind of the object and the verb (`describe`)."""
-        kind, verb = what
+    def emit_failure(self, owner: Owner, kind_and_verb: tuple[str, str], error: Exception) -> None:
+        """Queue a Warning about a failed write; ``kind_and_verb``: see `changes.kind_and_verb`."""
+        kind, verb = kind_and_verb
         self.emit(owner, "Warning", failed_write_event(kind, verb, owner, error))
 
     def emit(self, owner: Owner, event_type: str, sentence: EventText) -> None:

@@ -81,7 +81,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearReplicas:
+class DeleteEmptyReplicas:
     """Delete PodGroups made by Serried, for replicas that the owner no longer has."""
 
     owner: Owner
@@ -105,10 +105,10 @@ Create = CreateWorkload | CreatePodGroup
 Write = Create | SetMinCount | Delete
 """A change that is one request to the API server."""
 
-Change = Write | ClearReplicas | ReportAmbiguous
+Change = Write | DeleteEmptyReplicas | ReportAmbiguous
 
 
-def describe(write: Write) -> tuple[str, str]:
+def kind_and_verb(write: Write) -> tuple[str, str]:
     """Return the kind of the written object, and the verb: Create, Update or Delete."""
     match write:
         case CreateWorkload():

@@ -284,7 +284,7 @@ def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
     return {_name_template(owner, stage): max(1, stage.size) for stage in stages_of(owner)}
 
 
-def counting_templates(owner: Owner, workload: Workload) -> list[Template]:
+def list_used_templates(owner: Owner, workload: Workload) -> list[Template]:
     """Return the templates of the Workload that are used for a stage of the owner. A Job has one stage."""
     names: Sequence[str] = [WHOLE] if isinstance(owner, Job) else [stage.name for stage in owner.stages]
     found = (find_template(workload, owner, name) for name in names)

@@ -15,19 +15,19 @@ from enum import Enum, StrEnum
 
 from controller.diff.changes import (
     Change,
-    ClearReplicas,
     CreatePodGroup,
     CreateWorkload,
     Delete,
+    DeleteEmptyReplicas,
     Observed,
     ReportAmbiguous,
     SetMinCount,
 )
 from controller.diff.objects import (
-    counting_templates,
     desired_count,
     desired_counts,
     desired_templates,
+    list_used_templates,
     pod_group_name,
     successor_name,
     tracking_templates,
@@ -249,7 +249,7 @@ def _differs_in_disruption(owner: Owner, workload: Workload) -> bool:
     return any(each.policy.is_gang and each.disruption not in (None, wanted) for each in workload.templates)
 
 
-class Follow(Enum):
+class MinCountUpdate(Enum):
     """The way in which minCount follows the size of its owner."""
 
     PATCH = "patch"
@@ -262,18 +262,18 @@ class Follow(Enum):
     NEVER = "never"
 
 
-def choose_follow(settings: GangSettings, level: ApiLevel) -> Follow:
+def choose_min_count_update(settings: GangSettings, level: ApiLevel) -> MinCountUpdate:
     """Return the way in which minCount follows the size of owners at an API level."""
     if settings.elastic is Elastic.REFUSE:
-        return Follow.NEVER
-    return Follow.PATCH if level.count_mutable else Follow.REPLACE
+        return MinCountUpdate.NEVER
+    return MinCountUpdate.PATCH if level.count_mutable else MinCountUpdate.REPLACE
 
 
 PodGroupsByPlace = Mapping[tuple[str | None, str], Sequence[PodGroup]]
 """The PodGroups of an owner by template name and replica index. The index is "" for an owner without replicas."""
 
 
-def diff(owner: Owner, observed: Observed, action: DesiredAction, follow: Follow) -> Iterator[Change]:
+def diff(owner: Owner, observed: Observed, action: DesiredAction, update: MinCountUpdate) -> Iterator[Change]:
     """Yield the next changes for an owner, creates first, because the rest may depend on them.
 
     Each change is computed when it is taken. A LeaderWorkerSet may lack thousands of PodGroups, and the caller writes a
@@ -282,42 +282,42 @@ def diff(owner: Owner, observed: Observed, action: DesiredAction, follow: Follow
     if action is DesiredAction.NONE:
         return
     if action is DesiredAction.RELEASE:
-        yield from delete_ours(owner, observed)
+        yield from list_deletes(owner, observed)
     elif not observed.workloads:
         yield from _changes_without_workload(owner, action)
     else:
-        yield from _changes_with_workload(owner, observed, follow)
+        yield from _changes_with_workload(owner, observed, update)
 
 
-def _changes_with_workload(owner: Owner, observed: Observed, follow: Follow) -> Iterator[Change]:
+def _changes_with_workload(owner: Owner, observed: Observed, update: MinCountUpdate) -> Iterator[Change]:
     outdated = _deletes_of_ours(owner, observed.outdated)
     if problem := _explain_workloads(owner, observed):
         yield ReportAmbiguous(owner, problem)
         yield from outdated
         return
-    there = group_by_place(owner, observed)
-    if problem := _explain_groups(owner, observed, there):
+    by_place = group_by_place(owner, observed)
+    if problem := _explain_groups(owner, observed, by_place):
         yield ReportAmbiguous(owner, problem)
         return
     has_created = False
-    for create in find_missing(owner, observed, there):
+    for create in find_missing_groups(owner, observed, by_place):
         yield create
         has_created = True
     if has_created and isinstance(owner, Job):
         return
     # Outdated objects first: with three generations of Workloads, two would count once the middle one is deleted.
-    yield from outdated or _set_min_counts(owner, observed, there, follow) or _clear_replicas(owner, observed)
+    yield from outdated or _set_min_counts(owner, observed, by_place, update) or _list_surplus_deletes(owner, observed)
 
 
 def _changes_without_workload(owner: Owner, action: DesiredAction) -> Sequence[Change]:
     return (
-        [begin_workload(owner, action)]
+        [make_workload_create(owner, action)]
         if action in {DesiredAction.START, DesiredAction.TRACK} and not owner.problem
         else []
     )
 
 
-def begin_workload(owner: Owner, action: DesiredAction) -> CreateWorkload:
+def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
     """Return the create of an owner's first Workload. A Job that is no gang gets policy basic."""
     name = workload_name(owner)
     if isinstance(owner, Job) and action is DesiredAction.TRACK:
@@ -325,7 +325,7 @@ def begin_workload(owner: Owner, action: DesiredAction) -> CreateWorkload:
     return CreateWorkload(owner, name, desired_templates(owner))
 
 
-def delete_ours(owner: Owner, observed: Observed) -> Sequence[Change]:
+def list_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
     """Return the deletes of the objects made by Serried, the Workload last.
 
     One diff deletes replaced objects and PodGroups, the next one the Workload. After a restart in between, the
@@ -345,16 +345,16 @@ def _explain_workloads(owner: Owner, observed: Observed) -> str:
     if len(observed.workloads) > 1:
         return describe_workloads(observed.workloads)
     workload = observed.workloads[0]
-    return "" if counting_templates(owner, workload) else describe_templates(owner, workload)
+    return "" if list_used_templates(owner, workload) else describe_templates(owner, workload)
 
 
-def _explain_groups(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> str:
+def _explain_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> str:
     """Return why the PodGroup of the owner's pods is ambiguous, "" if it is clear."""
-    groups = next((groups for groups in there.values() if len(groups) > 1), None)
+    groups = next((groups for groups in by_place.values() if len(groups) > 1), None)
     return "" if groups is None else describe_groups(owner, observed.workloads[0], groups)
 
 
-def find_missing(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
+def find_missing_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
     """Yield the creates of the missing PodGroups, one at a time.
 
     An owner with replicas needs them for each replica that has a leader pod and that its spec still contains.
@@ -362,24 +362,26 @@ def find_missing(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> I
     workload = observed.workloads[0]
     if workload.inline:
         return
-    templates = counting_templates(owner, workload)
+    templates = list_used_templates(owner, workload)
     has_replicas = not isinstance(owner, Job) and owner.replicas is not None
     for replica in observed.replicas if has_replicas else ("",):
         if not _has_replica(owner, replica):
             continue
         for template in templates:
-            if (template.name, replica) not in there:
-                yield begin_pod_group(owner, workload, template, replica)
+            if (template.name, replica) not in by_place:
+                yield make_pod_group_create(owner, workload, template, replica)
 
 
-def begin_pod_group(owner: Owner, workload: Workload, template: Template, replica: str = "") -> CreatePodGroup:
+def make_pod_group_create(owner: Owner, workload: Workload, template: Template, replica: str = "") -> CreatePodGroup:
     """Return the create of a PodGroup from a template, for one replica if the owner has replicas."""
     part = f"{template.name}-{replica}" if replica else template.name
     name = pod_group_name(workload.key.name, part)
     return CreatePodGroup(owner, workload, template, name, replica=replica)
 
 
-def _set_min_counts(owner: Owner, observed: Observed, there: PodGroupsByPlace, follow: Follow) -> Sequence[Change]:
+def _set_min_counts(
+    owner: Owner, observed: Observed, by_place: PodGroupsByPlace, update: MinCountUpdate
+) -> Sequence[Change]:
     """Return the changes of minCount after a change of the owner's size.
 
     A user's Workload and its PodGroups never change.
@@ -387,16 +389,16 @@ def _set_min_counts(owner: Owner, observed: Observed, there: PodGroupsByPlace, f
     A Job may name a template of its own controller's Workload. Then its PodGroup copies that template, as in 1.37.
     """
     workload = observed.workloads[0]
-    if follow is Follow.PATCH and isinstance(owner, Job) and owner.delegation is not None:
-        return _copy_template_min_count(owner, workload, there)
-    if follow is Follow.NEVER or not is_ours(workload, owner):
+    if update is MinCountUpdate.PATCH and isinstance(owner, Job) and owner.delegation is not None:
+        return _copy_template_min_count(owner, workload, by_place)
+    if update is MinCountUpdate.NEVER or not is_ours(workload, owner):
         return []
-    if follow is Follow.PATCH:
-        return find_lagging(owner, observed, there)
+    if update is MinCountUpdate.PATCH:
+        return find_outdated_counts(owner, observed, by_place)
     return _replace_workload(owner, workload) if isinstance(owner, Job) else []
 
 
-def find_lagging(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> list[SetMinCount]:
+def find_outdated_counts(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> list[SetMinCount]:
     """Return the changes for the objects made by Serried whose minCount is outdated, the Workload first."""
     workload = observed.workloads[0]
     wanted = desired_counts(owner, workload)
@@ -405,17 +407,17 @@ def find_lagging(owner: Owner, observed: Observed, there: PodGroupsByPlace) -> l
         for index, template in enumerate(workload.templates)
         if not min_count_agrees(template.policy, wanted.get(template.name))
     ]
-    for (template_name, _), groups in there.items():
+    for (template_name, _), groups in by_place.items():
         count = wanted.get(template_name or "")
         ours = (group for group in groups if is_ours(group, owner) and not min_count_agrees(group.policy, count))
         lagging += [SetMinCount(owner, group, count) for group in ours if count is not None]
     return lagging
 
 
-def _copy_template_min_count(job: Job, workload: Workload, there: PodGroupsByPlace) -> list[SetMinCount]:
-    (template,) = counting_templates(job, workload)
+def _copy_template_min_count(job: Job, workload: Workload, by_place: PodGroupsByPlace) -> list[SetMinCount]:
+    (template,) = list_used_templates(job, workload)
     count = template.policy.min_count
-    lagging = (group for groups in there.values() for group in groups if not min_count_agrees(group.policy, count))
+    lagging = (group for groups in by_place.values() for group in groups if not min_count_agrees(group.policy, count))
     return [SetMinCount(job, group, count) for group in lagging if count is not None and is_ours(group, job)]
 
 
@@ -432,12 +434,12 @@ def min_count_agrees(policy: Policy, wanted: int | None) -> bool:
     return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
-def _clear_replicas(owner: Owner, observed: Observed) -> Sequence[Change]:
-    surplus = find_surplus(owner, observed)
-    return [ClearReplicas(owner, surplus)] if surplus else []
+def _list_surplus_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
+    surplus = find_surplus_groups(owner, observed)
+    return [DeleteEmptyReplicas(owner, surplus)] if surplus else []
 
 
-def find_surplus(owner: Owner, observed: Observed) -> list[PodGroup]:
+def find_surplus_groups(owner: Owner, observed: Observed) -> list[PodGroup]:
     """Return the PodGroups made by Serried for replicas that the owner no longer has."""
     if isinstance(owner, Job):
         return []
@@ -457,7 +459,7 @@ def _has_replica(owner: Owner, index: str) -> bool:
 def group_by_place(owner: Owner, observed: Observed) -> PodGroupsByPlace:
     """Return the PodGroups by template and replica. All PodGroups of a Job's Workload are for the Job's only gang."""
     places: dict[tuple[str | None, str], list[PodGroup]] = {}
-    only = counting_templates(owner, observed.workloads[0])[0].name if isinstance(owner, Job) else None
+    only = list_used_templates(owner, observed.workloads[0])[0].name if isinstance(owner, Job) else None
     for group in observed.groups:
         place = (group.template, group.labels.get(REPLICA, "")) if only is None else (only, "")
         places.setdefault(place, []).append(group)

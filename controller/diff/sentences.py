@@ -15,7 +15,7 @@ from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
 NO_GANG = f"{GANG_POLICY}: {GangPolicy.NO_GANG}"
 """The annotation with which an author declares that an owner is no gang."""
 
-_SHOWN = 3
+_MOST_NAMES = 3
 """Number of objects named in an event. Users may create any number of them."""
 
 
@@ -189,5 +189,5 @@ def _name(owner: Owner) -> str:
 
 def _join_names(objects: Iterable[Workload | PodGroup]) -> str:
     names = [item.key.name for item in objects]
-    shown = ", ".join(names[:_SHOWN])
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown

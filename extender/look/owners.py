@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from controller.diff.objects import counting_templates, desired_templates
+from controller.diff.objects import desired_templates, list_used_templates
 from controller.diff.sentences import describe_no_gang, describe_templates
 from extender.look.manifests import READ, Manifests, SentOwner, make_pod, require_decoded, resolve_levels
 from serried.api.device import NOTHING, Coming
@@ -101,7 +101,7 @@ def _check_workloads(expansion: _Expansion, owner: Owner) -> None:
     sent = expansion.question_store.membership.workloads_of(owner)
     if len(sent) > 1:
         raise ValueError(f"{expansion.asked.place}: {owner.key} has another Workload, too; send one")
-    if sent and not counting_templates(owner, sent[0]):
+    if sent and not list_used_templates(owner, sent[0]):
         raise ValueError(f"{expansion.asked.place}: {describe_templates(owner, sent[0])}")
 
 

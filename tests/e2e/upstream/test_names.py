@@ -3,7 +3,7 @@
 import pytest
 
 from controller.diff.objects import pod_group_name, template_name, workload_body, workload_name
-from controller.diff.owner import DesiredAction, begin_workload
+from controller.diff.owner import DesiredAction, make_workload_create
 from serried.api.level import NATIVE
 from tests.e2e.upstream.stage import UpstreamStage
 from tests.support.cluster_stage import Raw, eventually
@@ -44,7 +44,7 @@ def test_a_job_that_upstream_cannot_name_gets_its_pods_once_our_workload_is_ther
     assert refusal in message
     assert not stage.pods()
 
-    stage.create_workload(workload_body(begin_workload(job, DesiredAction.TRACK), NATIVE))
+    stage.create_workload(workload_body(make_workload_create(job, DesiredAction.TRACK), NATIVE))
 
     group = pod_group_name(workload_name(job), template_name(job))
     eventually("its pods", lambda: stage.named_groups(name) == [group, group])
@@ -53,7 +53,7 @@ def test_a_job_that_upstream_cannot_name_gets_its_pods_once_our_workload_is_ther
 def test_a_pod_group_of_the_longest_workload_is_cut_as_upstream_cuts_it(stage: UpstreamStage) -> None:
     name, longest = "l" * 58, "w" * 253
     job = stage.submit_job(name, _NOT_OURS)
-    body = workload_body(begin_workload(job, DesiredAction.TRACK), NATIVE)
+    body = workload_body(make_workload_create(job, DesiredAction.TRACK), NATIVE)
     body["metadata"]["name"] = longest
 
     stage.create_workload(body)

@@ -202,7 +202,7 @@ async def test_each_write_that_is_answered_counts_not_only_the_end_of_a_look(
     def note(idleness: Idleness) -> None:
         seen.append(idleness)
 
-    monkeypatch.setattr(Idleness, "note_finished", note)
+    monkeypatch.setattr(Idleness, "record_progress", note)
     pod = Pod(server, "a")
     await until(pod.leads)
     await until(lambda: seen)

@@ -4,7 +4,7 @@ import pytest
 
 from controller import reconciler as upstream
 from controller.diff.objects import workload_body
-from controller.diff.owner import DesiredAction, begin_workload
+from controller.diff.owner import DesiredAction, make_workload_create
 from serried.api.level import FALLBACK
 from serried.kube.wire import JOBS
 from tests.support.apiserver import FakeApiServer
@@ -24,7 +24,7 @@ from tests.support.controller_harness import (
 
 def make_as_upstream(server: FakeApiServer, builder: JobBuilder) -> None:
     """A basic Workload, as kube-controller-manager makes it: our name, the Job as controller, no label."""
-    body = workload_body(begin_workload(builder.value(), DesiredAction.TRACK), FALLBACK)
+    body = workload_body(make_workload_create(builder.value(), DesiredAction.TRACK), FALLBACK)
     server.add(WORKLOADS, {**body, "metadata": {**body["metadata"], "labels": {}}})
 
 

@@ -47,7 +47,7 @@ def test_one_that_finishes_something_now_and_then_keeps_it(scene: Scene) -> None
     scene.has_work = True
     for _ in range(10):
         scene.go_on(int(STUCK_SECONDS) - 1)
-        scene.idleness.note_finished()
+        scene.idleness.record_progress()
 
 
 def test_one_that_has_work_and_finishes_none_gives_it_up(scene: Scene) -> None:
@@ -81,5 +81,5 @@ def test_a_look_of_many_writes_counts_from_the_last_of_them(scene: Scene) -> Non
     scene.has_work = True
     for _ in range(100):
         scene.go_on(10)
-        scene.idleness.note_finished()
+        scene.idleness.record_progress()
     assert scene.given_up_after() == STUCK_SECONDS

@@ -2,7 +2,7 @@ import pytest
 
 from controller.diff.changes import CreatePodGroup
 from controller.diff.objects import job_template, pod_group_body, workload_body
-from controller.diff.owner import DesiredAction, begin_pod_group, begin_workload
+from controller.diff.owner import DesiredAction, make_pod_group_create, make_workload_create
 from serried.api.group import PodGroup, Policy, Template, Workload, decode_pod_group, decode_workload
 from serried.api.job import Job
 from serried.api.level import FALLBACK, NATIVE, NATIVE_LEVELS, V1ALPHA1, V1ALPHA2, V1BETA1, ApiLevel
@@ -19,11 +19,11 @@ UID = "95969761-09b8-4ecc-a7ba-f5065df1590d"
 
 def from_only_template(owner: Job, made: Workload) -> CreatePodGroup:
     """The create of the PodGroup of a Job's Workload."""
-    return begin_pod_group(owner, made, made.templates[0])
+    return make_pod_group_create(owner, made, made.templates[0])
 
 
 def test_the_workload_has_the_shape_of_upstream() -> None:
-    assert workload_body(begin_workload(job("my-job").uid(UID).size(3).value(), DesiredAction.START), NATIVE) == {
+    assert workload_body(make_workload_create(job("my-job").uid(UID).size(3).value(), DesiredAction.START), NATIVE) == {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": {
@@ -89,7 +89,7 @@ def test_1_36_names_the_workload_of_a_pod_group_in_its_own_way() -> None:
 
 def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annotation() -> None:
     level = ApiLevel("native", "scheduling.k8s.io", V1ALPHA1)
-    body = workload_body(begin_workload(job("train").size(4).topology().value(), DesiredAction.START), level)
+    body = workload_body(make_workload_create(job("train").size(4).topology().value(), DesiredAction.START), level)
     assert body["spec"]["podGroups"] == [{"name": "train-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     assert "podGroupTemplates" not in body["spec"]
     made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "w"}})
@@ -105,7 +105,7 @@ def test_1_35_has_the_pod_group_in_the_workload_and_the_topology_key_in_an_annot
 )
 def test_what_is_written_is_read_back(level: ApiLevel) -> None:
     gang = job("train").size(4).topology().value()
-    body = workload_body(begin_workload(gang, DesiredAction.START), level)
+    body = workload_body(make_workload_create(gang, DesiredAction.START), level)
     body["metadata"]["uid"] = "w"
     made = decode_workload(body)
     assert isinstance(made, Workload)
@@ -149,19 +149,19 @@ def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged
 
 def test_what_a_job_says_of_disruption_and_priority_reaches_its_template() -> None:
     gang = job("a").size(2).annotation(DISRUPTION_MODE, "all").having("high", *POD_SPEC, "priorityClassName").value()
-    (template,) = workload_body(begin_workload(gang, DesiredAction.START), NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(make_workload_create(gang, DesiredAction.START), NATIVE)["spec"]["podGroupTemplates"]
     assert (template["disruptionMode"], template["priorityClassName"]) == ({"all": {}}, "high")
 
 
 def test_a_job_that_is_only_tracked_has_no_disruption_mode_of_a_gang() -> None:
     tracked = job("a").annotation(DISRUPTION_MODE, "all").value()
-    (template,) = workload_body(begin_workload(tracked, DesiredAction.TRACK), NATIVE)["spec"]["podGroupTemplates"]
+    (template,) = workload_body(make_workload_create(tracked, DesiredAction.TRACK), NATIVE)["spec"]["podGroupTemplates"]
     assert template == {"name": "a-pgt-0", "schedulingPolicy": {"basic": {}}}
 
 
 def test_objects_live_in_the_namespace_of_the_job() -> None:
     there = job("a").namespace("team").size(2).value()
-    body = workload_body(begin_workload(there, DesiredAction.START), NATIVE)
+    body = workload_body(make_workload_create(there, DesiredAction.START), NATIVE)
     assert Key(body["metadata"]["namespace"], there.key.name) == there.key
 
 

@@ -12,14 +12,14 @@ from controller.diff.changes import CreatePodGroup, Observed, ReportAmbiguous, S
 from controller.diff.objects import pod_group_body, workload_body
 from controller.diff.owner import (
     DesiredAction,
-    Follow,
     GangSettings,
-    begin_workload,
+    MinCountUpdate,
     diff,
     find_no_gang_event,
-    find_surplus,
+    find_surplus_groups,
     find_warnings,
     find_warnings_of_parent,
+    make_workload_create,
 )
 from serried.api.group import PodGroup, Policy, Workload, decode_pod_group, decode_workload
 from serried.api.level import FALLBACK, NATIVE_LEVELS
@@ -51,7 +51,7 @@ def group_of(name: str, template: str = "t") -> PodGroupBuilder:
 
 def made_for(parent: JobSetBuilder | LeaderWorkerSetBuilder) -> Workload:
     """The Workload, as it comes back from the API server."""
-    body = workload_body(begin_workload(parent.value(), DesiredAction.START), FALLBACK)
+    body = workload_body(make_workload_create(parent.value(), DesiredAction.START), FALLBACK)
     made = decode_workload({**body, "metadata": {**body["metadata"], "uid": "u"}})
     assert isinstance(made, Workload)
     return made
@@ -61,7 +61,9 @@ def missing_in(
     parent: JobSetBuilder | LeaderWorkerSetBuilder, made: Workload, groups: Sequence[PodGroup], replicas: Sequence[str]
 ) -> list[CreatePodGroup]:
     """The creates of PodGroups where these replicas have leaders."""
-    changes = diff(parent.value(), Observed([made], groups, replicas=replicas), DesiredAction.START, Follow.NEVER)
+    changes = diff(
+        parent.value(), Observed([made], groups, replicas=replicas), DesiredAction.START, MinCountUpdate.NEVER
+    )
     return [each for each in changes if isinstance(each, CreatePodGroup)]
 
 
@@ -78,12 +80,12 @@ class Leaders(list[str]):
 
 def lagging(parent: JobSetBuilder | LeaderWorkerSetBuilder, found: Observed) -> list[tuple[object, int, int]]:
     """Return the changes that follow a new size: object, minCount and index of the template."""
-    changes = diff(parent.value(), found, DesiredAction.COMPLETE, Follow.PATCH)
+    changes = diff(parent.value(), found, DesiredAction.COMPLETE, MinCountUpdate.PATCH)
     return [(each.item, each.count, each.template) for each in changes if isinstance(each, SetMinCount)]
 
 
 def test_one_gang_over_all_has_one_template_in_its_domain() -> None:
-    body = workload_body(begin_workload(training().value(), DesiredAction.START), FALLBACK)
+    body = workload_body(make_workload_create(training().value(), DesiredAction.START), FALLBACK)
     assert body["spec"]["controllerRef"] == {"apiGroup": "jobset.x-k8s.io", "kind": "JobSet", "name": "s"}
     (owner,) = body["metadata"]["ownerReferences"]
     assert (owner["apiVersion"], owner["kind"], owner["uid"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobset-s")
@@ -129,8 +131,10 @@ def test_a_number_of_replicas_costs_nothing(replicas: int, there: set[int]) -> N
     own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
     groups = [group_of(f"g{n}").having({**own, REPLICA: str(n)}, "metadata", "labels").value() for n in there]
     tracemalloc.start()
-    missing = list(diff(parent, Observed([made], replicas=[str(n) for n in there]), DesiredAction.START, Follow.NEVER))
-    surplus = find_surplus(parent, Observed([made], groups))
+    missing = list(
+        diff(parent, Observed([made], replicas=[str(n) for n in there]), DesiredAction.START, MinCountUpdate.NEVER)
+    )
+    surplus = find_surplus_groups(parent, Observed([made], groups))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     created = {int(change.replica) for change in missing if isinstance(change, CreatePodGroup)}
@@ -145,14 +149,14 @@ def test_a_look_at_a_thousand_new_replicas_costs_what_it_takes_of_them() -> None
         serving().size(1000, 4).value(),
         Observed([made_for(serving())], replicas=leaders),
         DesiredAction.START,
-        Follow.PATCH,
+        MinCountUpdate.PATCH,
     )
     assert [change.replica for change in islice(changes, 8) if isinstance(change, CreatePodGroup)] == leaders[:8]
     assert leaders.seen == 8
 
 
 def test_what_a_workload_contains_is_not_missing() -> None:
-    body = workload_body(begin_workload(serving().topology().value(), DesiredAction.START), INLINE)
+    body = workload_body(make_workload_create(serving().topology().value(), DesiredAction.START), INLINE)
     assert body["spec"]["podGroups"] == [{"name": "s-pgt-0", "policy": {"gang": {"minCount": 4}}}]
     contained = workload("w").for_parent("LeaderWorkerSet", "s").inline_gang("t", 4).value()
     assert not missing_in(serving(), contained, [], ["0", "1"])
@@ -163,7 +167,7 @@ def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> 
     ours = [group_of(f"g{index}").having({**own, REPLICA: str(index)}, "metadata", "labels") for index in range(4)]
     foreign = group_of("theirs").replica(7)
     found = Observed([of_serving().value()], [each.value() for each in (*ours, foreign)])
-    assert [group.key.name for group in find_surplus(serving().value(), found)] == ["g2", "g3"]
+    assert [group.key.name for group in find_surplus_groups(serving().value(), found)] == ["g2", "g3"]
 
 
 def test_what_we_made_follows_a_changed_size() -> None:
@@ -233,7 +237,7 @@ def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
     ],
 )
 def test_what_is_not_clear_is_said(found: Observed, problems: list[str]) -> None:
-    changes = diff(serving().value(), found, DesiredAction.START, Follow.NEVER)
+    changes = diff(serving().value(), found, DesiredAction.START, MinCountUpdate.NEVER)
     assert [change.problem for change in changes if isinstance(change, ReportAmbiguous)] == problems
 
 

@@ -38,7 +38,7 @@ class Cluster:
             self._read,
             cast("Writes", self),
             lambda: self.now,
-            note_finished=lambda: self.answered.append(self.now),
+            record_progress=lambda: self.answered.append(self.now),
             timing=RELEASE_TIMING,
         )
 
@@ -52,11 +52,11 @@ class Cluster:
             raise self.unreadable
         return named
 
-    async def keep_finalizers(self, group: PodGroup, remaining: list[str]) -> None:
+    async def set_finalizers(self, group: PodGroup, finalizers: list[str]) -> None:
         if refusal := self.refused.get(group.key.name):
             raise refusal
         self.freed.append(group.key.name)
-        self.kept += remaining
+        self.kept += finalizers
 
     def delete(self, name: str) -> bool:
         self.store.put_group(pod_group(name).finalizer(PROTECTION).deleting().value())

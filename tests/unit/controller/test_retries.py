@@ -1,6 +1,6 @@
 import pytest
 
-from controller.loop import BLAMED_SECONDS, PROBE_SECONDS, Retries, WorkQueue
+from controller.loop import INVALID_SECONDS, PROBE_SECONDS, Retries, WorkQueue
 from serried.kube.errors import ApiError, Forbidden, Invalid
 from serried.kube.retry import Backoff
 from serried.kube.wire import Failure
@@ -83,14 +83,14 @@ def test_what_is_wrong_while_others_succeed_is_left_alone(world: RetryHarness) -
     blame(world, "bad")
     assert len(world.retries) == 0
     world.retries.retry_oldest()
-    world.now += BLAMED_SECONDS - 1
+    world.now += INVALID_SECONDS - 1
     assert world.taken() == []
 
 
 def test_but_not_for_ever_as_a_policy_may_have_refused_it(world: RetryHarness) -> None:
     for _ in range(3):
         blame(world, "bad")
-        world.now += BLAMED_SECONDS
+        world.now += INVALID_SECONDS
         assert world.taken() == ["bad"]
 
 

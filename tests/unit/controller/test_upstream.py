@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.reconciler import Upstream
+from controller.reconciler import UpstreamJobs
 from tests.support.builders import JobBuilder, job
 
 
@@ -17,7 +17,7 @@ from tests.support.builders import JobBuilder, job
     ],
 )
 def test_which_jobs_are_left_to_it(builder: JobBuilder, is_left: bool) -> None:  # noqa: FBT001
-    upstream = Upstream(lambda: 100.0)
+    upstream = UpstreamJobs(lambda: 100.0)
     assert not upstream.manages(builder.value())
     upstream.is_seen = True
     assert upstream.manages(builder.value()) is is_left

@@ -23,7 +23,7 @@ async def test_the_protection_of_a_pod_group_beside_the_level_in_use_is_taken_of
         group = decode_pod_group(made)
         assert isinstance(group, PodGroup)
         beside = replace(group, api=FALLBACK.api_version)
-        await Writes(client, NATIVE, EventWriter(client, "controller")).keep_finalizers(beside, ["example.com/mine"])
+        await Writes(client, NATIVE, EventWriter(client, "controller")).set_finalizers(beside, ["example.com/mine"])
         (left,) = server.all(BESIDE)
     assert left["metadata"]["finalizers"] == ["example.com/mine"]
 

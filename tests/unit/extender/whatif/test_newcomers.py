@@ -7,7 +7,7 @@ import pytest
 
 from controller.diff.changes import CreatePodGroup, Observed
 from controller.diff.objects import desired_templates, pod_group_body, workload_body
-from controller.diff.owner import DesiredAction, begin_workload, find_missing
+from controller.diff.owner import DesiredAction, find_missing_groups, make_workload_create
 from extender.look.owners import AskedGang, find_gangs
 from serried.api.group import PodGroup, Workload, decode_pod_group, decode_workload
 from serried.api.level import NATIVE
@@ -87,10 +87,10 @@ def ask_parent(builder: JobSetBuilder | LeaderWorkerSetBuilder, *more: Raw) -> l
 
 def list_groups_of_controller(parent: Parent, replicas: tuple[str, ...]) -> Iterator[PodGroup]:
     """The PodGroups that the controller creates when so many replicas have a leader."""
-    body = workload_body(begin_workload(parent, DesiredAction.START), NATIVE)
+    body = workload_body(make_workload_create(parent, DesiredAction.START), NATIVE)
     body["metadata"]["uid"] = "w"
     made: Workload = usable(decode_workload(body))
-    for change in find_missing(parent, Observed(workloads=[made], replicas=replicas), {}):
+    for change in find_missing_groups(parent, Observed(workloads=[made], replicas=replicas), {}):
         assert isinstance(change, CreatePodGroup)
         group = pod_group_body(change, NATIVE)
         group["metadata"]["uid"] = change.name
