@@ -37,10 +37,11 @@ What happens when processes die, requests fail and nodes disappear, from the new
 bench.reliability --write`). To run it yourself: `python -m tests.chaos --minutes 10 --seed 1`.
 
 The soak runs a real control plane with nodes that kwok simulates, under more gangs than fit: with and without a
-topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. In a storm processes die, requests fail and
-the cluster changes. Between storms only watches are disturbed; after each eighth storm nothing is disturbed for two
-minutes. `make soak` fails with fewer than 10,000 faults on the way, or fewer than 300 kills. `make soak-tight` has as
-many plain pods as gangs, on full nodes, in an isolated installation.
+topology key, elastic ones, trees, gangs that preempt, Jobs, plain pods. For some minutes processes are killed,
+requests fail and the cluster changes: a *storm*. Between storms only watches are disturbed; after each eighth storm
+nothing is disturbed for two minutes. `make soak` fails with fewer than 10,000 faults between Serried and the API
+server, or fewer than 300 kills. `make soak-tight` has as many plain pods as gangs, on full nodes, in an isolated
+installation.
 
 ## What is checked
 
@@ -58,16 +59,17 @@ Serried except the names of API versions. A unit test breaks each rule, and asse
 | write at rest | while nothing happens, a process of Serried or the scheduler sends a write, whatever it changes |
 | overlooked | a gang or tree fits, is not behind the first in the queue, and is not bound 90 s after the last fault |
 
-For *over-committed*, the checker also judges each Binding as a kubelet does, and sets a pod without room to Failed
-(`OutOfcpu`). *overlooked* judges gangs that lost members, too, but no tree in which single groups have a topology key.
-*write at rest* leaves out Leases, reviews of tokens, and Events of kube-scheduler. At the end every gang must complete,
-the cache must be that of the API server (`/debug/cache/diff`), and no process may remember what no longer exists.
-Finally the soak binds one member of a gang of two by hand: if the checker does not report it, the run has failed.
+For *over-committed*, the checker also admits each bound pod as a kubelet does, and sets a pod that does not fit to
+Failed (`OutOfcpu`). *overlooked* judges gangs that lost members, too, but no tree in which single groups have a
+topology key. *write at rest* leaves out Leases, reviews of tokens, and Events of kube-scheduler. At the end every
+gang must complete, the cache must be that of the API server (`/debug/cache/diff`), and no process may remember what
+no longer exists. Finally the soak binds one member of a gang of two by hand: if the checker does not report it, the
+run has failed.
 
 A *recovery* begins with the signal to the extender, the scheduler, the API server or etcd, and ends 8 s after the
 process is ready again. The time while two extenders are active, wall clocks are wrong, or no watch shows events is a
 recovery, too. A disturbed write excuses its gang until 15 s after it. A member that is deleted, or loses its node,
-before it is bound does not count as missing, nor does a member in a namespace that is being deleted.
+before it is bound does not count as missing. Neither does a member in a namespace that is being deleted.
 <!-- not measured: 2 s, 200 s, 15 s, 60 s, 10 s, 75 s, 90 s, 8 s -->
 
 The soak has one extender: [failovers](../operations.md#what-happens-when-a-scheduler-or-node-fails) are measured
