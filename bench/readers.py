@@ -189,9 +189,9 @@ async def serving(app: FastAPI, case: Case) -> AsyncIterator[int]:
     court.users[_TOKEN] = _READER
     court.grants = {(_READER, "get", path.partition("?")[0]) for path in case.paths}
     reviews = Reviews(court.client(), _REVIEW_SECONDS)
-    paced = Paced(Guard(app, TokenDemand.ALWAYS, reviews, pace.admit), pace, OPEN_PATHS)
+    paced = Paced(Guard(app, TokenDemand.ALWAYS, reviews, pace.throttle), pace, OPEN_PATHS)
     tls = make_self_signed() if case.scheme == "https" else None
-    server = make_server(paced, "127.0.0.1", 0, tls=tls, turn=pace.admit)
+    server = make_server(paced, "127.0.0.1", 0, tls=tls, throttle=pace.throttle)
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)

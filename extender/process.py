@@ -269,9 +269,9 @@ class Extender:
 
     def _list_work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield the name and the coroutine of each task that `run` starts."""
-        turn = Pace().admit
+        throttle = Pace().throttle
         for name, address in (("filter", self.settings.filter_listen), ("bind", self.settings.bind_listen)):
-            yield name, Listener(self.verbs.routes(), security=self._security, turn=turn).serve(*address)
+            yield name, Listener(self.verbs.routes(), security=self._security, throttle=throttle).serve(*address)
         yield "feed", self.feed.run()
         yield "events", self.events.run()
         yield "reports", self.reports.run()

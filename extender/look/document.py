@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
-from serried.ops.slices import yield_turn
+from serried.ops.slices import pause_if_due
 
 EXAMPLES: dict[str, Any] = json.loads(Path(__file__).with_name("examples.json").read_text())
 """An example of each page's answer, for the OpenAPI, by the path of its route below ``/debug``."""
@@ -41,7 +41,7 @@ async def _write_all(views: Iterable[View]) -> bytes:
     parts = []
     for view in views:
         parts.append(view.model_dump_json().encode())
-        await yield_turn()
+        await pause_if_due()
     return b"[%b]" % b",".join(parts)
 
 

@@ -11,7 +11,7 @@ from extender.wiring import Core
 from serried.api.names import GroupKey, count_up
 from serried.api.pod import Phase, Pod
 from serried.api.resources import add
-from serried.ops.slices import one_by_one, yield_turn
+from serried.ops.slices import one_by_one, pause_if_due
 
 _NODES_BEFORE_BREATH = 100
 
@@ -83,7 +83,7 @@ async def _count_members(core: Core, domains_by_node: Mapping[str, str]) -> Mapp
             domain = domains_by_node.get(_find_node(core, pod))
             if domain is not None:
                 found[domain][key] += 1
-        await yield_turn()
+        await pause_if_due()
     return found
 
 
@@ -105,8 +105,8 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
             used = add(used, core.store.occupancy.used.get(name, {}))
             cordoned += node.unschedulable
         if count % _NODES_BEFORE_BREATH == 0:
-            await yield_turn()
-    await yield_turn()
+            await pause_if_due()
+    await pause_if_due()
     return DomainView(
         domain=domain,
         nodes=len(names),

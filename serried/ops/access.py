@@ -1,11 +1,12 @@
 """Authentication and authorization for metrics and debug pages (`Guard`, an ASGI middleware).
 
-Callers by loopback are in the pod, where the verbs are open anyway: a port-forward, or kube-scheduler in the same pod.
-But a web page may use somebody's port-forward, so a request with a Host other than localhost or an address needs a
-token. Callers over the network use TLS and a bearer token of a user who may read the path. Probes are open.
+By default callers over loopback need no token. They are in the pod (kubectl port-forward, or kube-scheduler in the same
+pod), where filter and bind calls need none either. With one exception: a web page in the browser of a person with a
+port-forward can send requests through it, so a request whose Host header is neither localhost nor an IP address needs a
+token. Callers over the network need TLS, and a bearer token of a user who may read the path. Probes never need a token.
 
-The API server authenticates and authorizes (TokenReview, SubjectAccessReview). Its answers are cached for a while,
-bounded in number. Tokens are not kept, only their hashes with a key of this process.
+The API server authenticates and authorizes (TokenReview, SubjectAccessReview). Its answers are cached for a limited
+time. Tokens are not stored, only their hashes, which are keyed with a random key of this process.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import ApiError, Forbidden
 from serried.kube.retry import RateLimiter
-from serried.ops.server import Turn, no_turn
+from serried.ops.server import Throttle, no_throttle
 
 log = logging.getLogger(__name__)
 
@@ -38,53 +39,56 @@ T = TypeVar("T")
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
-_MOST_KEPT = 8192
-"""The maximum number of cached answers."""
+_MAX_CACHED = 8192
+"""The maximum number of answers of the API server in the cache."""
 
 _REVIEWS_A_SECOND = 50.0
 _REVIEWS_AT_ONCE = 200
-"""The rate limit for reviews, so that callers with invented tokens or paths do not load the API server."""
+"""The number of reviews that may be sent at once before _REVIEWS_A_SECOND applies (a token bucket).
 
-_REFUSAL_SECONDS = 10.0
-"""The maximum time for which a refusal is cached, so that newly granted rights work soon."""
+The limit keeps callers with invented tokens or paths from loading the API server.
+"""
+
+_DENIAL_SECONDS = 10.0
+"""The maximum time for which a negative answer of the API server is cached, so that newly granted rights work soon."""
 
 _REVIEW_SECONDS = 5.0
-"""The timeout of a review."""
+"""The timeout of one TokenReview or SubjectAccessReview."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user of a token."""
+    """The user whom the API server has found for a bearer token."""
 
     name: str
-    about: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The user as the API server describes it in a TokenReview: username, uid, groups, extra."""
 
 
 class Reviews:
-    """A cache of TokenReviews and SubjectAccessReviews.
+    """Asks the API server who a caller is and what it may read, and caches the answers.
 
-    Answers are valid for ``kept_seconds``. ``rest`` sleeps. Its methods raise ApiError if the API server does not
-    answer.
+    A positive answer is cached for ``cache_seconds``, a negative one for 10 s at most. Reviews are sent one at a time
+    and at a limited rate; ``sleep`` waits for that rate. Methods raise ApiError if the API server does not answer.
     """
 
     def __init__(
         self,
         client: ApiClient,
-        kept_seconds: float,
+        cache_seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.kept_seconds = kept_seconds
-        """The time for which an answer is valid."""
+        self.cache_seconds = cache_seconds
+        """The time for which a positive answer may be used."""
         self._client = client
         self._salt = secrets.token_bytes(32)
         self._clock = clock
-        self._rest = rest
-        self._kept: TLRUCache[object, tuple[Any]] = TLRUCache(_MOST_KEPT, self._find_end, clock)
-        """Answers by question. A falsy answer is a refusal."""
+        self._sleep = sleep
+        self._cached: TLRUCache[object, tuple[Any]] = TLRUCache(_MAX_CACHED, self._find_end, clock)
+        """The API server's answers by token hash (a `Caller`, or None) or by serialized review (a bool)."""
         self._asking = asyncio.Lock()
-        """Held by the only caller that sends a review, so that many callers cause one review at a time."""
+        """Held while a review is sent, so that many concurrent requests cause one review at a time."""
         self._rate_limiter = RateLimiter(_REVIEWS_A_SECOND, _REVIEWS_AT_ONCE)
 
     async def identify(self, token: str) -> Caller | None:
@@ -93,32 +97,35 @@ class Reviews:
         return await self._find(key, lambda: self._review_token(token))
 
     async def allows(self, caller: Caller, verb: str, path: str) -> bool:
-        """Return whether the caller may do this; ``verb`` is the HTTP method in lower case, as in a role."""
-        about = caller.about
+        """Return whether the caller's roles allow ``verb`` on the URL path ``path`` (nonResourceURLs of a ClusterRole).
+
+        ``verb`` is the HTTP method in lower case.
+        """
+        info = caller.info
         spec = {
             "user": caller.name,
-            "uid": about.get("uid", ""),
-            "groups": about.get("groups") or [],
-            "extra": about.get("extra") or {},
+            "uid": info.get("uid", ""),
+            "groups": info.get("groups") or [],
+            "extra": info.get("extra") or {},
             "nonResourceAttributes": {"path": path, "verb": verb},
         }
-        # All of them may grant rights: two tokens of one user need not have the same.
+        # Each of these fields may grant rights, and two tokens of one user may differ in them.
         question = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
         return await self._find(question, lambda: self._review_access(spec))
 
-    def _find_end(self, _: object, kept: tuple[object], now: float) -> float:
-        return now + (self.kept_seconds if kept[0] else min(self.kept_seconds, _REFUSAL_SECONDS))
+    def _find_end(self, _: object, cached: tuple[object], now: float) -> float:
+        return now + (self.cache_seconds if cached[0] else min(self.cache_seconds, _DENIAL_SECONDS))
 
     async def _find(self, question: object, review: Callable[[], Awaitable[T]]) -> T:
-        if (kept := self._kept.get(question)) is None:
+        if (cached := self._cached.get(question)) is None:
             async with self._asking:
                 # Another caller may have cached the answer meanwhile.
-                if (kept := self._kept.get(question)) is None:
+                if (cached := self._cached.get(question)) is None:
                     if (left := self._rate_limiter.delay(self._clock())) > 0:
-                        await self._rest(left)
+                        await self._sleep(left)
                     self._rate_limiter.take()
-                    self._kept[question] = kept = (await review(),)
-        answer: T = kept[0]
+                    self._cached[question] = cached = (await review(),)
+        answer: T = cached[0]
         return answer
 
     async def _review_token(self, token: str) -> Caller | None:
@@ -140,21 +147,21 @@ class Reviews:
 
 
 OPEN_PATHS = frozenset({"/livez", "/livez/filter", "/livez/pair", "/readyz"})
-"""The paths that need no token, because the kubelet has none."""
+"""The paths of probes, which need no token: the kubelet sends none."""
 
 TOKEN_HEADER = b"x-serried-token"
 """An additional header for the token: the API server's proxy removes Authorization before it calls a pod."""
 
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
-"""The addresses of callers in this pod."""
+"""The source addresses of callers in this pod, and of kubectl port-forward."""
 
 _PORT = re.compile(r":\d*\Z")
 
-_MOST_READERS = 64
-"""The maximum number of concurrent readers, including streams. Further ones get 503."""
+_MAX_READERS = 64
+"""The maximum number of requests for metrics or debug pages in flight, including streams. Further ones get 503."""
 
-_SECONDS = "serried.seconds"
-"""The key in a request's scope for the time within which the answer must end."""
+_LIMIT_KEY = "serried.seconds"
+"""The key in the ASGI scope of a request under which `Guard` stores the result of `read_seconds`."""
 
 _MAX_PATH = 1000
 _MAX_TOKEN = 16_384
@@ -166,37 +173,38 @@ _HOW = (
 
 
 class TokenDemand(Enum):
-    """The callers that need a token."""
+    """Says which callers need a bearer token (the values of ``--ops-auth``). Probes never need one."""
 
     REMOTE = "remote"
     """Callers over the network."""
 
     ALWAYS = "always"
-    """All callers, because pods with the node's network share the loopback with others."""
+    """All callers. For pods with hostNetwork, whose loopback address every process of the node can reach."""
 
     OFF = "off"
     """No callers."""
 
 
 class Guard:
-    """ASGI middleware that authenticates and authorizes callers, and limits how many are served at once.
+    """ASGI middleware: authenticates and authorizes each caller of ``app``, and limits how many are served at once.
 
-    A refusal costs the caller nothing, so each one waits for a ``turn``.
+    ``demand`` says which callers need a token, and ``reviews`` checks it. A rejected caller can try again immediately,
+    so ``throttle`` is awaited before each rejection.
     """
 
-    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews, turn: Turn = no_turn) -> None:
+    def __init__(self, app: ASGIApp, demand: TokenDemand, reviews: Reviews, throttle: Throttle = no_throttle) -> None:
         self._app = app
         self._demand = demand
         self._reviews = reviews
-        self._turn = turn
+        self._throttle = throttle
         self._readers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Pass the request on to the application, or answer it with an error."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
-        elif (refusal := await self._find_refusal(scope)) is not None:
-            await self._turn()
+        elif (refusal := await self._find_error(scope)) is not None:
+            await self._throttle()
             await refusal(scope, receive, send)
         else:
             self._readers += 1
@@ -205,28 +213,30 @@ class Guard:
             finally:
                 self._readers -= 1
 
-    async def _find_refusal(self, scope: Scope) -> Response | None:
-        if self._demands(scope) and (refusal := await self._refuse(scope)) is not None:
+    async def _find_error(self, scope: Scope) -> Response | None:
+        if self._needs_token(scope) and (refusal := await self._check_token(scope)) is not None:
             return refusal
-        crowded = self._readers >= _MOST_READERS
-        return _refuse(503, "too many readers are answered, come back later") if crowded else None
+        crowded = self._readers >= _MAX_READERS
+        return _make_error(503, "too many readers are answered, come back later") if crowded else None
 
-    async def _refuse(self, scope: Scope) -> Response | None:
-        """Return the refusal of a request; None if it is allowed."""
+    async def _check_token(self, scope: Scope) -> Response | None:
+        """Return the error response if the token is missing, invalid or not enough for the path; None if it is fine."""
         if scope["scheme"] != "https" and not is_loopback(scope):
-            return _refuse(400, "this is plain HTTP, and a token would be seen on its way: ask by https, or " + _HOW)
+            return _make_error(
+                400, "this is plain HTTP, and a token would be seen on its way: ask by https, or " + _HOW
+            )
         if len(scope["path"]) > _MAX_PATH:
-            return _refuse(414, f"the path is longer than {_MAX_PATH} characters")
+            return _make_error(414, f"the path is longer than {_MAX_PATH} characters")
         token = read_token(scope["headers"])
         if not token:
-            return _refuse(401, self._name_need(scope) + _HOW)
+            return _make_error(401, self._name_need(scope) + _HOW)
         if len(token) > _MAX_TOKEN:
-            return _refuse(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
-        scope[_SECONDS] = self._reviews.kept_seconds
+            return _make_error(401, f"the token is longer than {_MAX_TOKEN} characters, which no token is")
+        scope[_LIMIT_KEY] = self._reviews.cache_seconds
         return await self._review(token, scope)
 
-    def _demands(self, scope: Scope) -> bool:
-        """Return whether the request needs a token."""
+    def _needs_token(self, scope: Scope) -> bool:
+        """Return whether the caller must send a token, by its address, its Host header and the setting."""
         if self._demand is not TokenDemand.REMOTE:
             return self._demand is TokenDemand.ALWAYS
         return not (is_loopback(scope) and names_address(scope["headers"]))
@@ -241,20 +251,22 @@ class Guard:
         try:
             caller = await self._reviews.identify(token)
             if caller is None:
-                return _refuse(401, "the API server knows no user of this token, or it has expired: " + _HOW)
+                return _make_error(401, "the API server knows no user of this token, or it has expired: " + _HOW)
             if await self._reviews.allows(caller, verb, path):
                 return None
         except Forbidden as error:
             log.error("tokens cannot be reviewed", extra={"err": str(error)})
-            return _refuse(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
+            return _make_error(503, "Serried's ServiceAccount may not review tokens: apply manifests/kustomize/rbac")
         except ApiError as error:
             log.warning("the API server does not say whose token it is", extra={"err": str(error)})
-            return _refuse(503, "the API server, which knows whose token it is, does not answer: try again, or " + _HOW)
-        return _refuse(403, f"{caller.name} may not {verb} {path}: bind the ClusterRole serried-debug-reader to it")
+            return _make_error(
+                503, "the API server, which knows whose token it is, does not answer: try again, or " + _HOW
+            )
+        return _make_error(403, f"{caller.name} may not {verb} {path}: bind the ClusterRole serried-debug-reader to it")
 
 
 def read_token(headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the bearer token of a request; "" if it has none."""
+    """Return the bearer token in the headers Authorization or `TOKEN_HEADER`; "" if there is none."""
     found = dict(headers)
     scheme, _, token = found.get(b"authorization", b"").decode("latin-1").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -263,10 +275,10 @@ def read_token(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 def names_address(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether the Host of a request is localhost, an address, or missing.
+    """Return whether the Host header of a request is localhost or an IP address, or is missing.
 
-    A web page can make its own host name resolve to 127.0.0.1, and read what its visitor may read. It cannot use these
-    names.
+    False is suspicious. A web page can let its own host name resolve to 127.0.0.1 (DNS rebinding), and then read the
+    answers to its requests. The Host header of these requests is the page's host name.
     """
     return all(_is_address(value.decode("latin-1")) for name, value in headers if name == b"host")
 
@@ -283,17 +295,17 @@ def _is_address(host: str) -> bool:
 
 
 def read_seconds(scope: Scope) -> float:
-    """Return within how many seconds the answer to a request must end; infinity for callers without a token.
+    """Return for how many seconds the answer to an authorized request may last; infinity if no token was needed.
 
-    A longer answer has to be cut off, because the token may have been revoked.
+    A stream must be ended after this time, because the token may have been revoked. The client then connects again.
     """
-    return float(scope.get(_SECONDS, math.inf))
+    return float(scope.get(_LIMIT_KEY, math.inf))
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Return whether the caller is on this machine or in this pod; False if its address is unknown.
+    """Return whether the caller's address is 127.0.0.1 or ::1; False if the address is unknown.
 
-    Not all of 127.0.0.0/8 counts: the sidecar of a mesh uses 127.0.0.6 for callers over the network.
+    Other addresses in 127.0.0.0/8 do not count: the sidecar of a service mesh uses 127.0.0.6 for remote callers.
     """
     try:
         address = ipaddress.ip_address(find_address(scope))
@@ -303,11 +315,11 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def find_address(scope: Scope) -> str:
-    """Return the address of a caller; "" if it is unknown."""
+    """Return the IP address of the caller of a request; "" if it is unknown."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
-def _refuse(status: int, sentence: str) -> Response:
+def _make_error(status: int, sentence: str) -> Response:
     headers: Mapping[str, str] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status, {})
     return JSONResponse({"detail": f"serried: {sentence}"}, status, headers)

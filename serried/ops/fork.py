@@ -1,11 +1,12 @@
-"""Computes a long answer in a forked child, which sees the state of the moment of the fork (`fork`, `answer_in_child`).
+"""Runs a long computation in a forked child process, so that the event loop is not blocked (`fork`, `answer_in_child`).
 
     child = fork(lambda: plan_group(snapshot, ask), cpu_seconds=10)
     found = await child.answer                  raises ChildError if the child ends without an answer
 
-The child closes all files of the parent, computes, writes one pickle to a pipe and ends. It does not use the loop,
-write logs or run exit handlers. It has a lower priority than the loop (`nice`), and the kernel kills it first when
-memory is short. It ends by itself after the parent has ended.
+The child has a copy of the parent's memory as of the fork. It closes all files of the parent, computes, writes the
+pickled result to a pipe and exits. It does not use the event loop, write logs or run exit handlers. It has a lower
+priority than the parent (`nice`), and the kernel kills it first when memory is short. It exits by itself
+when the parent has ended.
 """
 
 import asyncio
@@ -26,58 +27,60 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 _NICE = 5
-"""The niceness of the child, so that the parent's loop has precedence."""
+"""The amount added to the child's niceness, so that the parent's event loop has precedence."""
 
-_LOOK_SECONDS = 1.0
-"""The interval at which a child checks whether its parent is still there."""
+_PARENT_CHECK_SECONDS = 1.0
+"""The interval at which a child checks whether its parent still runs."""
 
-_MOST_FILES = 1 << 20
-"""The maximum number of files to close, if their number is unlimited."""
+_MAX_FILES = 1 << 20
+"""The number of file descriptors that a child closes if their number is not limited (RLIMIT_NOFILE)."""
 
 _BYTES_PER_READ = 1 << 18
-"""The number of bytes of an answer read in one turn of the loop."""
+"""The maximum number of bytes of an answer that the parent reads in one iteration of the event loop."""
 
 _REAP_SECONDS = 0.005
-"""The interval of checks whether a child has exited after its answer."""
+"""The interval at which the parent checks whether a child that has answered has exited (waitpid)."""
 
-_PATIENCE = 4.0
-"""The wait for a page's answer, as a multiple of its work limit, because other processes need CPU as well."""
+_TIMEOUT_FACTOR = 4.0
+"""The timeout of `answer_in_child` as a multiple of its ``seconds`` of CPU: other processes need the CPU as well."""
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 
 
 class ChildError(Exception):
-    """Raised when a child has ended without an answer; the message is a phrase about its end."""
+    """Raised when a child has ended without an answer. The message is a predicate, such as "ran out of memory"."""
 
 
 class WorkError(Exception):
-    """Raised when the work in the child has raised an exception; the message is its traceback."""
+    """Raised in the parent when the work in the child has raised an exception. The message is the traceback."""
 
 
 class Child(Protocol):
-    """A running child, as seen by the parent."""
+    """The parent's handle of a child process. `ForkedChild` implements it; tests have a stand-in."""
 
     answer: "asyncio.Future[Any]"
-    """The result of the work. Raises ChildError or WorkError."""
+    """The future result of the work. Raises ChildError if the child dies, WorkError if the work fails."""
 
     def pause(self) -> None:
-        """Stop the child (SIGSTOP)."""
+        """Suspend the child (SIGSTOP) until `resume`."""
 
     def resume(self) -> None:
-        """Continue a stopped child."""
+        """Continue a child that `pause` has suspended (SIGCONT)."""
 
     def kill(self) -> None:
-        """Kill the child, and cancel the answer."""
+        """Kill the child and cancel ``answer``. Harmless if the child has ended."""
 
 
 Fork = Callable[[Callable[[], Any], float], Child]
-"""The type of `fork`."""
+"""The type of the function `fork`, for callers that get it as a parameter, such as tests."""
 
 
 def fork(work: Callable[[], Any], cpu_seconds: float = math.inf) -> Child:
-    """Run the work in a child. The kernel kills it after ``cpu_seconds`` of CPU. Raises OSError if forking fails.
+    """Start ``work`` in a forked child process. Return a handle, whose ``answer`` is the future result.
 
-    Call it in the thread of the running loop, when no state is half changed. The result of the work must be picklable.
+    The kernel kills the child after ``cpu_seconds`` of CPU time. Call it in the thread of the running event loop, and
+    not in the middle of a change of the state that the work reads. The result must be picklable. Raises OSError if
+    forking fails.
     """
     loop = asyncio.get_running_loop()
     read, write = os.pipe()
@@ -107,7 +110,7 @@ def _fork() -> int:
 
 
 class ForkedChild:
-    """The parent's side of a child process."""
+    """The parent's handle of a forked child: reads the answer from the pipe ``read``, and reaps the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, read: int) -> None:
         self.answer: asyncio.Future[Any] = loop.create_future()
@@ -122,19 +125,19 @@ class ForkedChild:
         loop.add_reader(read, self._read_answer)
 
     def pause(self) -> None:
-        """Stop the child (SIGSTOP)."""
+        """Suspend the child (SIGSTOP) until `resume`."""
         if not self._is_paused:
             self._is_paused = True
             self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue a stopped child."""
+        """Continue a child that `pause` has suspended (SIGCONT)."""
         if self._is_paused:
             self._is_paused = False
             self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the child, and cancel the answer."""
+        """Kill the child and cancel ``answer``. Harmless if the child has ended."""
         self.answer.cancel()
         self._signal(signal.SIGKILL)
         if self._read >= 0:
@@ -188,7 +191,7 @@ class ForkedChild:
 
 
 def _retrieve(answer: "asyncio.Future[Any]") -> None:
-    """Mark the exception as retrieved, because the answer may have no reader any more."""
+    """Mark the answer's exception as retrieved, so that asyncio logs nothing if nobody awaits the answer any more."""
     if not answer.cancelled():
         answer.exception()
 
@@ -200,7 +203,10 @@ def _describe_end(code: int) -> str:
 
 
 def _run_child(work: Callable[[], Any], write: int, cpu_seconds: float, parent: int) -> None:
-    """Run the work, write the answer and exit. Never returns."""
+    """In the child: run the work, write the pickled answer to the file descriptor ``write``, and exit.
+
+    ``parent`` is the parent's process ID. Never returns.
+    """
     code = 1
     try:
         gc.disable()
@@ -226,20 +232,21 @@ def _call(work: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 def _detach(write: int, cpu_seconds: float, parent: int) -> None:
-    """Release what belongs to the parent: signals, files, and its share of CPU and memory.
+    """In the child: drop the parent's signal handlers and open files except ``write``, and set limits.
 
-    Exit when the parent does.
+    A timer makes the child exit when the process ``parent`` has ended. The limits are the niceness, ``cpu_seconds`` of
+    CPU time, no core dump, and the highest OOM score.
     """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, lambda *_: None if os.getppid() == parent else os._exit(0))
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _PARENT_CHECK_SECONDS, _PARENT_CHECK_SECONDS)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     # An inherited connection would stay open after the parent has closed it.
     os.closerange(0, write)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    os.closerange(write + 1, most if 0 <= most < _MOST_FILES else _MOST_FILES)
+    os.closerange(write + 1, most if 0 <= most < _MAX_FILES else _MAX_FILES)
     sys.stdout = sys.stderr = None
     with suppress(OSError):
         os.nice(_NICE)
@@ -257,20 +264,21 @@ T = TypeVar("T")
 
 
 class NoAnswerError(Exception):
-    """Raised when a page's question has no answer; the message is a phrase why."""
+    """Raised when `answer_in_child` gets no answer. The message is a phrase that says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildAnswer(Generic[T]):
-    """The answer of a child to a page's question."""
+    """The result of `answer_in_child`."""
 
     found: T
+    """The result of the work."""
 
     spent: float
-    """The seconds of work in the child."""
+    """The CPU time of the work in the child, in seconds."""
 
     held: float
-    """The seconds for which forking blocked the loop."""
+    """The CPU time of the fork itself in the parent, in seconds; the event loop was blocked meanwhile."""
 
 
 async def answer_in_child(
@@ -279,10 +287,12 @@ async def answer_in_child(
     start: Fork | None = None,
     stopwatch: Callable[[], float] = time.thread_time,
 ) -> ChildAnswer[T]:
-    """Compute a page's answer in a child.
+    """Run ``work`` in a forked child for a debug page, and return its result.
 
-    Raises NoAnswerError if that fails, or after a multiple of ``seconds``. ``work`` itself has to stay below
-    ``seconds``. ``stopwatch`` measures the CPU time of a thread.
+    ``work`` must limit itself to ``seconds`` of CPU time. As a safeguard the kernel kills the child after about twice
+    that CPU time, and after four times ``seconds`` on the wall clock the child is killed. Then, or if the fork fails or
+    the child dies, it raises NoAnswerError. ``start`` replaces `fork` in tests. ``stopwatch`` returns the CPU time of
+    the current thread in seconds.
     """
 
     def measure() -> tuple[T, float]:
@@ -296,10 +306,10 @@ async def answer_in_child(
         raise NoAnswerError(f"no process could be started for it: {error.strerror}") from error
     held = stopwatch() - begun
     try:
-        async with asyncio.timeout(_PATIENCE * seconds):
+        async with asyncio.timeout(_TIMEOUT_FACTOR * seconds):
             found, spent = await child.answer
     except TimeoutError:
-        raise NoAnswerError(f"no answer after {_PATIENCE * seconds:.0f} s") from None
+        raise NoAnswerError(f"no answer after {_TIMEOUT_FACTOR * seconds:.0f} s") from None
     except ChildError as error:
         raise NoAnswerError(f"the process that worked on it {error}") from error
     finally:

@@ -1,4 +1,4 @@
-"""Structured logs (`configure_logging`): one JSON object per line on stderr, with the keys of klog (`pod`, `err`).
+"""Structured logs (`configure_logging`): one JSON object per line on stderr, with klog's field names (`pod`, `err`).
 
 Callers use the standard library: ``log.info("bound", extra={"pod": "ns/name", "node": "n1"})``.
 """
@@ -25,29 +25,32 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 UNTRUSTED_LOGGERS = frozenset(
     {"serried.ops.tls", "serried.ops.access", "serried.ops.server"} | {"extender.core.http.server", "uvicorn.error"}
 )
-"""The loggers of messages that any client that reaches a port can cause at any rate."""
+"""Names of loggers whose warnings any client that can connect to a port can cause, as often as it likes."""
 
 _SECONDS_BETWEEN_LINES = 10.0
 
-_MOST_KNOWN = 256
-"""The maximum number of remembered messages; these loggers have far fewer."""
+_MAX_MESSAGES = 256
+"""The maximum number of messages remembered by `RateLimitFilter`; UNTRUSTED_LOGGERS have far fewer."""
 
 
 def name_group(key: GroupKey) -> dict[str, str]:
-    """Return the fields of a log record for a group."""
+    """Return the log fields that name a group, for ``extra``: ``podGroup`` and ``kind``."""
     return {"podGroup": str(key), "kind": key.kind.value}
 
 
 def name_pod(pod: "Pod | Victim") -> dict[str, str]:
-    """Return the fields of a log record about a pod."""
+    """Return the log fields that name a pod, for ``extra``: ``namespace`` and ``pod``."""
     return {"namespace": pod.namespace, "pod": pod.name}
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as JSON: ts (seconds), level, logger, msg, then the fields of ``extra``."""
+    """Formats a log record as JSON: ts (seconds since 1970), level, logger, msg, then the fields of ``extra``.
+
+    A record with an exception also has ``trace``, its traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line without its end. Fields that JSON cannot represent become strings."""
+        """Return the record as one line, without the line break. Values that JSON cannot represent become strings."""
         line: dict[str, Any] = {
             "ts": round(record.created, 3),
             "level": record.levelname.lower(),
@@ -61,19 +64,20 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimitFilter(logging.Filter):
-    """Limits the rate of warnings from untrusted loggers: one line per message and 10 seconds.
+    """Drops repeated warnings of UNTRUSTED_LOGGERS: each message is written at most once in 10 seconds.
 
-    The next line has the number of dropped lines as ``leftOut``. Other loggers are not limited.
+    The next line of the message has the field ``leftOut``, the number of lines dropped before it. Records of other
+    loggers, and below level WARNING, always pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._said: FIFOCache[object, tuple[float, int]] = FIFOCache(_MOST_KNOWN)
-        """By message: the time of its last line, and the number of lines dropped since."""
+        self._said: FIFOCache[object, tuple[float, int]] = FIFOCache(_MAX_MESSAGES)
+        """By message: the time by ``clock`` of its last line, and the number of lines dropped since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write the line."""
+        """Return whether the record is to be written; may add ``leftOut`` to it."""
         if record.name not in UNTRUSTED_LOGGERS or record.levelno < logging.WARNING:
             return True
         message = record.name, record.msg, record.exc_info and record.exc_info[0]
@@ -89,7 +93,7 @@ class RateLimitFilter(logging.Filter):
 
 
 def configure_logging(level: str) -> None:
-    """Configure all loggers of this process for JSON; ``level`` is debug, info, warning or error."""
+    """Let all loggers of this process write JSON lines to stderr, from ``level`` on: debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(RateLimitFilter())

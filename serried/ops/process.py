@@ -136,12 +136,12 @@ class Process:
         credentials = load_credentials(self._settings.kubeconfig)
         async with ApiClient(credentials, component=self._name, metrics=self._metrics) as client:
             reviews = Reviews(client, self._settings.ops_auth_cache)
-            guard = Guard(self.app, TokenDemand(self._settings.ops_auth), reviews, self._pace.admit)
+            guard = Guard(self.app, TokenDemand(self._settings.ops_auth), reviews, self._pace.throttle)
             server = make_server(
                 Paced(guard, self._pace, OPEN_PATHS),
                 *ops,
                 tls=make_operations_tls(self._settings, ops),
-                turn=self._pace.admit,
+                throttle=self._pace.throttle,
             )
             tasks = [
                 asyncio.create_task(server.serve(), name="operations"),

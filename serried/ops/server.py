@@ -64,7 +64,7 @@ _PAUSE_SECONDS = 0.1
 _TLS_BEGIN = b"\x16"
 """The first byte of every TLS connection, and of no HTTP request."""
 
-Turn = Callable[[], Awaitable[None]]
+Throttle = Callable[[], Awaitable[None]]
 """Waits until a handshake may start. Handshakes are expensive, and any client can cause them."""
 
 Make = Callable[[], asyncio.Protocol]
@@ -96,8 +96,8 @@ class Bounds:
 OPERATIONS = Bounds(MOST_FROM_ONE, _MOST_AT_ONCE)
 
 
-async def no_turn() -> None:
-    """Return at once: a `Turn` without waiting."""
+async def no_throttle() -> None:
+    """Return at once: a `Throttle` without waiting."""
 
 
 class _Address:
@@ -114,8 +114,10 @@ class _Address:
 class Intake:
     """Accepts the connections of ``listener`` until it is closed."""
 
-    def __init__(self, listener: socket.socket, make: Make, choose: Choose, turn: Turn, *, bounds: Bounds) -> None:
-        self._turn = turn
+    def __init__(
+        self, listener: socket.socket, make: Make, choose: Choose, throttle: Throttle, *, bounds: Bounds
+    ) -> None:
+        self._throttle = throttle
         self.sockets = [listener]
         self._make = make
         self._choose = choose
@@ -195,7 +197,7 @@ class Intake:
     async def _shake_hands(self, connection: socket.socket, address: _Address, tls: ssl.SSLContext) -> None:
         async with asyncio.timeout(_WAITING_SECONDS) as patience, address.handshakes:
             async with address.next:
-                await self._turn()
+                await self._throttle()
             patience.reschedule(None)
             await self._loop.connect_accepted_socket(
                 self._make, connection, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
@@ -370,9 +372,9 @@ def render_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
 class Server(uvicorn.Server):
     """A uvicorn server without signal handlers: the process handles signals and sets ``should_exit``."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, turn: Turn) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, throttle: Throttle) -> None:
         super().__init__(config)
-        self._turn = turn
+        self._throttle = throttle
         self._tls = tls
         """The context for TLS connections; None if TLS is not offered."""
 
@@ -383,7 +385,7 @@ class Server(uvicorn.Server):
         for listener in listeners:
             log.info("listening", extra={"host": self.config.host, "port": listener.getsockname()[1]})
         choose = choose_by_first_byte(self._tls)
-        self.servers = [Intake(each, self._make, choose, self._turn, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
+        self.servers = [Intake(each, self._make, choose, self._throttle, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
         self.started = True
 
     def _make(self) -> asyncio.Protocol:
@@ -421,7 +423,12 @@ def listen_everywhere(port: int) -> socket.socket:
 
 
 def make_server(
-    app: ASGIApp, host: str, port: int, patience: int = 5, tls: ssl.SSLContext | None = None, turn: Turn = no_turn
+    app: ASGIApp,
+    host: str,
+    port: int,
+    patience: int = 5,
+    tls: ssl.SSLContext | None = None,
+    throttle: Throttle = no_throttle,
 ) -> Server:
     """Return a server for the running loop. Call `serve`, and set ``should_exit`` to end it.
 
@@ -432,4 +439,4 @@ def make_server(
     # kube-scheduler ignores these headers, and each would cost time in its scheduling cycle.
     options |= {"proxy_headers": False, "server_header": False, "date_header": False}
     options |= {"timeout_keep_alive": KEEP_ALIVE_SECONDS, "timeout_graceful_shutdown": patience}
-    return Server(uvicorn.Config(app, host, port, http=_Connection, backlog=_BACKLOG, **options), tls, turn)
+    return Server(uvicorn.Config(app, host, port, http=_Connection, backlog=_BACKLOG, **options), tls, throttle)

@@ -1,8 +1,9 @@
-"""Limits the share of the event loop that readers of pages and metrics get, so that filter is served in between.
+"""Limits debug pages and metrics to half of the time of the event loop, so that filter calls are served in between.
 
-Readers take turns: one piece of work at a time, with a pause of the same length after each (`Pace`). A page with much
-work calls `yield_turn` in its loops, which lets the next reader and filter run. `Slices` does the work of
-`serried.ops.steps`.
+A request for such a page is called a reader here. One reader runs at a time, for 2 ms or a little longer. Then the loop
+is left to other tasks for as long as the reader has run, and the next reader runs (`Pace`). `Paced` is the middleware
+that does so. A page with long loops calls `pause_if_due` in them. `Slices` runs work that is written as a generator
+(`serried.ops.steps`).
 """
 
 import asyncio
@@ -18,100 +19,115 @@ from serried.kube.retry import RateLimiter
 from serried.ops.steps import Work
 
 PIECE_SECONDS = 0.002
-"""The time for which a reader may block the loop before `yield_turn` waits."""
+"""The time in seconds that a reader may run before `pause_if_due` makes it pause."""
 
 _PROBES_A_SECOND = 50.0
 _PROBES_AT_ONCE = 100
-"""The number of probes answered without a wait; the kubelet and kube-scheduler send a few."""
+"""The number of probes answered at once before _PROBES_A_SECOND applies (a token bucket).
 
-_ITEMS_BEFORE_BREATH = 100
+The kubelet and kube-scheduler send far fewer; further probes are paced as other requests are.
+"""
+
+_ITEMS_BETWEEN_PAUSES = 100
 
 T = TypeVar("T")
 
-Rest = Callable[[float], Awaitable[None]]
+Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
 
 
 class Pace:
-    """The schedule of turns, in the order of requests; ``rest`` sleeps."""
+    """Decides when the next reader may run: one at a time, in the order of requests, each followed by a pause.
 
-    def __init__(self, clock: Clock = time.perf_counter, rest: Rest = asyncio.sleep) -> None:
+    ``clock`` returns seconds, ``sleep`` waits for a number of seconds.
+    """
+
+    def __init__(self, clock: Clock = time.perf_counter, sleep: Sleep = asyncio.sleep) -> None:
         self.clock = clock
-        self._rest = rest
+        self._sleep = sleep
         self._free = 0.0
-        """The time at which the next turn may start."""
+        """The time by ``clock`` at which the next reader may run: the end of the current pause."""
         self._next = asyncio.Lock()
-        """Held by the reader that is next."""
+        """Held by the reader that runs next, while it waits for the end of the pause."""
 
-    async def turn(self) -> None:
-        """Wait for a turn. It starts at once; the next turn can start after `charge`."""
+    async def wait(self) -> None:
+        """Wait until the calling reader may run. Report its running time to `charge` afterwards."""
         async with self._next:
             while (left := self._free - self.clock()) > 0:
-                await self._rest(left)
+                await self._sleep(left)
 
-    async def admit(self) -> None:
-        """Wait for a turn of fixed length, for work that the loop does itself or at once, such as a TLS handshake."""
-        await self.turn()
+    async def throttle(self) -> None:
+        """Wait until work of unknown length may start, such as a TLS handshake; it is charged as 2 ms."""
+        await self.wait()
         self.charge(PIECE_SECONDS)
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, then wait for a turn."""
-        await self._rest(seconds)
-        await self.turn()
+        """Sleep for ``seconds``, then wait until the calling reader may run again."""
+        await self._sleep(seconds)
+        await self.wait()
 
     def charge(self, seconds: float) -> None:
-        """Add a pause as long as the time for which a reader has blocked the loop."""
+        """Begin a pause of ``seconds``, the time for which a reader has just blocked the event loop."""
         self._free = max(self._free, self.clock()) + seconds
 
 
 class _Reader:
-    """One request, with the time since which it blocks the loop."""
+    """One request, and a timer for how long it has blocked the event loop since its last pause."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
         self._since = 0.0
 
-    def take(self) -> None:
+    def start_timer(self) -> None:
         self._since = self.pace.clock()
 
-    def give(self) -> None:
+    def charge_time(self) -> None:
         now = self.pace.clock()
         self.pace.charge(now - self._since)
         self._since = now
 
-    async def yield_turn(self) -> None:
+    async def pause_if_due(self) -> None:
         if self.pace.clock() - self._since > PIECE_SECONDS:
-            self.give()
-            await self.pace.turn()
+            self.charge_time()
+            await self.pace.wait()
 
 
 _reader: ContextVar[_Reader | None] = ContextVar("reader", default=None)
-"""The request that is being answered in this context."""
+"""The request that the current task answers; None outside of `Paced`."""
 
 
-async def yield_turn() -> None:
-    """Wait for a turn if this reader has blocked the loop for long enough. Call it in loops of routes."""
+async def pause_if_due() -> None:
+    """Pause if the current request has blocked the event loop for more than 2 ms. Call it in each loop of a page.
+
+    Does nothing outside of a request that goes through `Paced`.
+    """
     reader = _reader.get()
     if reader is not None:
-        await reader.yield_turn()
+        await reader.pause_if_due()
 
 
 async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the present items, waiting for turns in between. Items may have been removed when they are yielded."""
+    """Yield the items, with a chance for other tasks to run after every 100 of them (`pause_if_due`).
+
+    The items are copied at the start. So an item may have been removed from the cache before it is yielded.
+    """
     for number, item in enumerate(list(items), 1):
         yield item
-        if number % _ITEMS_BEFORE_BREATH == 0:
-            await yield_turn()
+        if number % _ITEMS_BETWEEN_PAUSES == 0:
+            await pause_if_due()
 
 
-async def rest(seconds: float) -> None:
-    """Sleep for at least ``seconds``, then wait for a turn."""
+async def sleep(seconds: float) -> None:
+    """Sleep for at least ``seconds``. In a request that goes through `Paced`, then also wait until it may run again."""
     reader = _reader.get()
     await (asyncio.sleep(seconds) if reader is None else reader.pace.pause(seconds))
 
 
 class Paced:
-    """ASGI middleware that answers requests at a pace; those for ``open_paths`` only wait if they are very frequent."""
+    """ASGI middleware that lets the requests to ``app`` run as ``pace`` allows.
+
+    Requests for ``open_paths`` (probes) run at once, unless there are more than 50 of them per second.
+    """
 
     def __init__(self, app: ASGIApp, pace: Pace, open_paths: frozenset[str]) -> None:
         self._app = app
@@ -120,15 +136,15 @@ class Paced:
         self._probes = RateLimiter(_PROBES_A_SECOND, _PROBES_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Wait until the request may run, then pass it on to the application."""
         if scope["type"] != "http" or scope["path"] in self._open_paths:
             if self._probes.delay(self._pace.clock()) > 0:
-                await self._pace.admit()
+                await self._pace.throttle()
             else:
                 self._probes.take()
             await self._app(scope, receive, send)
             return
-        await self._pace.turn()
+        await self._pace.wait()
         reader = _Reader(self._pace)
         _reader.set(reader)
         await _time_steps(self._answer(scope, receive, send), reader)
@@ -139,17 +155,17 @@ class Paced:
 
 @coroutine
 def _time_steps(work: Coroutine[Any, Any, None], reader: _Reader) -> Generator[Any, Any, None]:
-    """Run a coroutine. The reader is charged for its steps, not for its waits."""
+    """Run a coroutine. Charge the reader for the time between its awaits, not for the awaits themselves."""
     step: Callable[[Any], Any] = work.send
     said: Any = None
     while True:
-        reader.take()
+        reader.start_timer()
         try:
             waited_for = step(said)
         except StopIteration:
             return
         finally:
-            reader.give()
+            reader.charge_time()
         try:
             said = yield waited_for
             step = work.send
@@ -159,31 +175,31 @@ def _time_steps(work: Coroutine[Any, Any, None], reader: _Reader) -> Generator[A
 
 
 _SLICE_SECONDS = 0.002
-"""The length of a slice; the pause after it is as long."""
+"""The length of a slice in seconds. The pause after a slice is as long as the slice."""
 
 
 class TooLongError(Exception):
-    """Raised when the work has taken more than its limit."""
+    """Raised when work has run longer than its limit."""
 
 
 class Slices:
-    """Runs work of `serried.ops.steps` in slices with pauses.
+    """Runs long work (`serried.ops.steps.Work`) in slices of 2 ms, with a pause as long as the slice after each.
 
-    ``longest`` is the longest slice of the last work in seconds, ``spent`` the sum of all.
+    ``longest`` is the length of the longest slice of the last work, ``spent`` the sum of its slices, both in seconds.
     """
 
     def __init__(
         self,
         stopwatch: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = rest,
+        sleep: Sleep = sleep,
     ) -> None:
         self.longest = 0.0
         self.spent = 0.0
         self._stopwatch = stopwatch
-        self._rest = rest
+        self._sleep = sleep
 
     async def finish(self, work: Work[T], limit: float) -> T:
-        """Return the result of the work. Raises TooLongError after ``limit`` seconds of work."""
+        """Run the work to its end and return its result. Raises TooLongError after ``limit`` seconds without pauses."""
         self.longest = 0.0
         self.spent = 0.0
         while True:
@@ -196,7 +212,7 @@ class Slices:
                 self._note(begun)
                 result: T = done.value
                 return result
-            await self._rest(self._note(begun))
+            await self._sleep(self._note(begun))
             if self.spent > limit:
                 work.close()
                 raise TooLongError
@@ -209,7 +225,7 @@ class Slices:
 
 
 def join(chunks: Iterable[bytes], size: int) -> Work[list[bytes]]:
-    """Join the chunks into larger ones of at least ``size`` bytes, in steps."""
+    """Join the chunks into larger ones of at least ``size`` bytes; the last one may be smaller, or empty."""
     found: list[bytes] = []
     open_ = bytearray()
     for chunk in chunks:

@@ -1,6 +1,7 @@
-"""Long work split into steps by generators, so that the loop can serve filter in between. Does not use a clock.
+"""Long work written as a generator that yields after each step, so that the event loop can serve filter in between.
 
-It is for pages and for the order of the queue. Long plans are computed by forked children instead.
+Debug pages and the sorting of the queue are such work. The caller decides when the next step runs (for instance
+`serried.ops.slices.Slices`). Long plans are computed in forked processes instead (`serried.ops.fork`).
 """
 
 import heapq
@@ -15,11 +16,11 @@ _ITEMS_PER_STEP = 500
 """The number of items sorted in one step."""
 
 Work = Generator[None, None, Result]
-"""Work that yields after each step, and returns its result at the end."""
+"""A generator that yields None after each step of its work, and returns the result at the end."""
 
 
 def finish(work: Work[Result]) -> Result:
-    """Run all steps at once. Return the result."""
+    """Run all steps of the work without a pause. Return the result."""
     while True:
         try:
             next(work)
@@ -29,7 +30,7 @@ def finish(work: Work[Result]) -> Result:
 
 
 def sort_in_steps(items: Iterable[Item], key: Callable[[Item], Any]) -> Work[list[Item]]:
-    """Return the items sorted by ``key``, in steps."""
+    """Sort the items by ``key``, one step for each 500 of them; the result of the generator is the sorted list."""
     rest = iter(items)
     runs: list[list[Item]] = []
     while run := list(islice(rest, _ITEMS_PER_STEP)):

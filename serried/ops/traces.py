@@ -1,7 +1,7 @@
 """Traces of gangs for OpenTelemetry, sent over OTLP/HTTP. Only this module uses opentelemetry, an optional extra.
 
-A trace covers the time from the first sight of a gang, or the loss of its quorum, to its bound quorum: a root span,
-with a child span for each thing that the gang waited for.
+One trace is sent each time a gang has started. Its root span begins when Serried saw the gang first, or when a running
+gang lost its quorum, and ends when the quorum is bound. It has a child span for each thing that the gang waited for.
 """
 
 import atexit
@@ -26,15 +26,15 @@ _NAMES = {
     "committed": "bind",
     "givenUp": "wait for another plan",
 }
-"""The span names by the milestone that begins the span (`extender.core.timeline`)."""
+"""The name of a child span by the milestone that begins it. `extender.core.timeline` records the milestones."""
 
 
 class MissingExtraError(Exception):
-    """Raised when traces are configured, and their libraries are not installed."""
+    """Raised when ``--traces`` is set, but the OpenTelemetry libraries are not installed."""
 
 
 class Span(NamedTuple):
-    """The time in which a gang waited for one thing; in seconds since 1970."""
+    """A child span: the time in which a gang waited for one thing. ``start`` and ``end`` are seconds since 1970."""
 
     name: str
     start: float
@@ -42,15 +42,19 @@ class Span(NamedTuple):
 
 
 def list_spans(milestones: Sequence[tuple[str, float]]) -> Iterator[Span]:
-    """Yield the spans between milestones, given as (name, time) in the order of time."""
+    """Yield a span from each milestone to the next one.
+
+    ``milestones`` are pairs of name and time (seconds since 1970), in the order of time. A name of `_NAMES` is replaced
+    by the name there.
+    """
     for (word, start), (_, end) in pairwise(milestones):
         yield Span(_NAMES.get(word, word), start, end)
 
 
 class Traces:
-    """Sends a trace for each started gang, in a thread of the library.
+    """Sends traces of gangs to an OpenTelemetry collector, in a thread of the library.
 
-    If the collector does not accept them, traces are dropped, which the library logs.
+    If the collector does not accept a trace, the library drops it and logs that.
     """
 
     def __init__(self, provider: "TracerProvider") -> None:
@@ -58,7 +62,11 @@ class Traces:
         self._tracer = provider.get_tracer("serried")
 
     def send(self, name: str, attributes: Mapping[str, str], milestones: Sequence[tuple[str, float]]) -> None:
-        """Queue the trace of a gang. Does not block."""
+        """Queue the trace of one gang that has started. Does not block.
+
+        ``name`` and ``attributes`` are those of the root span, which lasts from the first milestone to the last one.
+        ``milestones`` are as in `list_spans`.
+        """
         from opentelemetry import trace  # noqa: PLC0415 - an extra
 
         start, end = milestones[0][1], milestones[-1][1]
@@ -70,12 +78,15 @@ class Traces:
         root.end(int(end * _NANOS))
 
     def flush(self) -> None:
-        """Send all queued traces, and wait for it."""
+        """Send all queued traces, and wait until they are sent. Blocks."""
         self._provider.force_flush()
 
 
 def make_traces(endpoint: str) -> Traces:
-    """Return a sender to ``endpoint``, like ``http://collector:4318/v1/traces``. Raises MissingExtraError."""
+    """Return a `Traces` that sends to the URL ``endpoint``, for instance ``http://collector:4318/v1/traces``.
+
+    Raises MissingExtraError.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra

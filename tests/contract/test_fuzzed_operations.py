@@ -46,7 +46,7 @@ class Operations(DebugStage):
         court.users[TOKEN] = READER
         court.grants |= {(READER, verb, path) for verb in ("get", "post") for path in (*PAGES, *OTHERS)}
         pace = Pace()
-        guard = Guard(self.app, TokenDemand.ALWAYS, Reviews(court.client(), 30.0), pace.admit)
+        guard = Guard(self.app, TokenDemand.ALWAYS, Reviews(court.client(), 30.0), pace.throttle)
         self.server: Server = make_server(Paced(guard, pace, OPEN_PATHS), "127.0.0.1", 0)
         serving = asyncio.create_task(self.server.serve())
         while not self.server.started:  # noqa: ASYNC110 - it is seen from outside

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 import httptools
 import orjson
 
-from serried.ops.server import Bounds, Intake, Turn, listen_at, no_turn
+from serried.ops.server import Bounds, Intake, Throttle, listen_at, no_throttle
 from serried.ops.tls import ReloadingContext
 
 _MAX_CONNECTIONS = 32_768
@@ -216,15 +216,19 @@ def _limit_handshakes() -> Bounds:
 class Listener:
     """Serves one set of routes on sockets, with TLS if there is a ``security``.
 
-    ``turn`` waits until a TLS handshake may start, because handshakes are expensive.
+    ``throttle`` waits until a TLS handshake may start, because handshakes are expensive.
     """
 
     def __init__(
-        self, routes: Routes, peers: Connections | None = None, security: Security | None = None, turn: Turn = no_turn
+        self,
+        routes: Routes,
+        peers: Connections | None = None,
+        security: Security | None = None,
+        throttle: Throttle = no_throttle,
     ) -> None:
         self._routes = routes
         self._security = security
-        self._turn = turn
+        self._throttle = throttle
         self._servers: list[asyncio.Server | Intake] = []
         self._peers = Connections() if peers is None else peers
 
@@ -252,7 +256,7 @@ class Listener:
         else:
             context = self._security.context
             bounds = _limit_handshakes()
-            servers = [Intake(each, self._make, lambda _: context, self._turn, bounds=bounds) for each in sockets]
+            servers = [Intake(each, self._make, lambda _: context, self._throttle, bounds=bounds) for each in sockets]
             if self._reload_timer is None:
                 self._follow(context)
         self._servers += servers

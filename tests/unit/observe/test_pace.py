@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from serried.ops.slices import Pace, Paced, rest, yield_turn
+from serried.ops.slices import Pace, Paced, pause_if_due, sleep
 from tests.support.clock import Clock
 
 OPEN = frozenset({"/livez"})
@@ -49,12 +49,12 @@ class House:
         for piece in range(3):
             self.work(0.003)
             self.done.append(f"{name}{piece}")
-            await yield_turn()
+            await pause_if_due()
         return name
 
     async def _sliced(self) -> str:
         self.work(0.001)
-        await rest(0.5)
+        await sleep(0.5)
         return "sliced"
 
     async def _broken(self) -> str:
@@ -112,8 +112,8 @@ async def test_an_error_of_a_page_is_its_own(house: House) -> None:
 
 
 async def test_outside_of_a_request_nobody_waits() -> None:
-    await yield_turn()
-    await rest(0)
+    await pause_if_due()
+    await sleep(0)
 
 
 async def test_fifty_readers_hold_the_loop_half_of_the_time_at_most(house: House) -> None:
