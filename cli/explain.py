@@ -14,7 +14,7 @@ from cli.names import KINDS, Name, find_groups, name_groups, name_with_owner, re
 from cli.options import Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, format_time, format_times, make_table, write
 from cli.target import Target, find_namespace, with_target_options
-from serried.api.names import count_up
+from serried.api.names import natural_sort_key
 from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 
 
@@ -271,7 +271,7 @@ def _draw_preemption(preemption: Mapping[str, Any]) -> Iterator[Part]:
 def _draw_members(members: list[Document], output: OutputFormat) -> Iterator[Part]:
     wide = output is OutputFormat.WIDE
     # Waiting members first: users look for these.
-    ordered = sorted(members, key=lambda member: (member["state"] == "Bound", count_up(member["name"])))
+    ordered = sorted(members, key=lambda member: (member["state"] == "Bound", natural_sort_key(member["name"])))
     shown = ordered if wide else ordered[:_MOST_MEMBERS]
     if wide:
         rows = [(each["name"], each["state"], each["nominated"], each["node"] or each["planned"]) for each in shown]

@@ -17,7 +17,7 @@ from cli.names import name_groups
 from cli.options import AllNamespaces, Limit, Namespace, Output, Watch
 from cli.output import OutputFormat, Part, Table, format_age, format_times, make_table, write
 from cli.target import Target, find_namespace, with_target_options
-from serried.api.names import count_up
+from serried.api.names import natural_sort_key
 from serried.api.verdict import Reason
 
 GANGS_EXAMPLES = """
@@ -94,7 +94,12 @@ def show_gangs(
 
 def _sort_key(group: Document) -> tuple[Any, ...]:
     (name,) = name_groups([group])
-    return list(GangState).index(find_state(group)), count_up(group["namespace"]), count_up(name), group["name"]
+    return (
+        list(GangState).index(find_state(group)),
+        natural_sort_key(group["namespace"]),
+        natural_sort_key(name),
+        group["name"],
+    )
 
 
 def _draw(found: Mapping[str, Any], output: OutputFormat, namespace: str) -> Iterator[Part]:

@@ -360,7 +360,9 @@ class Install:
             found = [decode_pod(each) async for each in self._client.items(PODS, selection)]
         except Forbidden:
             return []  # the check of rights reports it
-        waiting = [each for each in found if isinstance(each, Pod) and each.pending and each.linked and not each.marked]
+        waiting = [
+            each for each in found if isinstance(each, Pod) and each.pending and each.may_be_member and not each.marked
+        ]
         counts = Counter(f"{each.namespace}/{_name_owner(each)}" for each in waiting)
         fix = "create them again once Serried runs, or install with --shape base, which schedules them as a gang"
         return [

@@ -27,7 +27,7 @@ from cli.rights import Right, list_missing
 from cli.target import Target, find_credentials, name_api_server, with_target_options
 from cli.transport import open_client
 from serried.api.group import PROTECTION
-from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
+from serried.api.names import GANG, INSTALLATION, LABELLED_BY_BINDING, POD_GROUP_LABEL
 from serried.api.node import unprotect
 from serried.api.parent import JOB_UID, MANAGED_BY, MANAGER, PARENT_UID
 from serried.api.pod import HELD_GATE
@@ -72,7 +72,7 @@ SUSPENDED = f"{FALLBACK_GROUP}/suspended"
 _RETRY_KEY = f"{FALLBACK_GROUP}/kick"
 """The annotation, or in some pods label, by whose change Serried makes kube-scheduler retry a pod at once."""
 
-REMOVED_ANNOTATIONS = (GANG, LABELLED, _RETRY_KEY)
+REMOVED_ANNOTATIONS = (GANG, LABELLED_BY_BINDING, _RETRY_KEY)
 """The annotations that are removed from pods.
 
 Those with rank and domain stay, because restarted containers may read them.
@@ -197,7 +197,7 @@ def free_metadata(pod: JSON) -> JSON:
     metadata = pod["metadata"]
     taken = [key for key in REMOVED_ANNOTATIONS if key in (metadata.get("annotations") or {})]
     patch: JSON = {"annotations": dict.fromkeys(taken)} if taken else {}
-    labels = [POD_GROUP_LABEL] if LABELLED in taken else []
+    labels = [POD_GROUP_LABEL] if LABELLED_BY_BINDING in taken else []
     labels += [_RETRY_KEY] if _RETRY_KEY in (metadata.get("labels") or {}) else []
     return {**patch, "labels": dict.fromkeys(labels)} if labels else patch
 

@@ -31,7 +31,7 @@ from serried.api.names import JOB, GroupKey, Key
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Pod
 from serried.api.priority import PriorityClass
-from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
+from serried.api.topology import LevelTable, TopologyLevels, may_change_labels
 from serried.cluster.cache import Store
 from serried.feed import GROUP_KINDS, Feed, Item
 from serried.kube.errors import ApiError, Invalid
@@ -352,7 +352,7 @@ class Loop:
             self._add_if_priority_missing(group)
 
     def _on_levels(self, old: Item | None, new: Item | None) -> None:
-        if not decides_otherwise(_read_status(old), _read_status(new)):
+        if not may_change_labels(_read_status(old), _read_status(new)):
             return
         for owner_key in self.reconciler.pop_unresolved():
             self._add_owner(owner_key)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from extender.options import Method
-from serried.api.budget import DisruptionBudget, counts, decode_budget, selects_pod
+from serried.api.budget import DisruptionBudget, decode_budget, selects_pod, uses_allowance
 from serried.api.names import DISRUPTION_TARGET, PREEMPTED, Key, Malformed, write_time
 from serried.api.pod import Pod
 from serried.api.reservation import Victim
@@ -171,7 +171,7 @@ class Rehearsal:
         """Return how many evictions each budget of a pod still allows: the smaller number if list and watch differ."""
         allowed: dict[Key, int] = {}
         for budget in self._iterate_budgets(pod.namespace):
-            if counts(budget, pod):
+            if uses_allowance(budget, pod):
                 allowed[budget.key] = min(budget.allowed, allowed.get(budget.key, budget.allowed))
         return allowed
 

@@ -49,7 +49,7 @@ from controller.diff.sentences import (
     unknown_name_event,
 )
 from serried.api.group import PodGroup, Policy, Template, Workload
-from serried.api.job import GangJobs, GangPolicy, Job, find_no_gang, is_anothers, is_gang_job
+from serried.api.job import GangJobs, GangPolicy, Job, find_no_gang, is_decided_elsewhere, is_gang_job
 from serried.api.kinds import PARENTS
 from serried.api.level import ApiLevel
 from serried.api.names import DISRUPTION_MODE, REPLICA, REQUIRED_TOPOLOGY, Disruption
@@ -129,7 +129,9 @@ def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> De
         return DesiredAction.COMPLETE
     if gang:
         return DesiredAction.START
-    return DesiredAction.TRACK if settings.track is Track.ALL and not is_anothers(job) else DesiredAction.COMPLETE
+    return (
+        DesiredAction.TRACK if settings.track is Track.ALL and not is_decided_elsewhere(job) else DesiredAction.COMPLETE
+    )
 
 
 def is_served(parent: Parent, settings: GangSettings) -> bool:

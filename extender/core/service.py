@@ -262,7 +262,7 @@ class ExtenderService:
         if pod.scheduler not in self._store.schedulers:
             return None
         if not self.synced:
-            return (pod.group or GroupKey(pod.namespace, "")) if pod.linked else None
+            return (pod.group or GroupKey(pod.namespace, "")) if pod.may_be_member else None
         known = pod.uid in self._store.pods
         key = self._store.members.group_of(pod.uid) if known else self._store.membership.find_group(pod)
         group = self._store.groups.get(key) if key else None

@@ -23,7 +23,7 @@ from extender.evictions import Rehearsal, evict, set_disruption_target
 from extender.options import Disrupted, Method
 from serried.api.group import PodGroup
 from serried.api.names import PREEMPTED, GroupKey
-from serried.api.pod import OURS, Pod
+from serried.api.pod import DISRUPTION_PREFIX, Pod
 from serried.api.reservation import Victim
 from serried.api.verdict import render_disruption
 from serried.cluster.priorities import DisruptionGroup
@@ -131,7 +131,7 @@ class Disruption(Feature):
         may be gone after a restart, and nothing else would end this pod.
         """
         known = self._pods.get(pod.uid)
-        return pod.deleting or pod.says_follower or known is None or not known.bound
+        return pod.deleting or pod.is_marked_follower or known is None or not known.bound
 
     def _find_part(self, pod: Pod) -> str:
         own = self._membership.resolve(pod)  # not from `Members`, which no longer knows a pod that is gone
@@ -140,7 +140,7 @@ class Disruption(Feature):
     def _end_rest(self, memory: HandledMembers, disruption_group: DisruptionGroup, pod: Pod) -> None:
         running = self._disruption_groups.list_running(disruption_group)
         # A member that an earlier term was about to end because of another one is included: no other task ends it.
-        rest = [each for each in running if each.uid != pod.uid or pod.says_follower]
+        rest = [each for each in running if each.uid != pod.uid or pod.is_marked_follower]
         uids = tuple(each.uid for each in rest if each.uid not in memory.ending and not _is_newer(each, pod))
         if not uids:
             return
@@ -162,7 +162,7 @@ class Disruption(Feature):
         True if ``pod``, the disrupted member, was preempted by kube-scheduler, or by Serried by deletion: both may
         violate budgets. False if Serried has preempted it by eviction, or if another component has disrupted it.
         """
-        own_victim = pod.says_victim and self._method is Method.EVICTION
+        own_victim = pod.is_marked_victim and self._method is Method.EVICTION
         return pod.disruption == PREEMPTED and not own_victim
 
     def _forget_gone(self, key: GroupKey, memory: HandledMembers) -> None:
@@ -321,7 +321,7 @@ class _Endings:
 
     async def _write_condition(self, pod: Pod, message: str) -> None:
         if pod.disruption != PREEMPTED:
-            await set_disruption_target(self._client, pod, f"{OURS}{message}")
+            await set_disruption_target(self._client, pod, f"{DISRUPTION_PREFIX}{message}")
 
     async def _delete(self, pod: Pod) -> None:
         try:

@@ -205,7 +205,7 @@ class Isolation:
     def _update(self, new: Pod) -> None:
         if new.marked or new.scheduler not in self._schedulers:
             return
-        if new.pending and new.linked:
+        if new.pending and new.may_be_member:
             self._waiting[new.uid] = new
             if self.isolated:
                 self._emit(new)  # at once, as kube-scheduler does not wait

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from serried.api.device import ClaimSpec, Coming, ResourceClaim, decode_claim_template, decode_resource_claim
+from serried.api.device import (
+    ClaimSpec,
+    HypotheticalClaims,
+    ResourceClaim,
+    decode_claim_template,
+    decode_resource_claim,
+)
 from serried.api.names import Key, Malformed, read_map, read_objects
 from serried.api.pod import Pod
 from serried.api.volume import BETA_CLASS, VolumeClaim, decode_volume_claim
@@ -19,7 +25,7 @@ _COMPUTE_DOMAIN = "ComputeDomain"
 
 def separate_claims(
     objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
-) -> tuple[list[tuple[str, Any]], Coming]:
+) -> tuple[list[tuple[str, Any]], HypotheticalClaims]:
     """Return all other objects, and the claims and claim templates; ``default_class`` is the default StorageClass.
 
     Claims that cannot be decoded stay among the other objects. So do ComputeDomains, of which templates are made.
@@ -41,10 +47,12 @@ def separate_claims(
             rest.append((place, raw))
             named.update(_list_named(raw, namespace))
     shared = frozenset(key for key, count in named.items() if count > 1)
-    return rest, Coming(volumes, devices, templates, shared, default_class)
+    return rest, HypotheticalClaims(volumes, devices, templates, shared, default_class)
 
 
-def add_ephemeral_claims(coming: Coming, pod: Pod, spec: Mapping[str, Any], *, alike: bool) -> Coming:
+def add_ephemeral_claims(
+    coming: HypotheticalClaims, pod: Pod, spec: Mapping[str, Any], *, alike: bool
+) -> HypotheticalClaims:
     """Return ``coming`` with the claims that are made for one pod.
 
     Other claims that the pod names count as shared if more pods are made ``alike``. Raises ValueError.

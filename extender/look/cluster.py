@@ -42,7 +42,7 @@ from serried.api.reservation import Reservation
 from serried.api.resources import Resources
 from serried.api.selectors import Labels
 from serried.api.verdict import Verdict
-from serried.api.volume import Pool
+from serried.api.volume import VolumePool
 from serried.cluster.cache import EndedMembers, Store, is_rival
 from serried.cluster.usage import UsageSource, Vacancy
 from serried.kube.client import ApiClient
@@ -140,7 +140,7 @@ def _fill(store: Store, capture: Capture) -> None:
         store.put_pod(replace(pod, shape=shapes.setdefault(shape, shape)))
 
 
-def _restore_pools(shape: Shape, pools: Iterable[Pool]) -> Shape:
+def _restore_pools(shape: Shape, pools: Iterable[VolumePool]) -> Shape:
     """Return the shape with the full pools in place of their names."""
     if not shape.volumes:
         return shape
@@ -203,7 +203,7 @@ def _subtract(used: Resources, known: Resources) -> tuple[tuple[str, int], ...]:
     return tuple((name, amount) for name, amount in rest if amount)
 
 
-def _restore_group(core: Core, memory: GroupMemory, pools: Sequence[Pool]) -> None:
+def _restore_group(core: Core, memory: GroupMemory, pools: Sequence[VolumePool]) -> None:
     state = GroupState(
         memory.first_seen,
         verdict=memory.verdict,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import yaml
 
 from extender.look.claims import add_ephemeral_claims
-from serried.api.device import NOTHING, Coming
+from serried.api.device import NOTHING, HypotheticalClaims
 from serried.api.group import (
     Composite,
     PodGroup,
@@ -59,7 +59,7 @@ def make_pod(
     template: Mapping[str, Any],
     metadata: Mapping[str, Any],
     store: "Store",
-    coming: Coming,
+    coming: HypotheticalClaims,
     *,
     alike: bool = False,
 ) -> Pod:
@@ -325,7 +325,7 @@ class Manifests:
     single: list[Pod] = field(default_factory=list)
     """The pods of no group."""
 
-    coming: Coming = NOTHING
+    coming: HypotheticalClaims = NOTHING
     """The claims that were sent."""
 
     owners: list[SentOwner] = field(default_factory=list)

@@ -8,7 +8,7 @@ from fastapi import Response
 from extender.look.document import View, write_list
 from extender.look.names import GroupName, name_group
 from extender.wiring import Core
-from serried.api.names import GroupKey, count_up
+from serried.api.names import GroupKey, natural_sort_key
 from serried.api.pod import Phase, Pod
 from serried.api.resources import add
 from serried.ops.slices import one_by_one, pause_if_due
@@ -118,7 +118,7 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
         },
         groups=[
             DomainGroupView(**name_group(core, key), members=groups[key])
-            for key in sorted(groups, key=lambda key: count_up(str(key)))
+            for key in sorted(groups, key=lambda key: natural_sort_key(str(key)))
         ],
     )
 
@@ -163,7 +163,8 @@ class NodePages:
             nodes[domain].append(name)
         groups = await _count_members(core, domains_by_node)
         domains = [
-            await _view_domain(core, domain, nodes[domain], groups[domain]) for domain in sorted(nodes, key=count_up)
+            await _view_domain(core, domain, nodes[domain], groups[domain])
+            for domain in sorted(nodes, key=natural_sort_key)
         ]
         return DomainsView(
             key=chosen, keys=keys, unlabelled=len(core.store.nodes) - len(domains_by_node), domains=domains

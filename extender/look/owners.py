@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from controller.diff.objects import desired_templates, list_used_templates
 from controller.diff.sentences import describe_no_gang, describe_templates
 from extender.look.manifests import READ, Manifests, SentOwner, make_pod, require_decoded, resolve_levels
-from serried.api.device import NOTHING, Coming
+from serried.api.device import NOTHING, HypotheticalClaims
 from serried.api.group import BASIC, Leaf, PodGroup, Template, Workload, list_leaves
 from serried.api.job import Job, NoGang, decode_job
 from serried.api.kinds import PARENTS
@@ -255,7 +255,7 @@ def find_gangs(
     store: Store,
     namespace: str,
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
-    coming: Coming = NOTHING,
+    coming: HypotheticalClaims = NOTHING,
 ) -> FoundGangs:
     """Return the gangs of objects, each of which comes with its place in the body.
 

@@ -31,7 +31,7 @@ from serried.api.priority import PriorityClass
 from serried.api.reservation import Slot, Victim
 from serried.api.resources import Resources
 from serried.api.verdict import Verdict
-from serried.api.volume import Pool
+from serried.api.volume import VolumePool
 from serried.plan.forecast import NodeShare
 
 
@@ -167,7 +167,7 @@ class Capture:
     memories: tuple[GroupMemory, ...] = ()
     kept: KeptNodes | None = None
 
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[VolumePool, ...] = ()
     """The pools of volumes for claims. The shapes of pods have only the names of their pools."""
 
     profiles: frozenset[str] = frozenset()

@@ -2,7 +2,17 @@
 
 from dataclasses import dataclass
 
-from serried.api.names import Key, Malformed, Raw, attempt, read_int, read_key, read_map, read_text, read_version
+from serried.api.names import (
+    Key,
+    Malformed,
+    Raw,
+    decode_or_malformed,
+    read_int,
+    read_key,
+    read_map,
+    read_text,
+    read_version,
+)
 from serried.api.pod import Pod
 from serried.api.selectors import Labels, Requirement, read_label_selector, selects
 
@@ -33,10 +43,10 @@ class DisruptionBudget:
 
 def decode_budget(obj: object) -> DisruptionBudget | Malformed:
     """Decode a PodDisruptionBudget; the name is required."""
-    return attempt("PodDisruptionBudget", _decode, obj)
+    return decode_or_malformed("PodDisruptionBudget", _decode, obj)
 
 
-def is_asked(budget: DisruptionBudget, pod: Pod) -> bool:
+def limits_eviction(budget: DisruptionBudget, pod: Pod) -> bool:
     """Return whether the API server checks this budget when the pod is evicted.
 
     A pod with two such budgets cannot be evicted at all. By the API server's rule
@@ -46,9 +56,9 @@ def is_asked(budget: DisruptionBudget, pod: Pod) -> bool:
     return not pod.unstarted and pod.name not in budget.disrupted and selects_pod(budget, pod.namespace, pod.labels)
 
 
-def counts(budget: DisruptionBudget, pod: Pod) -> bool:
+def uses_allowance(budget: DisruptionBudget, pod: Pod) -> bool:
     """Return whether the eviction of this pod uses up one of the budget's allowed disruptions."""
-    return is_asked(budget, pod) and (pod.ready or not budget.frees_unready)
+    return limits_eviction(budget, pod) and (pod.ready or not budget.frees_unready)
 
 
 def selects_pod(budget: DisruptionBudget, namespace: str, labels: Labels) -> bool:

@@ -14,7 +14,7 @@ from serried.api.names import (
     Key,
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     is_deleting,
     read_flag,
     read_int,
@@ -56,7 +56,7 @@ class DeviceClass:
 
 def decode_device_class(obj: object) -> DeviceClass | Malformed:
     """Decode a DeviceClass; the name is required. Only v1 (1.34) and later have an extended resource."""
-    return attempt("DeviceClass", _decode_class, obj)
+    return decode_or_malformed("DeviceClass", _decode_class, obj)
 
 
 def _decode_class(obj: Raw) -> DeviceClass:
@@ -70,7 +70,7 @@ def _read_selectors(obj: Raw) -> Selectors:
     return tuple(read_name(read_map(each, "cel"), "expression") for each in read_objects(obj, "selectors"))
 
 
-class Place(NamedTuple):
+class NodeScope(NamedTuple):
     """The nodes from which devices can be used: one node, nodes that match terms, all nodes, or (no field set) none."""
 
     node: str = ""
@@ -78,7 +78,7 @@ class Place(NamedTuple):
     everywhere: bool = False
 
 
-NOWHERE = Place()
+NOWHERE = NodeScope()
 
 
 class Amount(NamedTuple):
@@ -124,7 +124,7 @@ class Device:
     binds: bool = False
     """True if the device has binding conditions. kube-scheduler tries pools with such devices last."""
 
-    place: Place = NOWHERE
+    place: NodeScope = NOWHERE
     """The device's own place, if its slice has perDeviceNodeSelection; else NOWHERE."""
 
 
@@ -155,7 +155,7 @@ class DeviceTaintRule:
 
 def decode_device_taint_rule(obj: object) -> DeviceTaintRule | Malformed:
     """Decode a DeviceTaintRule; the name is required."""
-    return attempt("DeviceTaintRule", _decode_taint_rule, obj)
+    return decode_or_malformed("DeviceTaintRule", _decode_taint_rule, obj)
 
 
 def _decode_taint_rule(obj: Raw) -> DeviceTaintRule:
@@ -196,7 +196,7 @@ class ResourceSlice:
     slices: int = 0
     """The number of slices that the pool has in this generation."""
 
-    place: Place = NOWHERE
+    place: NodeScope = NOWHERE
     per_device: bool = False
     """True if each device has its own place (perDeviceNodeSelection)."""
 
@@ -213,7 +213,7 @@ class ResourceSlice:
 
 def decode_resource_slice(obj: object) -> ResourceSlice | Malformed:
     """Decode a ResourceSlice; the name, its driver and its pool are required."""
-    return attempt("ResourceSlice", _decode_slice, obj)
+    return decode_or_malformed("ResourceSlice", _decode_slice, obj)
 
 
 def _decode_slice(obj: Raw) -> ResourceSlice:
@@ -244,8 +244,8 @@ def _decode_slice(obj: Raw) -> ResourceSlice:
     )
 
 
-def _read_place(obj: Raw) -> Place:
-    return Place(read_name(obj, "nodeName"), read_terms(obj, "nodeSelector"), read_flag(obj, "allNodes"))
+def _read_place(obj: Raw) -> NodeScope:
+    return NodeScope(read_name(obj, "nodeName"), read_terms(obj, "nodeSelector"), read_flag(obj, "allNodes"))
 
 
 def _read_device(obj: Raw, driver: str) -> Device:
@@ -330,7 +330,7 @@ def _read_attribute(obj: Raw) -> Value | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SubRequest:
     """One alternative of a request: a number of devices of one class."""
 
     device_class: str
@@ -353,7 +353,7 @@ class Request(NamedTuple):
     """A request of a claim, fulfilled by the first of its alternatives for which there are enough devices."""
 
     name: str
-    alternatives: tuple[Ask, ...]
+    alternatives: tuple[SubRequest, ...]
 
 
 class Constraint(NamedTuple):
@@ -407,7 +407,7 @@ class ResourceClaim:
 
 def decode_resource_claim(obj: object) -> ResourceClaim | Malformed:
     """Decode a ResourceClaim; namespace, name and uid are required."""
-    return attempt("ResourceClaim", _decode_claim, obj)
+    return decode_or_malformed("ResourceClaim", _decode_claim, obj)
 
 
 def _decode_claim(obj: Raw) -> ResourceClaim:
@@ -431,7 +431,7 @@ def _decode_claim(obj: Raw) -> ResourceClaim:
 
 def decode_claim_template(obj: object) -> tuple[Key, ClaimSpec] | Malformed:
     """Decode a ResourceClaimTemplate: its key, and the spec of the claims made from it. Both names are required."""
-    return attempt("ResourceClaimTemplate", _decode_claim_template, obj)
+    return decode_or_malformed("ResourceClaimTemplate", _decode_claim_template, obj)
 
 
 def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
@@ -439,7 +439,7 @@ def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class HypotheticalClaims:
     """Hypothetical claims and claim templates, for a what-if question. Existing objects take precedence."""
 
     volumes: Mapping[Key, VolumeClaim] = field(default_factory=dict)
@@ -454,7 +454,7 @@ class Coming:
     """The StorageClass of volume claims that name none; "" if there is no default."""
 
 
-NOTHING = Coming()
+NOTHING = HypotheticalClaims()
 
 
 def _read_device_id(obj: Raw) -> DeviceId:
@@ -504,10 +504,10 @@ def _find_unknown_constraint(devices: Raw) -> str:
     return "a constraint of an unknown kind" if strange else ""
 
 
-def _read_ask(obj: Raw) -> Ask:
+def _read_ask(obj: Raw) -> SubRequest:
     every = read_text(obj, "allocationMode") == "All"
     asked = read_map(read_map(obj, "capacity"), "requests")
-    return Ask(
+    return SubRequest(
         read_name(obj, "deviceClassName"),
         _read_selectors(obj),
         tuple(map(_read_toleration, read_objects(obj, "tolerations"))),
@@ -545,7 +545,7 @@ def read_claim_refs(spec: Raw, status: Raw) -> tuple[ClaimRef, ...]:
     )
 
 
-def read_unclaimed(spec: Raw, status: Raw) -> str:
+def find_uncreated_claim(spec: Raw, status: Raw) -> str:
     """Return the first template from which a claim of the pod is still to be created; "" if all claims exist.
 
     kube-controller-manager creates the claim and writes it into the pod's status; kube-scheduler waits for that.

@@ -36,11 +36,11 @@ from serried.api.names import (
     ObjectReference,
     OwnerRef,
     Raw,
-    attempt,
     composite_api_version,
-    find_stray,
+    decode_or_malformed,
+    find_ineffective_key,
     is_deleting,
-    list_parts,
+    list_metadata,
     read_device_claims,
     read_int,
     read_key,
@@ -315,7 +315,7 @@ class PodGroup:
     stray: str = ""
     """A phrase about an annotation or label of Serried on the object that has no effect, for instance a misspelt one.
 
-    "" if there is none. See `names.find_stray`.
+    "" if there is none. See `names.find_ineffective_key`.
     """
 
     tree: Tree = field(init=False, repr=False, compare=False)
@@ -464,7 +464,7 @@ _PHASES_AFTER_QUORUM = frozenset({"Running", "Finished", "Failed"})
 
 def decode_compatible_group(obj: object) -> PodGroup | Malformed:
     """Decode a PodGroup of scheduler-plugins; name and uid are required."""
-    return attempt("PodGroup", _decode, obj)
+    return decode_or_malformed("PodGroup", _decode, obj)
 
 
 def _decode(obj: Raw) -> PodGroup:
@@ -481,7 +481,7 @@ def _decode(obj: Raw) -> PodGroup:
         deleting=is_deleting(obj),
         version=read_version(obj),
         preference=read_preference(obj),
-        stray=find_stray(list_parts("PodGroup", obj)),
+        stray=find_ineffective_key(list_metadata("PodGroup", obj)),
         scheduled=read_text(read_map(obj, "status"), "phase") in _PHASES_AFTER_QUORUM,
         timeout=seconds if seconds > 0 else math.inf,
     )
@@ -497,17 +497,17 @@ _MANAGED_DISRUPTION = f'k:{{"type":"{DISRUPTION_TARGET}"}}'
 
 def decode_pod_group(obj: object) -> PodGroup | Malformed:
     """Decode a PodGroup; name, uid and exactly one scheduling policy are required."""
-    return attempt("PodGroup", _decode_pod_group, obj)
+    return decode_or_malformed("PodGroup", _decode_pod_group, obj)
 
 
 def decode_composite(obj: object) -> Composite | Malformed:
     """Decode a CompositePodGroup; name, uid and exactly one scheduling policy are required."""
-    return attempt("CompositePodGroup", _decode_composite, obj)
+    return decode_or_malformed("CompositePodGroup", _decode_composite, obj)
 
 
 def decode_workload(obj: object) -> Workload | Malformed:
     """Decode a Workload; name and uid are required. Composite templates are ignored."""
-    return attempt("Workload", _decode_workload, obj)
+    return decode_or_malformed("Workload", _decode_workload, obj)
 
 
 def _decode_pod_group(obj: Raw) -> PodGroup:
@@ -538,7 +538,7 @@ def _decode_pod_group(obj: Raw) -> PodGroup:
         condition=condition,
         ready=_read_condition(read_map(obj, "status"), READY),
         preference=read_preference(obj),
-        stray=find_stray(list_parts("PodGroup", obj)),
+        stray=find_ineffective_key(list_metadata("PodGroup", obj)),
         parent=read_name(spec, "parentCompositePodGroupName") or None,
         device_claims=read_device_claims(spec),
         disruption=read_disruption(spec) or Disruption.SINGLE,

@@ -3,9 +3,10 @@
 Only hard rules are read; preferred terms and ScheduleAnyway are left to kube-scheduler. Source: kube-scheduler 1.37,
 pkg/scheduler/framework/types.go (getAffinityTerms), plugins interpodaffinity and podtopologyspread.
 
-The pods that count for a rule are a `Matching`. Rules are encoded as amounts of pseudo resources in the shapes of pods:
-a pod that counts for a matching has the amount ``counts:...``, and a pod that keeps such pods away has ``apart:...``.
-So the usage of a node, which sums up amounts, also says which pods are there.
+The pods that a rule is about are a `Matching`. To count them, Serried adds pseudo resources to the requests of pods
+(`serried.api.pod.Shape.requests`). A pod that matches a rule requests 1 of ``counts:MATCHING``, and a pod whose
+anti-affinity excludes such pods requests some of ``apart:MATCHING``. The usage of a node is the sum of its pods'
+requests, so it also says how many matching pods run there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from functools import lru_cache
 from serried.api.names import (
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     read_int,
     read_key,
     read_labels,
@@ -31,31 +32,35 @@ from serried.api.selectors import Labels, Requirement, read_label_selector, sele
 HOSTNAME = "kubernetes.io/hostname"
 
 APART = "apart:"
-"""The prefix of the amount of a pod with an anti-affinity term."""
+"""The prefix of the pseudo resource that a pod with an anti-affinity term requests (`AntiAffinityTerm.amount`)."""
 
-ALIKE = "alike:"
-"""The prefix of the name under which a pod without a term waits for pods that have it and that it would meet.
+REPELLED = "alike:"
+"""The prefix of a name in `find_affecting_names` and `list_affected_names`, for terms with `AntiAffinityTerm.alike`.
 
-It is used in `find_reached` and `list_concerns` for terms with `Apart.alike`.
+It connects a pod that has such a term with the waiting pods that the term excludes and that lack it themselves.
 """
 
 COUNTS = "counts:"
-"""The prefix of the amount of a pod that counts for a rule, its own or another pod's."""
+"""The prefix of the pseudo resource that a pod requests if it matches a rule, its own or another pod's."""
 
-UNSEEN = f"{COUNTS}?"
-"""The amount of a pod whose rules select namespaces by label, while Serried cannot read namespaces.
+NAMESPACES_UNREADABLE = f"{COUNTS}?"
+"""The pseudo resource of a pod whose rules select namespaces by label, while Serried may not read namespaces.
 
-Such rules are left to kube-scheduler.
+Serried cannot count the matching pods then, and leaves the rule to kube-scheduler.
 """
 
-SHARING = f"{COUNTS}claim "
-"""The prefix of the amount of pods that share a device claim, and so have to be on one node (`share_claim`)."""
+SHARED_CLAIM = f"{COUNTS}claim "
+"""The prefix of the pseudo resource of pods that share a device claim and so must be on one node (`share_claim`)."""
 
 ABSENT = "absent:"
-"""A prefix before ``COUNTS``, for a slot that is kept for a replacement. Anti-affinity counts it, affinity does not."""
+"""The prefix before ``COUNTS`` in the requests of a vacancy: the slot that is kept for the replacement of a member.
+
+The missing pod counts for anti-affinity, so that no pod that excludes the replacement takes a place beside it. It
+does not count for affinity and spread, because no pod is there.
+"""
 
 _SEPARATOR = "|"
-"""The separator of topology key and matching in the name of an amount; it cannot occur in a label key."""
+"""The separator of topology key and matching in the name of a pseudo resource; it cannot occur in a label key."""
 
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -71,7 +76,7 @@ class Namespace:
 
 def decode_namespace(obj: object) -> Namespace | Malformed:
     """Decode a Namespace; the name is required."""
-    return attempt("Namespace", _decode_namespace, obj)
+    return decode_or_malformed("Namespace", _decode_namespace, obj)
 
 
 def _decode_namespace(obj: Raw) -> Namespace:
@@ -89,10 +94,16 @@ class Selection:
     """The requirements on the pod's labels; None selects no pod."""
 
     namespace_labels: tuple[Requirement, ...] | None = None
-    """The requirements on labels of further namespaces; () means all namespaces, None no further ones."""
+    """The requirements on the labels of namespaces that are selected in addition to ``namespaces``.
+
+    () selects all namespaces, None no additional ones.
+    """
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
-        """Return whether a pod with this namespace and labels, in a namespace with these labels, is selected."""
+        """Return whether a pod with this namespace and labels is selected.
+
+        ``namespace_labels`` are the labels of its namespace.
+        """
         if self.labels is None or not selects(self.labels, labels):
             return False
         if namespace in self.namespaces:
@@ -114,12 +125,12 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The pods that count for a rule: those that all ``selections`` select."""
+    """The pods that a rule is about: a pod matches if each of the ``selections`` selects it."""
 
     selections: tuple[Selection, ...]
 
     living: bool = False
-    """True if pods that are being deleted are excluded."""
+    """True if pods that are being deleted do not match, as for topology spread."""
 
     @property
     def name(self) -> str:
@@ -128,46 +139,56 @@ class Matching:
 
     @property
     def by_namespace_labels(self) -> bool:
-        """Return whether labels of namespaces decide which pods count."""
+        """Return whether the labels of their namespaces decide which pods match."""
         return any(each.namespace_labels for each in self.selections)
 
     @property
     def amount(self) -> str:
-        """The name of the amount that a matching pod has in its shape."""
+        """The name of the pseudo resource of which each matching pod requests 1 (`serried.api.pod.Shape.requests`)."""
         return COUNTS + self.name
 
     def __str__(self) -> str:
-        """Return the label selectors as users write them, for messages."""
+        """Return the label selectors for messages, for instance ``app=web``."""
         return " and ".join(describe_requirements(each.labels or ()) for each in self.selections)
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A pod's required affinity: its domain of each key must contain a pod that matches all terms."""
+class AffinityRule:
+    """The required pod affinity of a pod. For each topology key, the pod's domain must contain a matching pod.
+
+    A pod matches if all affinity terms select it. ``keys`` are the topology keys of the terms.
+    """
 
     matching: Matching
     keys: tuple[str, ...]
 
     follows: bool = False
-    """True if another member is placed first: the one whose shape has the devices of the shared claim."""
+    """True for a member that shares a device claim with others, if another one of them is to be placed first.
+
+    The planner counts the devices of the claim for that first member; the other ones follow it to its node.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """A term of required anti-affinity: no pod that counts may be in the domain."""
+class AntiAffinityTerm:
+    """A term of required anti-affinity: no matching pod may be in the same domain of topology key ``key``."""
 
     matching: Matching
     key: str
 
     alike: bool = False
-    """True if the key is the host name and the term matches the pod itself.
+    """True if the key is the host name and the term matches the pod that has it, as for one replica per node.
 
-    Two pods with the term exclude each other on a node then, and one amount expresses that.
+    Two pods with the term then exclude each other on a node. So each requests all SHARES of one pseudo resource, of
+    which a node has just as many.
     """
 
     @property
     def amount(self) -> tuple[str, int]:
-        """Name and amount that a pod with this term has in its shape."""
+        """The pseudo resource that a pod with this term requests: its name, and how much of it.
+
+        The amount is SHARES with ``alike``, else 1.
+        """
         if self.alike:
             return APART + self.matching.name, SHARES
         return f"{APART}{self.key}{_SEPARATOR}{self.matching.name}", 1
@@ -182,7 +203,7 @@ class Spread:
     max_skew: int
 
     min_domains: int = 1
-    """With fewer domains than this, the emptiest domain counts as having 0 pods."""
+    """The minDomains: if fewer domains have a node for the pod, the emptiest one counts as having 0 matching pods."""
 
     by_affinity: bool = True
     """True if nodes that the pod's node selector or affinity excludes are ignored (nodeAffinityPolicy Honor)."""
@@ -198,13 +219,13 @@ class Spread:
 class InterPodRules:
     """The hard rules of a pod about other pods."""
 
-    beside: Beside | None = None
-    apart: tuple[Apart, ...] = ()
+    beside: AffinityRule | None = None
+    apart: tuple[AntiAffinityTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
 
     @property
     def matchings(self) -> Iterator[Matching]:
-        """Yield the matchings of all rules."""
+        """Yield the matching of each rule: affinity, anti-affinity, then spread."""
         if self.beside is not None:
             yield self.beside.matching
         yield from (rule.matching for rule in self.apart)
@@ -212,10 +233,15 @@ class InterPodRules:
 
 
 @lru_cache(maxsize=1024)
-def share_claim(namespace: str, claim: str) -> Beside:
-    """Return the rule for pods that share a device claim: affinity by host name to the other pods with the claim."""
-    who = Selection((f"{SHARING.removeprefix(COUNTS)}{namespace}",), (Requirement("ResourceClaim", "In", (claim,)),))
-    return Beside(Matching((who,)), (HOSTNAME,))
+def share_claim(namespace: str, claim: str) -> AffinityRule:
+    """Return the rule that keeps pods with a common device claim on one node.
+
+    ``claim`` is the name of the ResourceClaim. The rule is a pod affinity by host name, to the pods with the claim.
+    """
+    who = Selection(
+        (f"{SHARED_CLAIM.removeprefix(COUNTS)}{namespace}",), (Requirement("ResourceClaim", "In", (claim,)),)
+    )
+    return AffinityRule(Matching((who,)), (HOSTNAME,))
 
 
 @lru_cache(maxsize=4096)
@@ -223,56 +249,65 @@ def _name(matching: Matching) -> str:
     return ("live " if matching.living else "") + " and ".join(each.name for each in matching.selections)
 
 
-def count_absent(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the requests of a member that has ended as requests of the slot that is kept for its replacement."""
+def to_vacancy_requests(requests: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return the requests of a vacancy: the slot of a member that has ended, which is kept for its replacement.
+
+    ``requests`` are those of the member. Its pseudo resources for rules get the prefix ABSENT, because the pod is not
+    there, but another one is expected to come.
+    """
     return tuple(
-        (f"{ABSENT}{name}" if name.startswith(COUNTS) and not name.startswith(SHARING) else name, amount)
+        (f"{ABSENT}{name}" if name.startswith(COUNTS) and not name.startswith(SHARED_CLAIM) else name, amount)
         for name, amount in requests
     )
 
 
 @lru_cache(maxsize=4096)
-def find_reached(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Return the names by which pods on other nodes are affected when a pod with these requests comes or goes.
+def find_affecting_names(requests: tuple[tuple[str, int], ...]) -> frozenset[str]:
+    """Return names for the rules that may be fulfilled or violated when a pod with these ``requests`` comes or goes.
 
-    They are the amounts by which the pod counts for a matching or keeps matching pods away. `list_concerns` yields the
-    names for the affected pods. (`Apart.alike` needs none among pods with the term: it concerns only the pod's node.)
+    Such a change may make any node feasible for waiting pods. A waiting pod is concerned if `list_affected_names`
+    yields one of the names for it. Two pods with the same `AntiAffinityTerm.alike` term do not concern each other here,
+    because they only exclude each other on one node.
     """
     reached: set[str] = set()
     for name, amount in requests:
         if name.startswith((COUNTS, ABSENT)):
             reached.add(name.removeprefix(ABSENT))
         elif name.startswith(APART):
-            reached.add((APART if amount == 1 else ALIKE) + read_apart(name)[1])
+            reached.add((APART if amount == 1 else REPELLED) + read_apart(name)[1])
     return frozenset(reached)
 
 
-def list_concerns(requests: Iterable[tuple[str, int]], rules: InterPodRules | None) -> Iterator[str]:
-    """Yield the names (as in `find_reached`) of what concerns a waiting pod.
+def list_affected_names(requests: Iterable[tuple[str, int]], rules: InterPodRules | None) -> Iterator[str]:
+    """Yield names for the rules that decide where a waiting pod with these ``requests`` and ``rules`` may run.
 
-    These are the pods that count for its rules, and the pods for whose rules it counts.
+    These are its own rules, and the anti-affinity of other pods that it matches. If one of the names is in
+    `find_affecting_names` of a pod that comes or goes, the waiting pod should be planned again.
     """
     if rules is not None:
         yield from (each.amount for each in rules.matchings)
     asked = {name for name, _ in requests}
     for name in asked:
-        if name.startswith(SHARING):
+        if name.startswith(SHARED_CLAIM):
             yield name
         elif name.startswith(COUNTS):
             apart = APART + name.removeprefix(COUNTS)
             yield apart
             if apart not in asked:
-                yield ALIKE + name.removeprefix(COUNTS)
+                yield REPELLED + name.removeprefix(COUNTS)
 
 
 def read_apart(name: str) -> tuple[str, str]:
-    """Return the topology key and the matching's name that the name of an `Apart` amount consists of."""
+    """Return the topology key and `Matching.name` of an anti-affinity term.
+
+    ``name`` is the name of its pseudo resource, which begins with APART.
+    """
     key, at, matching = name.removeprefix(APART).partition(_SEPARATOR)
     return (key, matching) if at else (HOSTNAME, key)
 
 
 def read_interpod_rules(pod: Raw) -> InterPodRules | None:
-    """Return the hard rules of a raw pod about other pods; None for most pods."""
+    """Return the hard rules of a raw pod about other pods; None if it has none, as most pods."""
     spec = read_map(pod, "spec")
     affinity = read_map(spec, "affinity")
     constraints = [each for each in _read_list(spec, "topologySpreadConstraints") if _is_hard(each)]
@@ -305,17 +340,17 @@ def _has_selector(term: Raw) -> bool:
     return term.get("labelSelector") is not None
 
 
-def _read_beside(terms: Iterable[Raw], namespace: str, labels: Labels) -> Beside:
+def _read_beside(terms: Iterable[Raw], namespace: str, labels: Labels) -> AffinityRule:
     terms = list(terms)
     found = sorted({_read_selection(term, namespace, labels) for term in terms}, key=lambda each: each.name)
-    return Beside(Matching(tuple(found)), tuple(dict.fromkeys(read_text(term, "topologyKey") for term in terms)))
+    return AffinityRule(Matching(tuple(found)), tuple(dict.fromkeys(read_text(term, "topologyKey") for term in terms)))
 
 
-def _read_apart(term: Raw, namespace: str, labels: Labels) -> Apart:
+def _read_apart(term: Raw, namespace: str, labels: Labels) -> AntiAffinityTerm:
     selection, key = _read_selection(term, namespace, labels), read_text(term, "topologyKey")
     # The labels of the pod's namespace are not known here.
     alike = key == HOSTNAME and not selection.namespace_labels and selection.selects(namespace, labels, {})
-    return Apart(Matching((selection,)), key, alike)
+    return AntiAffinityTerm(Matching((selection,)), key, alike)
 
 
 def _read_selection(term: Raw, namespace: str, labels: Labels) -> Selection:
@@ -352,9 +387,10 @@ def _read_spread(constraint: Raw, namespace: str, labels: Labels) -> Spread:
 def _merge(
     wanted: tuple[Requirement, ...], operator: str, keys: Iterable[str], labels: Labels
 ) -> tuple[Requirement, ...]:
-    """Return the requirements, extended by ``key operator value`` for those ``keys`` that the pod's labels have.
+    """Return the requirements ``wanted``, and one ``key operator value`` for each of the ``keys`` in the pod's labels.
 
-    The API server merges matchLabelKeys itself, but only into objects that were created through it.
+    The values are those of ``labels``. That is how matchLabelKeys and mismatchLabelKeys extend a selector. The API
+    server has done so in the pods that were created through it, but not in pods from a file.
     """
     more = {Requirement(key, operator, (labels[key],)) for key in keys if key in labels}
     if not more:
@@ -363,7 +399,7 @@ def _merge(
 
 
 def describe_requirements(requirements: Iterable[Requirement]) -> str:
-    """Return requirements as users write them, for messages."""
+    """Return requirements for messages: ``app=web``, or ``app NotIn (a,b)``; "any pod" for none."""
     said = (
         f"{each.key}={each.values[0]}" if each.operator == "In" and len(each.values) == 1 else name_requirements([each])
         for each in requirements
@@ -372,5 +408,5 @@ def describe_requirements(requirements: Iterable[Requirement]) -> str:
 
 
 def name_requirements(requirements: Iterable[Requirement]) -> str:
-    """Return requirements as one canonical string."""
+    """Return requirements as one string that is equal for requirements with the same meaning."""
     return "&".join(f"{each.key} {each.operator} ({','.join(each.values)})" for each in requirements)

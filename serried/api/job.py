@@ -30,12 +30,12 @@ from serried.api.names import (
     Malformed,
     OwnerRef,
     Raw,
-    attempt,
-    find_stray,
+    decode_or_malformed,
+    find_ineffective_key,
     fingerprint,
     is_deleting,
     is_label_key,
-    list_parts,
+    list_metadata,
     quote,
     read_controller,
     read_flag,
@@ -51,7 +51,7 @@ from serried.api.names import (
     read_version,
 )
 from serried.api.preference import NO_PREFERENCE, Preference, find_preference_problem, names_levels, parse_preference
-from serried.api.topology import read_wanted
+from serried.api.topology import read_extended_resources
 
 
 class GangPolicy(StrEnum):
@@ -109,7 +109,10 @@ class Job:
     """A phrase about an invalid annotation; "" for none."""
 
     stray: str = ""
-    """A phrase about an annotation or label of Serried that has no effect (`names.find_stray`); "" for none."""
+    """A phrase about an annotation or label of Serried that has no effect on it, for instance a misspelt one.
+
+    "" if there is none. See `names.find_ineffective_key`.
+    """
 
     selects_itself: bool = False
     """True if the Job has ``manualSelector``: only owner references identify its pods then."""
@@ -167,7 +170,7 @@ DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disrupti
 
 def decode_job(obj: object) -> Job | Malformed:
     """Decode a Job; name and uid are required. An invalid annotation is no error: it becomes `Job.problem`."""
-    return attempt("Job", _decode, obj)
+    return decode_or_malformed("Job", _decode, obj)
 
 
 def _decode(obj: Raw) -> Job:
@@ -203,7 +206,7 @@ def _decode(obj: Raw) -> Job:
         annotated=is_annotated(annotations),
         contradiction=None not in (asked, annotated) and asked is not annotated,
         problem=find_problem(annotations, _POLICIES),
-        stray=find_stray(list_parts("Job", obj, [template])),
+        stray=find_ineffective_key(list_metadata("Job", obj, [template])),
         selects_itself=read_flag(spec, "manualSelector"),
         owner=read_controller(obj),
         delegation=_read_delegation(read_map(obj, "metadata"), annotations),
@@ -214,7 +217,7 @@ def _decode(obj: Raw) -> Job:
         work=fingerprint(template),
         version=read_version(obj),
         preference=preference,
-        wanted=read_wanted((pod_spec,)) if names_levels(topology_key, preference) else frozenset(),
+        wanted=read_extended_resources((pod_spec,)) if names_levels(topology_key, preference) else frozenset(),
         **_read_status(status, indexed=indexed),
     )
 
@@ -340,7 +343,7 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
     - JobAsGang: yes, if more than one pod runs at a time.
     - NoGang: no.
     - none: yes, if ``gang_jobs`` is BY_SHAPE, the Job is Indexed with ``parallelism == completions > 1``, and no other
-      controller decides about it (`is_anothers`).
+      controller decides about it (`is_decided_elsewhere`).
 
     In any case its scheduler must be one of ``schedulers``, it must not name a group or a template, have a
     manualSelector, or be finished. The caller also has to check that none of its pods is bound or finished yet.
@@ -360,7 +363,7 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
         return job.completions is None or job.completions > 1
     if gang_jobs is GangJobs.ASKED:
         return False
-    return job.indexed and job.completions == job.parallelism and not is_anothers(job)
+    return job.indexed and job.completions == job.parallelism and not is_decided_elsewhere(job)
 
 
 class NoGang(NamedTuple):
@@ -382,14 +385,17 @@ def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Ga
         return None
     remedies = (
         (job.finished or job.deleting, NoGang("it has ended")),
-        (job.scheduler not in schedulers, tell_unserved(job.scheduler, schedulers)),
+        (job.scheduler not in schedulers, explain_unserved(job.scheduler, schedulers)),
         (job.gang_policy is GangPolicy.NO_GANG, NoGang("it says so")),
         (gang_jobs is GangJobs.NONE, NoGang("here no Job is (--gang-jobs none)")),
         (job.selects_itself, NoGang("it has a manualSelector", "no spec.manualSelector")),
         (job.at_once <= 1, NoGang("it runs one pod at a time", "a larger parallelism, and completions")),
         (gang_jobs is GangJobs.ASKED, NoGang("here only Jobs that ask are (--gang-jobs asked)", ASKING)),
         (bool(job.managed_by), NoGang(f"{job.managed_by} makes its pods (spec.managedBy)", ASKING)),
-        (is_anothers(job), NoGang(f"{job.owner.kind} {job.owner.name} controls it" if job.owner else "", ASKING)),
+        (
+            is_decided_elsewhere(job),
+            NoGang(f"{job.owner.kind} {job.owner.name} controls it" if job.owner else "", ASKING),
+        ),
         (not job.indexed, NoGang("it is not Indexed", f"completionMode: Indexed, or {ASKING}")),
         (
             True,
@@ -405,12 +411,12 @@ def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Ga
 ASKING = f"the annotation {GANG_POLICY}: {GangPolicy.JOB_AS_GANG}"
 
 
-def tell_unserved(scheduler: str, schedulers: Collection[str]) -> NoGang:
+def explain_unserved(scheduler: str, schedulers: Collection[str]) -> NoGang:
     """Return the reason for an owner whose pods have another scheduler than those that Serried serves."""
     return NoGang(f"Serried does not serve its scheduler {scheduler}", f"schedulerName {min(schedulers)}")
 
 
-def is_anothers(job: Job) -> bool:
+def is_decided_elsewhere(job: Job) -> bool:
     """Return whether another controller decides if the Job is a gang.
 
     That is the controller of its owner (JobSet, TrainJob; not CronJob), or the Job's own one (``managedBy``), for which

@@ -2,9 +2,9 @@
 
 Times are RFC 3339 in the API, and seconds since 1970 here.
 
-All readers follow one rule. A field that is absent or null has its default. A field of the wrong type raises ValueError
-with the field's name, and `attempt` turns that into a ``Malformed``. Guessing would be worse: if a malformed node
-selector counted as absent, pods would be placed where they must not run.
+All readers follow one rule. For a field that is absent or null they return a default. For a field of the wrong type
+they raise ValueError with the field's name, and `decode_or_malformed` turns that into a ``Malformed``. Guessing would
+be worse: if a malformed node selector counted as absent, pods would be placed where they must not run.
 """
 
 import hashlib
@@ -119,20 +119,23 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An object that could not be decoded."""
+    """The result of a decoder for an object that it could not read."""
 
     kind: str
-    """The kind that was expected."""
+    """The kind that the object should have, such as ``Pod``."""
 
     key: str
-    """The part of ``namespace/name`` that was readable; "" for nothing."""
+    """The object's ``namespace/name``, or the one of the two that was readable; "" if neither was."""
 
     problem: str
-    """A phrase that names the field, and what is wrong with it."""
+    """A phrase that names the invalid field and says what is wrong with it."""
 
 
-def attempt(kind: str, decode: Callable[[dict[str, Any]], Value], obj: object) -> Value | Malformed:
-    """Return ``decode(obj)``; a Malformed if ``obj`` is no JSON object or ``decode`` raises ValueError."""
+def decode_or_malformed(kind: str, decode: Callable[[dict[str, Any]], Value], obj: object) -> Value | Malformed:
+    """Return ``decode(obj)``. If ``obj`` is no JSON object or ``decode`` raises ValueError, return a Malformed instead.
+
+    ``kind`` is the kind that the Malformed names.
+    """
     if not isinstance(obj, dict):
         return Malformed(kind, "", "not a JSON object")
     try:
@@ -176,7 +179,7 @@ def write_time(seconds: float) -> str:
 
 
 def _days_from_date(year: int, month: int, day: int) -> int:
-    """Return the days since 1970-01-01. The calculation starts years in March: the leap day is then the last day."""
+    """Return the number of days from 1970-01-01 to a date. Years start in March here, so a leap day is the last day."""
     year -= month <= 2
     in_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     era, of_era = divmod(year, 400)
@@ -184,7 +187,7 @@ def _days_from_date(year: int, month: int, day: int) -> int:
 
 
 def _date_from_days(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of a day that is given as ``days`` since 1970-01-01."""
+    """Return the (year, month, day) that is ``days`` days after 1970-01-01."""
     era, of_era = divmod(days + _DAYS_TO_1970, _DAYS_IN_400_YEARS)
     in_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     in_year = of_era - (in_era * 365 + in_era // 4 - in_era // 100)
@@ -194,13 +197,13 @@ def _date_from_days(days: int) -> tuple[int, int, int]:
 
 
 _IDENTITY_FIELDS = frozenset({"hostname", "subdomain", "schedulingGroup", "workloadRef"})
-"""Fields of a pod template that name its owner or group. They differ between Jobs that do the same work."""
+"""Fields of a pod template's spec that name its owner or group, so that they differ even if the work is the same."""
 
 
 _NUMBER = re.compile(r"([0-9]+)")
 
 
-def count_up(name: str) -> list[Any]:
+def natural_sort_key(name: str) -> list[Any]:
     """Return a sort key for names in natural order: ``rack-2`` before ``rack-10``."""
     return [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
 
@@ -218,10 +221,10 @@ def read_end(metadata: Raw, status: Raw) -> int | None:
 
 
 def read_device_claims(spec: Raw) -> tuple[str, ...]:
-    """Return the origins of the device claims of a pod or PodGroup, sorted.
+    """Return a text for each ResourceClaim that the spec of a pod or PodGroup names, sorted.
 
-    An origin is ``template NAME`` for a claim from a template, and ``claim`` for one that a user has created. The names
-    of the claims themselves are left out, so that members that each have a claim of their own have equal shapes.
+    The text is ``template NAME`` for a claim from a template, and ``claim`` for one that a user has created. The names
+    of the claims are left out, so that the planner can treat members as equal that only differ in them.
     """
     claims = read_objects(spec, "resourceClaims")
     if not claims:
@@ -231,10 +234,10 @@ def read_device_claims(spec: Raw) -> tuple[str, ...]:
 
 
 def fingerprint(template: Raw) -> int:
-    """Return a hash of the pod template's spec, which is equal for Jobs whose pods do the same work.
+    """Return a hash of a pod template's spec that is equal for Jobs which run the same pods.
 
-    Labels and annotations are left out, because they name the Job. It relies on the API server, which writes the
-    fields of equal objects in the same order.
+    The fields that name the owner or group do not count, nor do labels and annotations. The hash depends on the order
+    of fields, so it must be of an object from the API server, which writes equal objects in the same order.
     """
     spec = {name: value for name, value in read_map(template, "spec").items() if name not in _IDENTITY_FIELDS}
     return int.from_bytes(hashlib.blake2b(repr(spec).encode(), digest_size=8).digest())
@@ -248,7 +251,7 @@ class Disruption(StrEnum):
 
 
 class Key(NamedTuple):
-    """Namespace and name of an object; the kind is known from the context. ``namespace`` is "" if cluster-scoped."""
+    """Namespace and name of an object of a known kind. ``namespace`` is "" for a cluster-scoped object."""
 
     namespace: str
     name: str
@@ -263,11 +266,12 @@ class GroupKind(StrEnum):
     POD_GROUP   a PodGroup of the API level in use
     COMPATIBLE  a PodGroup of scheduler-plugins
     COMPOSITE   the whole tree of a CompositePodGroup
-    WORKLOAD    a PodGroup that is part of its Workload (v1alpha1)
-    COUNTED     a pod group of Kueue, which has no object: its pods say its name and how many they are
-    NON_MEMBERS pods that name the PodGroup of a Job but are no pods of that Job, so they may not join
+    WORKLOAD    a PodGroup that is an entry in its Workload (v1alpha1)
+    COUNTED     a pod group of Kueue, for which no object exists: annotations of its pods have its name and size
+    NON_MEMBERS pods that name the PodGroup of a Job although the Job does not own them: Serried never binds them
 
-    The other kinds are those of owners: the pods of a Job, JobSet or LeaderWorkerSet whose PodGroup does not exist yet.
+    The other kinds are owners (Job, JobSet, LeaderWorkerSet): the group is the owner's pods, and Serried has not
+    created the PodGroup yet.
     """
 
     POD_GROUP = "PodGroup"
@@ -280,15 +284,22 @@ class GroupKind(StrEnum):
 
 
 BARE_KINDS = frozenset({GroupKind.COMPATIBLE, GroupKind.WORKLOAD, GroupKind.COUNTED})
-"""Kinds of groups whose objects have neither a priority nor a condition that Serried could write, or have no object."""
+"""Kinds of groups for which Serried can write neither a priority nor a condition.
+
+Either their objects have no such fields, or there is no object at all.
+"""
 
 
 class GroupKey(NamedTuple):
     """Identifies a group: pods that are scheduled together, whether or not their PodGroup exists already.
 
-    ``name`` is the name of an object of kind ``kind``. ``part`` is the template of a Workload, or the stage of a parent
-    ("" for all stages together), or for COUNTED how many pods there are. ``replica`` is the replica of that part, "" if
-    there are no replicas.
+    ``name`` is the name of an object of kind ``kind``. The meaning of ``part`` depends on the kind:
+
+    - WORKLOAD: the name of the entry in the Workload.
+    - JobSet, LeaderWorkerSet: the stage, such as one replicated Job; "" if all stages are one gang.
+    - COUNTED: the number of pods that the group has when it is complete, as text.
+
+    ``replica`` is the index of the replica for which the group is; "" if there are no replicas.
     """
 
     namespace: str
@@ -299,14 +310,15 @@ class GroupKey(NamedTuple):
 
     @property
     def object_key(self) -> Key:
-        """The key of the object after which the group is named."""
+        """The namespace and name of the object after which the group is named, which has the kind ``kind``."""
         return Key(self.namespace, self.name)
 
     @property
     def encoded(self) -> str:
         """The group as one string that is unique in its namespace: for Reservations, ``/debug`` and logs.
 
-        For a PodGroup it is the PodGroup's name. All others contain a colon or a slash, which object names do not.
+        For a PodGroup it is the PodGroup's name. For all other kinds it contains a colon or a slash, which a name
+        cannot have: for instance ``job:train::`` for the pods of Job ``train``.
         """
         if self.kind is GroupKind.POD_GROUP:
             return self.name
@@ -320,14 +332,15 @@ class GroupKey(NamedTuple):
 
     @property
     def non_members(self) -> "GroupKey":
-        """The key for pods that name this group but may not join it: the group is a Job's, and they are not.
+        """The key for pods that name this group, which is a Job's, although the Job does not own them.
 
-        They are held under this key, so that they do not count for the quorum. No object has this key.
+        Such pods may not join the group. Serried holds them under this key, so that they do not count for the quorum.
+        No object has this key.
         """
         return GroupKey(self.namespace, self.name, GroupKind.NON_MEMBERS)
 
     def leaf(self, name: str) -> "GroupKey":
-        """Return the key of the PodGroup with this name in the group's tree; "" is the group itself."""
+        """Return the key of the PodGroup ``name`` in this group's tree; for "" return this key itself."""
         return GroupKey(self.namespace, name) if name else self
 
     def __str__(self) -> str:
@@ -345,7 +358,7 @@ _KIND_BY_PREFIX = {word: kind for kind, word in _PREFIX_BY_KIND.items()}
 
 
 def decode_group_key(namespace: str, encoded: str) -> GroupKey:
-    """Return the group for a string from `GroupKey.encoded`. Any other string counts as the name of a PodGroup."""
+    """Return the group that `GroupKey.encoded` made this string for. Any other string is taken as a PodGroup's name."""
     word, _, name = encoded.partition(":")
     kind = _KIND_BY_PREFIX.get(word)
     if kind is GroupKind.COUNTED:
@@ -378,15 +391,16 @@ _COMPOSITE_APIS = {"scheduling.k8s.io": "scheduling.k8s.io/v1alpha3"}
 
 
 def composite_api_version(api_version: str) -> str:
-    """Return the usual apiVersion of CompositePodGroups in a cluster with PodGroups of ``api_version``.
+    """Return the apiVersion that CompositePodGroups usually have in a cluster with PodGroups of ``api_version``.
 
-    The cluster may serve another one, which discovery finds (`ApiLevel.composite_api_version`).
+    In scheduling.k8s.io it is v1alpha3, else ``api_version`` itself. Which one the cluster really serves is in
+    `ApiLevel.composite_api_version`.
     """
     return _COMPOSITE_APIS.get(api_version.partition("/")[0], api_version)
 
 
 class ObjectReference(NamedTuple):
-    """A reference to an object, as in events; the namespace is known from the context."""
+    """A reference to an object, for the ``regarding`` field of an event. The namespace is that of the event."""
 
     api_version: str
     kind: str
@@ -396,7 +410,10 @@ class ObjectReference(NamedTuple):
 ANNOTATION_PREFIX = "scheduling.serried.dev/"
 
 INSTALLATION = "scheduling.serried.dev/installation"
-"""Label of every object of a Serried installation. Its value is the namespace of Serried's processes."""
+"""Label of every object that belongs to or is created by an installation of Serried.
+
+Its value is the namespace of Serried's processes.
+"""
 
 REQUIRED_TOPOLOGY = "scheduling.serried.dev/required-topology"
 """Annotation of a Job or PodGroup: the topology key of which all members must share one value.
@@ -412,10 +429,13 @@ def name_object(kind: str, name: str) -> str:
 
 
 OWNER = "scheduling.serried.dev/owner"
-"""Annotation of a PodGroup of Serried's CRD: its owner, as kubectl names it. For people; no code reads it."""
+"""Annotation of a PodGroup of Serried's CRD: the owner, such as ``job/train``. It is for people; no code reads it."""
 
 REPLACES = "scheduling.serried.dev/replaces"
-"""Label of a Workload: the UID of the Workload that it replaces, where minCount cannot be changed."""
+"""Label of a Workload: the UID of the older Workload that it replaces.
+
+Serried replaces a Workload to change minCount, if the API version does not allow to change it in place.
+"""
 
 GANG_POLICY = "scheduling.serried.dev/gang-policy"
 """Annotation of a Job: JobAsGang or NoGang (KEP-5764's field), set at its creation and never changed."""
@@ -430,19 +450,22 @@ An empty value names the first template. Source: 1.37, pkg/controller/job/job_sc
 """
 
 POD_GROUP_LABEL = "scheduling.serried.dev/pod-group"
-"""Label of a pod: its PodGroup, for clusters without ``spec.schedulingGroup``. Every bound member carries it."""
+"""Label of a pod: the name of its PodGroup, for clusters where pods have no field ``spec.schedulingGroup``.
 
-LABELLED = "scheduling.serried.dev/labelled"
-"""Annotation of a bound pod whose POD_GROUP_LABEL was added by its Binding, as an index for selectors.
+In any cluster Serried adds it to the pod with the Binding, so that selectors find all bound members.
+"""
 
-Such a label does not make the pod a member: its group is named elsewhere.
+LABELLED_BY_BINDING = "scheduling.serried.dev/labelled"
+"""Annotation of a bound pod: its POD_GROUP_LABEL was not set by a user, but added by Serried with the Binding.
+
+Such a label does not decide about the pod's group, which the pod names by other means, for instance by its owner.
 """
 
 COMPATIBLE_LABEL = "scheduling.x-k8s.io/pod-group"
 """Label of a pod: its PodGroup of scheduler-plugins."""
 
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
-"""Label of a pod: its pod group of Kueue; also an annotation, for longer names.
+"""Label of a pod: the name of its pod group of Kueue. A name that is too long for a label is in the same annotation.
 
 Source: Kueue 0.19, pkg/controller/jobs/pod/constants/constants.go.
 """
@@ -451,23 +474,27 @@ KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 """Annotation of a pod of Kueue's pod group: how many pods the group has."""
 
 KUEUE_GROWING = ("kueue.x-k8s.io/pod-group-serving", "kueue.x-k8s.io/pod-group-fast-admission")
-"""Annotations, ``true`` on pods whose group may come one by one, as those of StatefulSets do: they are no gang."""
+"""Annotations of pods of a Kueue group. If one is ``true``, pods may be created one after the other: it is no gang.
+
+Kueue sets them for StatefulSets, for example.
+"""
 
 
 GANG = "scheduling.serried.dev/gang"
-"""Annotation that the Binding of a member adds: the apiVersion and the name of the gang's group."""
+"""Annotation that the Binding adds to a member: the apiVersion and the name of its group, separated by a space."""
 
 DOMAIN = "scheduling.serried.dev/domain"
-"""Annotation that the Binding of a member adds: the value of the gang's topology key on the member's node."""
+"""Annotation that the Binding adds to a member: the domain, i.e. the value of the gang's topology key on the node."""
 
 ASKED = "scheduling.serried.dev/asked-for-nodes"
-"""Annotation of a member that has been shown to autoscalers: since when, and in which domain nodes are wanted.
+"""Annotation of a member for which Serried has asked an autoscaler to add nodes.
 
-Its value is an RFC 3339 time, and ``key=domain`` after a space if the gang has a topology key.
+Its value is the time at which it asked (RFC 3339). If the gang has a topology key, a space and ``key=domain`` follow:
+the domain in which the new nodes are wanted.
 """
 
 CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
-"""Annotation of a pod: the ProvisioningRequest of Cluster Autoscaler that has got its node."""
+"""Annotation of a pod: the name of the ProvisioningRequest by which Cluster Autoscaler has added the pod's node."""
 
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -478,10 +505,13 @@ _MAX_KEY_LENGTH = _MAX_PREFIX_LENGTH + 1 + 63
 
 
 _MAX_QUOTED = 200
-"""The number of characters of a user's text that messages repeat."""
+"""The maximum number of characters of a user's text that `quote` repeats in a message."""
 
 _MAX_COMPARED = 64
-"""The number of characters of a name that are compared with known names: more would block the event loop."""
+"""The maximum number of characters of a key that are compared with the known keys to suggest the right one.
+
+Comparing longer texts would block the event loop for too long.
+"""
 
 
 def is_label_key(text: str) -> bool:
@@ -491,7 +521,7 @@ def is_label_key(text: str) -> bool:
 
 
 def quote(value: object) -> str:
-    """Return a user's text, quoted and shortened for a message: an annotation may have 256 KiB."""
+    """Return ``repr(value)`` for a message, shortened because a user's annotation may have 256 KiB."""
     text = repr(value)
     return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}... ({len(text)} characters)"
 
@@ -568,7 +598,7 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
 def read_group_label(metadata: Raw, namespace: str) -> GroupKey | None:
     """Return the group that POD_GROUP_LABEL on a pod or pod template names; None if the label is from a Binding."""
     name = read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)
-    told = LABELLED in read_map(metadata, "annotations")
+    told = LABELLED_BY_BINDING in read_map(metadata, "annotations")
     return _shared_key(namespace, name) if name and not told else None
 
 
@@ -578,8 +608,12 @@ def read_compatible_label(metadata: Raw, namespace: str) -> GroupKey | None:
     return _shared_key(namespace, name, GroupKind.COMPATIBLE) if name else None
 
 
-def read_counted_group(metadata: Raw, namespace: str) -> GroupKey | None:
-    """Return the pod group of Kueue that a pod is in; None without name or valid count, or if its pods may be late."""
+def read_kueue_group(metadata: Raw, namespace: str) -> GroupKey | None:
+    """Return the pod group of Kueue to which a pod belongs; None if it has none that Serried schedules as a gang.
+
+    It is no gang if the annotation with the number of pods is missing or invalid, or if one of KUEUE_GROWING says that
+    pods may be created one after the other.
+    """
     annotations = read_map(metadata, "annotations")
     name = read_text(read_map(metadata, "labels"), KUEUE_GROUP) or read_text(annotations, KUEUE_GROUP)
     count = read_text(annotations, KUEUE_COUNT)
@@ -620,7 +654,10 @@ JOB = "Job"
 
 
 DISRUPTION_TARGET = "DisruptionTarget"
-"""The type of the condition of a pod or group that is ended by somebody other than its owner, such as a preemptor."""
+"""The type of the condition of a pod or group that is about to be evicted, for instance because it is preempted.
+
+The evicting component sets it; upstream has it for pods.
+"""
 
 PREEMPTED = "PreemptionByScheduler"
 """The reason of DisruptionTarget when a kube-scheduler preempts the pod (k8s.io/api/core/v1/types.go)."""
@@ -628,75 +665,80 @@ PREEMPTED = "PreemptionByScheduler"
 
 # --- the annotations and labels of Serried that have an effect --------------------------------------------------------
 
-# Any other name with the prefix has no effect: `find_stray` finds it on an object, and suggests the probable name. The
-# admission policy manifests/kustomize/policies/annotations.yaml rejects the same names, with a copy of KNOWN.
+# Any other key with the prefix has no effect: `find_ineffective_key` finds it on an object, and suggests the probable
+# one. The admission policy manifests/kustomize/policies/annotations.yaml rejects the same keys, with a copy of KNOWN.
 
 POD_TEMPLATE = "PodTemplate"
-"""The key in KNOWN for the pod templates inside other objects."""
+"""The key in KNOWN for the pod template inside an object such as a Job."""
 
 
-class Known(NamedTuple):
-    """The annotations and labels that have an effect on one kind of object; names without the prefix."""
+class KnownKeys(NamedTuple):
+    """The annotations and labels of Serried that have an effect on objects of one kind, without ANNOTATION_PREFIX."""
 
     annotations: tuple[str, ...] = ()
-    """Annotations that people set."""
+    """The annotations that users set."""
 
     labels: tuple[str, ...] = ()
-    """Labels that people set."""
+    """The labels that users set."""
 
     marks: tuple[str, ...] = ()
-    """Annotations and labels that Serried or its command sets."""
+    """The annotations and labels that Serried or its command line sets."""
 
 
 _POD_GROUP = "pod-group"
 _PLACEMENT = ("required-topology", "preferred-topology", "packing", "exclusive")
-_OWNER = Known(("gang-policy", *_PLACEMENT, "disruption-mode"), marks=("installation", "suspended"))
+_OWNER = KnownKeys(("gang-policy", *_PLACEMENT, "disruption-mode"), marks=("installation", "suspended"))
 _MADE = ("installation", "job-uid", "parent-uid")
 
-KNOWN: Mapping[str, Known] = {
-    "CronJob": Known(marks=("installation",)),
+KNOWN: Mapping[str, KnownKeys] = {
+    "CronJob": KnownKeys(marks=("installation",)),
     **dict.fromkeys(OWNER_KINDS, _OWNER),
-    "PodGroup": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "owner", "replica")),
-    "CompositePodGroup": Known(("required-topology",), (_POD_GROUP,), marks=_MADE),
-    "Workload": Known(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "replaces")),
-    "Pod": Known(
+    "PodGroup": KnownKeys(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "owner", "replica")),
+    "CompositePodGroup": KnownKeys(("required-topology",), (_POD_GROUP,), marks=_MADE),
+    "Workload": KnownKeys(_PLACEMENT, (_POD_GROUP,), marks=(*_MADE, "replaces")),
+    "Pod": KnownKeys(
         labels=(_POD_GROUP,),
         marks=("installation", "gang", "labelled", "domain", "rank", "kick", "asked-for-nodes"),
     ),
-    POD_TEMPLATE: Known(labels=(_POD_GROUP,), marks=("installation",)),
+    POD_TEMPLATE: KnownKeys(labels=(_POD_GROUP,), marks=("installation",)),
 }
-"""The known names by kind. (The admission policy has them by resource.)
+"""The annotations and labels of Serried that an object of each kind may have. (The admission policy has the same.)
 
-The pod-group label has no effect on groups and Workloads, but tools write it there as a common label.
+The label pod-group has no effect on groups and Workloads. It is allowed there because tools such as kustomize add the
+labels of pods to all objects.
 
-A name stays known until no supported upgrade starts at a release that sets it.
+A key that a newer release does not set any more stays here as long as an upgrade from a release that sets it is
+supported.
 """
 
 
-class Part(NamedTuple):
-    """One metadata section of an object: the object's own, or the one of a template inside it."""
+class MetadataSection(NamedTuple):
+    """The metadata of an object, or of a pod template inside it."""
 
     kind: str
-    """A key of ``KNOWN``."""
+    """The kind of the object, or POD_TEMPLATE: a key of ``KNOWN``."""
 
     metadata: Raw
 
     where: str = ""
-    """A phrase for messages, such as ``of the pod template``; "" for the object itself."""
+    """A phrase for messages that says whose metadata it is: ``of the pod template``, or "" for the object's own."""
 
 
-def list_parts(kind: str, obj: Raw, pod_templates: Iterable[Raw] = ()) -> list[Part]:
+def list_metadata(kind: str, obj: Raw, pod_templates: Iterable[Raw] = ()) -> list[MetadataSection]:
     """Return the metadata of an object and of the given pod templates in it."""
-    own = Part(kind, read_map(obj, "metadata"))
-    return [own, *(Part(POD_TEMPLATE, read_map(each, "metadata"), "of the pod template") for each in pod_templates)]
+    own = MetadataSection(kind, read_map(obj, "metadata"))
+    return [
+        own,
+        *(MetadataSection(POD_TEMPLATE, read_map(each, "metadata"), "of the pod template") for each in pod_templates),
+    ]
 
 
-def find_stray(parts: Sequence[Part]) -> str:
-    """Find the first annotation or label of Serried in an object that has no effect there.
+def find_ineffective_key(parts: Sequence[MetadataSection]) -> str:
+    """Return a phrase about the first annotation or label of Serried in an object that has no effect there.
 
-    Return a phrase that names it and suggests the right name; "" if there is none. ``parts`` are all metadata sections
-    of the object, its own first. A name that is known in one section may be in the others, too, because tools such as
-    kustomize add common annotations to all of them.
+    For instance it is misspelt, or set on a Job instead of its pod template. The phrase names it and suggests the right
+    one; "" if there is none. ``parts`` is the object's own metadata, then that of its pod templates. A key that has an
+    effect in one of them is accepted in all, because tools such as kustomize add common annotations everywhere.
     """
     found = [
         (part, field, key)
@@ -707,7 +749,7 @@ def find_stray(parts: Sequence[Part]) -> str:
     ]
     read = {key for part, field, key in found if _is_known(part.kind, field, key)}
     stray = next(((part, field, key) for part, field, key in found if key not in read), None)
-    return "" if stray is None else _explain_stray(*stray, parts[0].kind)
+    return "" if stray is None else _explain_ineffective_key(*stray, parts[0].kind)
 
 
 def _is_known(kind: str, field: str, key: str) -> bool:
@@ -715,7 +757,7 @@ def _is_known(kind: str, field: str, key: str) -> bool:
     return name in known.marks or name in (known.annotations if field == "annotations" else known.labels)
 
 
-def _explain_stray(part: Part, field: str, key: str, kind: str) -> str:
+def _explain_ineffective_key(part: MetadataSection, field: str, key: str, kind: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - few objects need it
 
     said = " ".join(filter(None, (f"{field.removesuffix('s')} {quote(key)}", part.where)))
@@ -731,4 +773,4 @@ def _explain_stray(part: Part, field: str, key: str, kind: str) -> str:
 
 
 class IllegalTransition(ValueError):
-    """A state machine was asked for a transition that its state does not allow: a bug. The state is unchanged."""
+    """Raised if the state of a reservation or binding cycle does not allow a change: a bug. The state is unchanged."""

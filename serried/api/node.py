@@ -7,7 +7,7 @@ from functools import lru_cache
 from serried.api.names import (
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     read_flag,
     read_key,
     read_labels,
@@ -114,7 +114,7 @@ class Node:
 
 def decode_node(obj: object) -> Node | Malformed:
     """Decode a Node; the name is required."""
-    return attempt("Node", _decode, obj)
+    return decode_or_malformed("Node", _decode, obj)
 
 
 def _decode(obj: Raw) -> Node:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from serried.api.names import (
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     is_deleting,
     read_key,
     read_labels,
@@ -74,7 +74,7 @@ class NodePool:
 
 def decode_node_pool(obj: object) -> NodePool | Malformed:
     """Decode a NodePool; the name is required."""
-    return attempt("NodePool", _decode, obj)
+    return decode_or_malformed("NodePool", _decode, obj)
 
 
 def _decode(obj: Raw) -> NodePool:

@@ -15,10 +15,10 @@ from serried.api.job import (
     GangPolicy,
     Job,
     NoGang,
+    explain_unserved,
     find_no_gang,
     find_problem,
     is_annotated,
-    tell_unserved,
 )
 from serried.api.kinds import OWNER_KINDS, PARENTS, OwnerKind
 from serried.api.layouts import LAYOUTS, LEADER, WORKERS, Span, Stage, read_annotations
@@ -31,12 +31,12 @@ from serried.api.names import (
     GroupKey,
     Key,
     Malformed,
-    Part,
+    MetadataSection,
     Raw,
-    attempt,
-    find_stray,
+    decode_or_malformed,
+    find_ineffective_key,
     is_deleting,
-    list_parts,
+    list_metadata,
     read_group,
     read_index,
     read_key,
@@ -47,7 +47,7 @@ from serried.api.names import (
     read_version,
 )
 from serried.api.preference import NO_PREFERENCE, Preference, names_levels, parse_preference
-from serried.api.topology import read_wanted
+from serried.api.topology import read_extended_resources
 
 MOST_TEMPLATES = 8
 """The maximum number of PodGroup templates in a Workload."""
@@ -134,7 +134,10 @@ class Parent:
     """A phrase about an invalid annotation; "" for none."""
 
     stray: str = ""
-    """A phrase about an annotation or label of Serried that has no effect (`names.find_stray`); "" for none."""
+    """A phrase about an annotation or label of Serried that has no effect on it, for instance a misspelt one.
+
+    "" if there is none. See `names.find_ineffective_key`.
+    """
 
     spans: tuple[Span, ...] = ()
     """The ranks of the pods by stage, in the order of the stages; empty if labels of the pods contain their ranks."""
@@ -214,7 +217,7 @@ def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang |
         return NoGang("it says so")
     foreign = sorted(parent.schedulers - frozenset(schedulers))
     if foreign:
-        return tell_unserved(foreign[0], schedulers)
+        return explain_unserved(foreign[0], schedulers)
     if not gangs_of(parent):
         return NoGang("it runs one pod at a time")
     return NoGang("it does not ask", f"the annotation {GANG_POLICY}: {OWNER_KINDS[parent.kind].gang_policy}")
@@ -255,7 +258,7 @@ def _shared_place(kind: str, parent: str, stage: str, replica: str, uid: str, jo
 
 def decode_parent(kind: str, obj: object) -> Parent | Malformed:
     """Decode a parent of this kind; name, uid and the fields that its layout needs are required."""
-    return attempt(kind, partial(_decode_parent, OWNER_KINDS[kind]), obj)
+    return decode_or_malformed(kind, partial(_decode_parent, OWNER_KINDS[kind]), obj)
 
 
 def _decode_parent(row: OwnerKind, obj: Raw) -> Parent:
@@ -264,7 +267,10 @@ def _decode_parent(row: OwnerKind, obj: Raw) -> Parent:
     key = read_key(obj)
     pods = layout.pod_templates
     specs = [read_map(pod, "spec") for pod in pods]
-    parts = [Part(JOB, read_map(template, "metadata"), "of a template of Jobs") for template in layout.job_templates]
+    parts = [
+        MetadataSection(JOB, read_map(template, "metadata"), "of a template of Jobs")
+        for template in layout.job_templates
+    ]
     topology_key = read_name(annotations, REQUIRED_TOPOLOGY) or None
     preference = parse_preference(annotations)
     return Parent(
@@ -282,11 +288,11 @@ def _decode_parent(row: OwnerKind, obj: Raw) -> Parent:
         jobs_ask=layout.jobs_ask,
         topology_key=topology_key,
         preference=preference,
-        wanted=read_wanted(specs) if names_levels(topology_key, preference) else frozenset(),
+        wanted=read_extended_resources(specs) if names_levels(topology_key, preference) else frozenset(),
         disruption=DISRUPTION_MODES.get(read_text(annotations, DISRUPTION_MODE)),
         priority_class=_find_common(read_name(spec, "priorityClassName") for spec in specs),
         problem=find_problem(annotations, (row.gang_policy, GangPolicy.NO_GANG.value)),
-        stray=find_stray([*list_parts(row.kind, obj, pods), *parts]),
+        stray=find_ineffective_key([*list_metadata(row.kind, obj, pods), *parts]),
         spans=layout.spans,
         finished=layout.finished,
         suspended=layout.suspended,

@@ -21,8 +21,8 @@ from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any
 
-from serried.api.device import ClaimRef, read_claim_refs, read_unclaimed
-from serried.api.interpod import APART, SHARING, InterPodRules, read_interpod_rules
+from serried.api.device import ClaimRef, find_uncreated_claim, read_claim_refs
+from serried.api.interpod import APART, SHARED_CLAIM, InterPodRules, read_interpod_rules
 from serried.api.kinds import PARENTS
 from serried.api.level import ResizeRule
 from serried.api.names import (
@@ -36,11 +36,10 @@ from serried.api.names import (
     GroupKey,
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     is_deleting,
     read_compatible_label,
     read_controller,
-    read_counted_group,
     read_device_claims,
     read_end,
     read_group_field,
@@ -48,6 +47,7 @@ from serried.api.names import (
     read_index,
     read_int,
     read_key,
+    read_kueue_group,
     read_labels,
     read_map,
     read_name,
@@ -66,8 +66,8 @@ from serried.api.resources import (
     ONCE,
     PROVIDED,
     SHARES,
+    has_markers,
     is_extended,
-    is_marked,
     is_resized,
     pod_requests,
 )
@@ -80,7 +80,7 @@ from serried.api.selectors import (
     read_label_selector,
     read_terms,
 )
-from serried.api.volume import NO_CLAIMS, Choice, read_claims, read_own_claims
+from serried.api.volume import NO_CLAIMS, VolumeChoice, read_claims, read_own_claims
 
 _ANY_ADDRESS = frozenset({"", "0.0.0.0"})  # noqa: S104  # read, not bound
 _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -164,7 +164,7 @@ class Shape:
     neighbours: InterPodRules | None = None
     """The pod's rules about other pods; None for most pods. Snapshots have the field under this name."""
 
-    volumes: tuple[Choice, ...] = ()
+    volumes: tuple[VolumeChoice, ...] = ()
     """The volume claims that are bound when the pod is scheduled (WaitForFirstConsumer), and so limit its nodes."""
 
     @property
@@ -174,10 +174,10 @@ class Shape:
         return tuple([name for name, _ in self.requests if "/" in name and is_extended(name)])
 
 
-OURS = "serried: "
+DISRUPTION_PREFIX = "serried: "
 """The start of the message of a DisruptionTarget condition that Serried has written."""
 
-FOR_A_GANG = f"{OURS}preempted by "
+PREEMPTION_PREFIX = f"{DISRUPTION_PREFIX}preempted by "
 """The start of that message on a victim of a preemption. On other pods, which are evicted with a victim, it differs."""
 
 
@@ -374,7 +374,7 @@ class Pod:
         return bool(self.claim_refs) or len(self.uncounted) > len(self.missing)
 
     @property
-    def counted_elsewhere(self) -> bool:
+    def only_scheduler_counts(self) -> bool:
         """Return whether the pod requests something that only kube-scheduler can count."""
         return bool(self.uncounted or self.device_claims) and not self.counted
 
@@ -388,7 +388,7 @@ class Pod:
         """
         if self.awaits or (self.obstacle and (self.outranked or not self.offered)):
             return True
-        if self.counted_elsewhere:
+        if self.only_scheduler_counts:
             return bool(self.unclaimed or self.objection or (self.missing and not self.offered))
         return bool(self.objection) and not self.wants_room
 
@@ -398,14 +398,18 @@ class Pod:
         return bool(self.node) and self.phase is Phase.ACTIVE
 
     @property
-    def says_victim(self) -> bool:
+    def is_marked_victim(self) -> bool:
         """Return whether Serried has marked the pod as a victim of a preemption. It may not be evicted yet, or ever."""
-        return self.disruption == PREEMPTED and self.disruption_message.startswith(FOR_A_GANG)
+        return self.disruption == PREEMPTED and self.disruption_message.startswith(PREEMPTION_PREFIX)
 
     @property
-    def says_follower(self) -> bool:
+    def is_marked_follower(self) -> bool:
         """Return whether Serried has marked the pod to be evicted together with a preempted member of its gang."""
-        return self.disruption == PREEMPTED and self.disruption_message.startswith(OURS) and not self.says_victim
+        return (
+            self.disruption == PREEMPTED
+            and self.disruption_message.startswith(DISRUPTION_PREFIX)
+            and not self.is_marked_victim
+        )
 
     @property
     def pending(self) -> bool:
@@ -413,7 +417,7 @@ class Pod:
         return not self.node and self.phase is Phase.ACTIVE and not self.deleting
 
     @property
-    def linked(self) -> bool:
+    def may_be_member(self) -> bool:
         """Return whether the pod may be a member of a group: it names a group, or belongs to a parent or a Job.
 
         Other pods never are members. The policy that marks pods (``manifests/kustomize/marker``) has the same rule.
@@ -445,7 +449,7 @@ _CHECKED_BY_PLANS = re.compile(
 )
 """Matches kube-scheduler's reasons that every plan checks itself, with newer data."""
 
-_FIXED_BY_ROOM = re.compile(
+_FIXED_BY_RESOURCES = re.compile(
     rf"{_CHECKED_BY_PLANS.pattern}|\d+ (?:Insufficient .*|node\(s\) didn't have free ports for the requested pod ports)"
 )
 """Matches the reasons that free resources would remove, if Serried counts all that the pod requests."""
@@ -475,7 +479,7 @@ _REASON_BY_AMOUNT = {
     ATTACHED: _MANY_VOLUMES,
     CHOSEN: _NO_VOLUME,
     DEVICES: _NO_DEVICES,
-    SHARING: _NO_DEVICES,
+    SHARED_CLAIM: _NO_DEVICES,
 }
 """The reasons that Serried counts itself for a pod with such an amount, by the prefix of the amount's name."""
 
@@ -496,12 +500,12 @@ def _read_scheduling_result(conditions: "_Conditions", shape: Shape) -> dict[str
         "offered": HELD in message,
         "said": said,
         "objection": objection,
-        "wants_room": bool(objection) and is_for_room(objection, shape),
+        "wants_room": bool(objection) and may_fit_later(objection, shape),
         "lacks_only_room": only_room,
     }
 
 
-def is_for_room(objection: str, shape: Shape) -> bool:
+def may_fit_later(objection: str, shape: Shape) -> bool:
     """Return whether free resources, or other members in place, could make some node suitable for a pod.
 
     ``objection`` are kube-scheduler's reasons, ``shape`` is the pod's shape. Reasons about amounts in the shape count
@@ -513,7 +517,7 @@ def is_for_room(objection: str, shape: Shape) -> bool:
         for prefix, reason in _REASON_BY_AMOUNT.items()
         if any(name.startswith(prefix) for name, _ in shape.requests)
     ]
-    removable = (_FIXED_BY_ROOM, _LACKS_AFFINITY, *counted)
+    removable = (_FIXED_BY_RESOURCES, _LACKS_AFFINITY, *counted)
     return any(pattern.fullmatch(reason) for reason in reasons for pattern in removable)
 
 
@@ -629,7 +633,7 @@ def _read_spec(spec: Raw) -> _Spec:
         "gates": tuple([read_name(gate, "name") for gate in read_objects(spec, "schedulingGates")]),
         "lifetime": read_int(spec, "activeDeadlineSeconds") or None,
         "grace": max(0, read_int(spec, "terminationGracePeriodSeconds", 30)),
-        "marked": is_marked(spec),
+        "marked": has_markers(spec),
         "device_claims": read_device_claims(spec),
         "affinity": read_affinity(spec),
     }
@@ -744,7 +748,7 @@ def decode_pod(
     bound pod of a gang with another apiVersion is `Pod.stranded`. ``rule`` says how the requests are counted while the
     pod is resized in place (`ApiLevel.resize_rule`).
     """
-    return attempt("Pod", partial(_decode, apis=apis, rule=rule), obj)
+    return decode_or_malformed("Pod", partial(_decode, apis=apis, rule=rule), obj)
 
 
 def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
@@ -758,7 +762,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
     group, link = _read_group(metadata, spec, namespace)
     if group is None and place is None and (owner is None or owner.kind != JOB):
         # Pods of the owners that Serried knows are their gangs.
-        group = read_counted_group(metadata, namespace)
+        group = read_kueue_group(metadata, namespace)
         link = Link.COUNTED if group is not None else None
     gang = read_text(annotations, GANG)
     known = _read_spec_cached(spec)
@@ -786,7 +790,7 @@ def _decode(obj: Raw, apis: Collection[str] | None, rule: ResizeRule) -> Pod:
         consumes=read_text(annotations, CONSUMES),
         stranded=bool(gang) and apis is not None and gang.partition(" ")[0] not in apis,
         claim_refs=read_claim_refs(spec, status),
-        unclaimed=read_unclaimed(spec, status),
+        unclaimed=find_uncreated_claim(spec, status),
         version=read_version(obj),
         **known.rest,
         **_read_status(obj, status),
@@ -876,4 +880,4 @@ def _read_index(labels: Raw, annotations: Raw, place: Place | None) -> int | Non
 
 def may_be_repelled(pod: Pod) -> bool:
     """Return whether rules about other pods may decide about a pod: its own, or the anti-affinity of other pods."""
-    return pod.shape.neighbours is not None or (pod.pending and pod.linked)
+    return pod.shape.neighbours is not None or (pod.pending and pod.may_be_member)

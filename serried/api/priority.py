@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from serried.api.names import Malformed, Raw, attempt, read_flag, read_int, read_key, read_text, read_version
+from serried.api.names import (
+    Malformed,
+    Raw,
+    decode_or_malformed,
+    read_flag,
+    read_int,
+    read_key,
+    read_text,
+    read_version,
+)
 
 HIGHEST_GROUP_PRIORITY = 1_000_000_000
 """The highest priority of a PodGroup; system classes are above it (upstream's HighestUserDefinablePriority)."""
@@ -78,7 +87,7 @@ _POLICIES = {policy.value: policy for policy in PreemptionPolicy}
 
 def decode_priority_class(obj: object) -> PriorityClass | Malformed:
     """Decode a PriorityClass; the name is required."""
-    return attempt("PriorityClass", _decode, obj)
+    return decode_or_malformed("PriorityClass", _decode, obj)
 
 
 def read_preemption(raw: Raw) -> PreemptionPolicy | None:

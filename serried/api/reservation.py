@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from serried.api.names import GroupKey, IllegalTransition, decode_group_key
-from serried.api.pod import FOR_A_GANG, Pod
+from serried.api.pod import PREEMPTION_PREFIX, Pod
 
 
 class ReservationPhase(StrEnum):
@@ -64,7 +64,7 @@ def describe_preemption(group: GroupKey) -> str:
 
     After a restart, `extender.core.binding.recovery` finds the gang's victims by this message.
     """
-    return f"{FOR_A_GANG}{group.kind} {group} of higher priority"
+    return f"{PREEMPTION_PREFIX}{group.kind} {group} of higher priority"
 
 
 def name_victims(victims: Collection[Pod | Victim]) -> str:

@@ -327,7 +327,7 @@ def is_resized(pod: Raw) -> bool:
     return _read_resize({}, {}, containers, inits, read_map(pod, "status")) is not None
 
 
-def is_marked(spec: Raw) -> bool:
+def has_markers(spec: Raw) -> bool:
     """Return whether the containers request all MARKERS, as kube-scheduler checks it (extender.go: IsInterested)."""
     named: set[str] = set()
     for container in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):

@@ -88,7 +88,7 @@ def _meets(value: str | None, requirement: Requirement) -> bool:
 Terms = tuple[NodeSelectorTerm, ...]
 
 MAX_TERMS = 64
-"""The limit on the terms that `both` builds. Larger combinations are left to kube-scheduler."""
+"""The limit on the terms that `intersect_terms` builds. Larger combinations are left to kube-scheduler."""
 
 
 def read_terms(affinity: Raw, name: str) -> Terms | None:
@@ -98,7 +98,7 @@ def read_terms(affinity: Raw, name: str) -> Terms | None:
     selector = read_map(affinity, name)
     return tuple(
         NodeSelectorTerm(
-            tuple(map(void_if_invalid, read_requirements(term, "matchExpressions"))),
+            tuple(map(match_nothing_if_invalid, read_requirements(term, "matchExpressions"))),
             read_requirements(term, "matchFields"),
         )
         for term in read_objects(selector, "nodeSelectorTerms")
@@ -113,7 +113,7 @@ def read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
     )
 
 
-def void_if_invalid(requirement: Requirement) -> Requirement:
+def match_nothing_if_invalid(requirement: Requirement) -> Requirement:
     """Return the requirement; if one of its values is no valid label value, one that no label meets (no operator).
 
     The API server accepts such a requirement, but kube-scheduler fails to parse it whatever the operator is
@@ -124,20 +124,20 @@ def void_if_invalid(requirement: Requirement) -> Requirement:
     return Requirement(requirement.key, "", requirement.values)
 
 
-def both(one: Terms | None, other: Terms | None) -> Terms | None:
+def intersect_terms(one: Terms | None, other: Terms | None) -> Terms | None:
     """Return terms that match the nodes that ``one`` and ``other`` both match; None matches all nodes.
 
     If that takes more than MAX_TERMS terms, return ``one``.
     """
     if one is None or other is None:
         return other if one is None else one
-    left, right = tuple(filter(says_something, one)), tuple(filter(says_something, other))
+    left, right = tuple(filter(has_requirements, one)), tuple(filter(has_requirements, other))
     if len(left) * len(right) > MAX_TERMS:
         return one
     # Empty terms are removed first: alone they match no node, but merged with another term they would match its nodes.
     return tuple([NodeSelectorTerm(a.labels + b.labels, a.fields + b.fields) for a in left for b in right])
 
 
-def says_something(term: NodeSelectorTerm) -> bool:
+def has_requirements(term: NodeSelectorTerm) -> bool:
     """Return whether a term has any requirement. One without matches no node."""
     return bool(term.labels or term.fields)

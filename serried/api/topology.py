@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from serried.api.names import (
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     read_int,
     read_key,
     read_map,
@@ -72,7 +72,7 @@ def list_defaults(level: str) -> tuple[str, ...]:
     return (level, *DEFAULT_LABELS[level])
 
 
-class Carried(NamedTuple):
+class LabelCount(NamedTuple):
     """A node label, and the number of nodes that carry it."""
 
     label: str
@@ -87,7 +87,7 @@ class Pool(NamedTuple):
 
     nodes: int
 
-    labels: Mapping[str, Carried]
+    labels: Mapping[str, LabelCount]
     """The labels by level; a level without a label has no entry."""
 
     @property
@@ -168,24 +168,24 @@ class ForeignLevels:
     version: str = field(default="", compare=False)
 
 
-def decides_otherwise(old: LevelTable | None, new: LevelTable | None) -> bool:
+def may_change_labels(old: LevelTable | None, new: LevelTable | None) -> bool:
     """Return whether a ``new`` table may give Jobs other labels than the ``old`` one; None means no table."""
     return (old and old.decision) != (new and new.decision)
 
 
 def decode_topology_levels(obj: object) -> TopologyLevels | Malformed:
     """Decode a TopologyLevels object; the name is required."""
-    return attempt("TopologyLevels", _decode, obj)
+    return decode_or_malformed("TopologyLevels", _decode, obj)
 
 
 def decode_kueue_topology(obj: object) -> ForeignLevels | Malformed:
     """Decode a Topology of Kueue. A label is for the level that its alias names, or whose default labels have it."""
-    return attempt("Topology", _decode_kueue, obj)
+    return decode_or_malformed("Topology", _decode_kueue, obj)
 
 
 def decode_grove_binding(obj: object) -> ForeignLevels | Malformed:
     """Decode a ClusterTopologyBinding of Grove. Its ``domain`` is the name of a level, its ``key`` the label."""
-    return attempt("ClusterTopologyBinding", _decode_grove, obj)
+    return decode_or_malformed("ClusterTopologyBinding", _decode_grove, obj)
 
 
 def _decode(obj: Raw) -> TopologyLevels:
@@ -209,7 +209,7 @@ def _read_table(status: Raw) -> LevelTable | None:
 
 def _read_pool(raw: Raw) -> Pool:
     labels = {
-        read_name(each, "level"): Carried(read_name(each, "label"), read_int(each, "nodes"))
+        read_name(each, "level"): LabelCount(read_name(each, "label"), read_int(each, "nodes"))
         for each in read_objects(raw, "labels")
     }
     return Pool(read_name(raw, "resource"), read_int(raw, "nodes"), labels)
@@ -247,7 +247,7 @@ def _decode_grove(obj: Raw) -> ForeignLevels:
     return ForeignLevels(read_key(obj).name, found, read_version(obj))
 
 
-def read_wanted(pod_specs: Iterable[Raw]) -> frozenset[str]:
+def read_extended_resources(pod_specs: Iterable[Raw]) -> frozenset[str]:
     """Return the names of the extended resources that these pod specs request."""
     containers = (
         raw for spec in pod_specs for name in ("containers", "initContainers") for raw in read_objects(spec, name)

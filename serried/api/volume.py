@@ -15,7 +15,7 @@ from serried.api.names import (
     Key,
     Malformed,
     Raw,
-    attempt,
+    decode_or_malformed,
     is_deleting,
     read_controller,
     read_flag,
@@ -34,10 +34,10 @@ from serried.api.selectors import (
     NodeSelectorTerm,
     Requirement,
     Terms,
+    match_nothing_if_invalid,
     read_label_selector,
     read_terms,
     selects,
-    void_if_invalid,
 )
 
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -93,7 +93,7 @@ _PLUGIN_BY_FIELD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClaimRequirements:
     """The requirements of a claim on its volume. Claims with equal wishes can use the same volumes."""
 
     storage_class: str = ""
@@ -151,7 +151,7 @@ class Volume:
 
     version: str = ""
 
-    def may_serve(self, wish: Wish) -> bool:
+    def may_serve(self, wish: ClaimRequirements) -> bool:
         """Return whether it can be bound to a claim with this wish, regardless of the node (FindMatchingVolume)."""
         return (
             self.claim is None
@@ -162,7 +162,7 @@ class Volume:
             and wish.access_modes <= self.access_modes
         )
 
-    def holds(self, wish: Wish) -> bool:
+    def holds(self, wish: ClaimRequirements) -> bool:
         """Return whether its size and modes fulfil a wish: all that is checked for a volume pre-bound to a claim."""
         return (
             self.capacity >= wish.request
@@ -185,7 +185,7 @@ class VolumeClaim:
     completed: bool = False
     """True if kube-controller-manager has completed the binding."""
 
-    wish: Wish = Wish()
+    wish: ClaimRequirements = ClaimRequirements()
 
     selected_node: str | None = None
     """The node for which its volume is being provisioned; None until kube-scheduler has selected one."""
@@ -212,18 +212,18 @@ class VolumeClaim:
 
 
 @dataclass(eq=False, slots=True)
-class Pool:
+class VolumePool:
     """The volumes that can serve claims with one wish.
 
     The rule for volumes owns it, keeps it current, and keeps one object as long as there are claims with the wish.
     """
 
-    wish: Wish
+    wish: ClaimRequirements
     amount: str
     """The name of the pseudo resource of which a pod with such a claim takes 1."""
 
     volumes: tuple[Volume, ...] = ()
-    """The volumes at this time, in the order of `Pool.rank`."""
+    """The volumes at this time, in the order of `VolumePool.rank`."""
 
     @staticmethod
     def rank(volume: Volume) -> tuple[int, float, str]:
@@ -243,10 +243,10 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VolumeChoice:
     """A claim of an unscheduled pod whose volume is chosen together with the pod's node."""
 
-    pool: Pool | None
+    pool: VolumePool | None
     """The volumes to choose from; None if a volume is provisioned."""
 
     claim: str = ""
@@ -334,7 +334,7 @@ class CSIDriver:
 
 def decode_volume(obj: object) -> Volume | Malformed:
     """Decode a PersistentVolume; the name is required."""
-    return attempt("PersistentVolume", _decode_volume, obj)
+    return decode_or_malformed("PersistentVolume", _decode_volume, obj)
 
 
 def _decode_volume(obj: Raw) -> Volume:
@@ -395,13 +395,13 @@ def _read_node_affinity(spec: Raw) -> Terms | None:
 
 def decode_volume_claim(obj: object) -> VolumeClaim | Malformed:
     """Decode a PersistentVolumeClaim; the name is required."""
-    return attempt("PersistentVolumeClaim", _decode_claim, obj)
+    return decode_or_malformed("PersistentVolumeClaim", _decode_claim, obj)
 
 
 def _decode_claim(obj: Raw) -> VolumeClaim:
     metadata, spec = read_map(obj, "metadata"), read_map(obj, "spec")
     annotations, owner = read_map(metadata, "annotations"), read_controller(obj)
-    wish = Wish(
+    wish = ClaimRequirements(
         storage_class=_read_class(metadata, spec),
         request=read_amounts(read_map(spec, "resources"), "requests").get(_STORAGE, 0),
         access_modes=frozenset(read_texts(spec, "accessModes")),
@@ -430,7 +430,7 @@ def _read_class(metadata: Raw, spec: Raw) -> str:
 
 def decode_storage_class(obj: object) -> StorageClass | Malformed:
     """Decode a StorageClass; the name is required."""
-    return attempt("StorageClass", _decode_storage_class, obj)
+    return decode_or_malformed("StorageClass", _decode_storage_class, obj)
 
 
 def _decode_storage_class(obj: Raw) -> StorageClass:
@@ -449,13 +449,13 @@ def _read_topology(term: Raw) -> NodeSelectorTerm:
     """Return a TopologySelectorTerm as a node selector term. An empty one matches none (MatchTopologySelectorTerms)."""
     wanted = read_objects(term, "matchLabelExpressions")
     return NodeSelectorTerm(
-        tuple(void_if_invalid(Requirement(read_name(e, "key"), "In", read_texts(e, "values"))) for e in wanted)
+        tuple(match_nothing_if_invalid(Requirement(read_name(e, "key"), "In", read_texts(e, "values"))) for e in wanted)
     )
 
 
 def decode_storage_capacity(obj: object) -> StorageCapacity | Malformed:
     """Decode a CSIStorageCapacity; the name is required."""
-    return attempt("CSIStorageCapacity", _decode_storage_capacity, obj)
+    return decode_or_malformed("CSIStorageCapacity", _decode_storage_capacity, obj)
 
 
 def _decode_storage_capacity(obj: Raw) -> StorageCapacity:
@@ -475,7 +475,7 @@ _SIZE_FIELDS = ("maximumVolumeSize", "capacity")
 
 def decode_csi_node(obj: object) -> CSINode | Malformed:
     """Decode a CSINode; the name is required."""
-    return attempt("CSINode", _decode_csi_node, obj)
+    return decode_or_malformed("CSINode", _decode_csi_node, obj)
 
 
 def _decode_csi_node(obj: Raw) -> CSINode:
@@ -491,7 +491,7 @@ def _decode_csi_node(obj: Raw) -> CSINode:
 
 def decode_csi_driver(obj: object) -> CSIDriver | Malformed:
     """Decode a CSIDriver; the name is required."""
-    return attempt("CSIDriver", _decode_csi_driver, obj)
+    return decode_or_malformed("CSIDriver", _decode_csi_driver, obj)
 
 
 def _decode_csi_driver(obj: Raw) -> CSIDriver:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from serried.api.budget import DisruptionBudget
-from serried.api.device import NOTHING, Coming, DeviceClass
+from serried.api.device import NOTHING, DeviceClass, HypotheticalClaims
 from serried.api.group import Composite, IgnoredTopology, PodGroup, Workload
 from serried.api.job import GangJobs, Job
 from serried.api.level import NATIVE, ApiLevel
@@ -23,7 +23,7 @@ from serried.api.node import Node, Protection
 from serried.api.parent import OwnerKey, Parent, owner_key_of
 from serried.api.pod import Link, Phase, Pod, Shape, is_about_one_node
 from serried.api.priority import HIGHEST_GROUP_PRIORITY, PriorityClass
-from serried.api.topology import LevelTable, TopologyLevels, decides_otherwise
+from serried.api.topology import LevelTable, TopologyLevels, may_change_labels
 from serried.cluster.domain_use import DomainUse, list_keys
 from serried.cluster.earlier_slots import EarlierSlots
 from serried.cluster.forest import Forest
@@ -366,7 +366,7 @@ class Store:
         self._note_published(before)
 
     def _note_published(self, before: LevelTable | None) -> None:
-        if decides_otherwise(before, self.levels.published):
+        if may_change_labels(before, self.levels.published):
             self._touch_missing()
 
     # --- pods --------------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class Store:
         self.pending_victims.update_pod(pod.uid)
         self._note_reached(old, pod)
 
-    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+    def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
         """Return a hypothetical pod, of a what-if question, with the shape that rules would give it in this cluster.
 
         ``coming`` are the claims that would be created with it. The call may change the shapes of existing pods, until

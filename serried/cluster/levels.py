@@ -14,8 +14,8 @@ from serried.api.preference import LEVELS
 from serried.api.topology import (
     DEFAULT,
     MAX_POOLS,
-    Carried,
     ForeignLevels,
+    LabelCount,
     LevelTable,
     Pool,
     TopologyLevels,
@@ -94,9 +94,9 @@ def count_levels(
 
 def _choose(
     resource: str, total: int, carried: Mapping[tuple[str, str], int], candidates: Mapping[str, Candidates]
-) -> Iterator[tuple[str, Carried]]:
+) -> Iterator[tuple[str, LabelCount]]:
     for level, each in candidates.items():
-        found = [Carried(label, count) for label in each.labels if (count := carried.get((resource, label), 0))]
+        found = [LabelCount(label, count) for label in each.labels if (count := carried.get((resource, label), 0))]
         usual = (one for one in found if 2 * one.nodes >= total)
         chosen = next(usual, None) or next((one for one in found if one.label in each.configured), None)
         if chosen is not None:

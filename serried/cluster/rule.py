@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from serried.api.device import NOTHING, Coming
+from serried.api.device import NOTHING, HypotheticalClaims
 from serried.api.names import Malformed
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
@@ -137,7 +137,7 @@ class Rule(ABC):
         ``raw`` is the pod from the watch, ``pod`` is the same pod as changed by the rules before this one.
         """
 
-    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims matter to few rules
+    def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims matter to few rules
         """Return a hypothetical pod, of a what-if question, with the shape that it would have.
 
         ``coming`` are the claims that would be created with it. The rule may remember the pod until

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from enum import IntEnum
 
-from serried.api.interpod import count_absent, find_reached
+from serried.api.interpod import find_affecting_names, to_vacancy_requests
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
@@ -82,10 +82,10 @@ class FreedNodes:
             self._before = None
 
     def add_reached(self, names: Iterable[str]) -> None:
-        """Add names of amounts that stand for rules about other pods (`serried.api.interpod.find_reached`).
+        """Add names of amounts that stand for rules about other pods (`serried.api.interpod.find_affecting_names`).
 
-        For a waiting pod that such a rule concerns (`serried.api.interpod.list_concerns`), any node may be feasible
-        now.
+        For a waiting pod that such a rule concerns (`serried.api.interpod.list_affected_names`), any node may be
+        feasible now.
         """
         self._reached.update(names)
 
@@ -187,7 +187,7 @@ class Occupancy:
         node, requests = kept = usages[source]
         received = self._usages.setdefault(holder, {})
         already = _find_counted(received)
-        received[UsageSource.VACANT] = (node, count_absent(requests)) if source is UsageSource.BOUND else kept
+        received[UsageSource.VACANT] = (node, to_vacancy_requests(requests)) if source is UsageSource.BOUND else kept
         if already is None and before == kept:
             self._move_usage(before, received[UsageSource.VACANT])
             return
@@ -217,7 +217,7 @@ class Occupancy:
     def note_reached(self, names: Iterable[str]) -> None:
         """Record that a pod started or ended by which waiting pods may fit on other nodes, by rules about other pods.
 
-        ``names`` are the amounts that stand for these rules (`serried.api.interpod.find_reached`).
+        ``names`` are the amounts that stand for these rules (`serried.api.interpod.find_affecting_names`).
         """
         reached = frozenset(names)
         if reached:
@@ -243,8 +243,8 @@ class Occupancy:
             self.freed_nodes.add(before[0], self._used.get(before[0], {}))
             self._count(before, -1)
             # This covers the slots of a gang whose plan is dropped, too: no watch event reports these.
-            if reached := find_reached(before[1]):
-                stays = find_reached(after[1]) if after and after[0] == before[0] else ()
+            if reached := find_affecting_names(before[1]):
+                stays = find_affecting_names(after[1]) if after and after[0] == before[0] else ()
                 self.note_reached(reached.difference(stays))
         if after:
             self._count(after, +1)

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from serried.api.names import Key, Malformed, Raw, attempt, read_int, read_map, read_text, read_time
+from serried.api.names import Key, Malformed, Raw, decode_or_malformed, read_int, read_map, read_text, read_time
 from serried.kube.client import ONCE, ApiClient
 from serried.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, misread
 from serried.kube.wire import JSON, LEASES
@@ -41,7 +41,7 @@ class Lease:
 
 def decode_lease(obj: object) -> Lease | Malformed:
     """Decode a Lease; every field may be absent."""
-    return attempt("Lease", _read_lease, obj)
+    return decode_or_malformed("Lease", _read_lease, obj)
 
 
 def _read_lease(obj: Raw) -> Lease:

@@ -68,7 +68,7 @@ MEMBERS = ("p", "q")
 
 
 def waits(found: Pod) -> bool:
-    return found.pending and found.linked
+    return found.pending and found.may_be_member
 
 
 def list_asked(found: Pod) -> set[Matching]:

@@ -465,7 +465,7 @@ class StoreMachine(RuleBasedStateMachine):
     def no_pod_is_a_member_that_nothing_on_it_could_make_one(self) -> None:
         # What marks pods for an isolated scheduler sees the pod alone (manifests/kustomize/marker).
         for pod in self.model.pods.values():
-            assert pod.linked or self.store.members.group_of(pod.uid) is None, pod
+            assert pod.may_be_member or self.store.members.group_of(pod.uid) is None, pod
 
     @invariant()
     def members_and_groups_are_two_sides_of_one_thing(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import CHOSEN
-from serried.api.volume import Choice, Pool, Volume, Wish
+from serried.api.volume import ClaimRequirements, Volume, VolumeChoice, VolumePool
 from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
 from serried.plan.request import Plan, PlanRequest, Snapshot
@@ -40,21 +40,21 @@ def draw(random: Random) -> Problem:
         where = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]}
         made = volume(f"v{at}").free("local", random.choice(["1Gi", "2Gi"]))
         volumes.append((made if random.random() < 0.1 else made.reached_from(where)).value())
-    ordered = sorted(volumes, key=Pool.rank)
+    ordered = sorted(volumes, key=VolumePool.rank)
     pools = [_pool(ordered, size) for size in (GIB, 2 * GIB)]
-    shared = Choice(random.choice(pools), "default/shared")
+    shared = VolumeChoice(random.choice(pools), "default/shared")
     members = []
     for at in range(random.randint(1, 5)):
-        own = tuple(Choice(random.choice(pools)) for _ in range(random.choice([0, 1, 1, 1, 2])))
+        own = tuple(VolumeChoice(random.choice(pools)) for _ in range(random.choice([0, 1, 1, 1, 2])))
         choices = (*own, shared) if random.random() < 0.2 else own
         value = pod(f"p{at}").cpu(1).value()
         members.append(replace(value, shape=replace(value.shape, volumes=choices)))
     return Problem({each.value().name: each.value() for each in nodes}, ordered, members)
 
 
-def _pool(volumes: Sequence[Volume], size: int) -> Pool:
+def _pool(volumes: Sequence[Volume], size: int) -> VolumePool:
     fitting = tuple(each for each in volumes if each.capacity >= size)
-    return Pool(Wish("local", size), f"{CHOSEN}local/{size}", fitting)
+    return VolumePool(ClaimRequirements("local", size), f"{CHOSEN}local/{size}", fitting)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def list_next(problem: Problem, state: State, member: Pod) -> Iterator[State]:
             yield from _serve(problem.nodes[name], claims, replace(state, room=room), problem)
 
 
-def _serve(at: Node, claims: Sequence[Choice], state: State, problem: Problem) -> Iterator[State]:
+def _serve(at: Node, claims: Sequence[VolumeChoice], state: State, problem: Problem) -> Iterator[State]:
     if not claims:
         yield state
         return

@@ -272,7 +272,7 @@ def test_devices_that_we_are_not_shown_are_left_to_the_scheduler(denied: Kind) -
     for kind in FOR_DEVICES:
         (watched.deny if kind is denied else watched.list_all)(kind)
     found = watched.store.pods["pod-s"]
-    assert found.counted_elsewhere
+    assert found.only_scheduler_counts
     assert not found.obstacle
 
 

@@ -33,7 +33,7 @@ from extender.core.scheduling.cycle_updates import CycleUpdates
 from extender.core.scheduling.effects import Context, Effect, StartCycle, WriteBurst
 from extender.core.scheduling.group_scheduler import GroupScheduler
 from extender.core.scheduling.permit import Obstacle, Permit, Refusal
-from serried.api.names import LABELLED, Key
+from serried.api.names import LABELLED_BY_BINDING, Key
 from serried.api.reservation import Reservation
 from serried.api.verdict import Reason, Verdict
 from serried.cluster.usage import UsageSource
@@ -520,7 +520,7 @@ class CycleRunner:
         gang = format_gang(cycle.group, store.level)
         annotations = make_annotations(store.members.rank_of(uid), cycle.reservation.domain, gang)
         labels = make_labels(store.pods.get(uid), cycle.group.key.leaf(slot.part))
-        return (annotations | {LABELLED: "true"}) if labels else annotations, labels
+        return (annotations | {LABELLED_BY_BINDING: "true"}) if labels else annotations, labels
 
     async def _bind_remaining(self, cycle: BindingCycle) -> None:
         """Wait for bind calls of members beyond the quorum, and bind each at once. Then finish the cycle.

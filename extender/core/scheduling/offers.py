@@ -63,7 +63,7 @@ class Offers:
         state = self._groups.states.get(key) if key is not None else None
         if pod is None or key is None or state is None or not names or not is_complete(names):
             return
-        if pod.counted_elsewhere or state.refusals.excluded:
+        if pod.only_scheduler_counts or state.refusals.excluded:
             matters = state.learn_offer(pod.shape, names, self._clock())
         elif self._store.is_ruled(pod) and _has_no_node(state.verdict):
             matters = state.entry.add_unplanned_offers(frozenset(names) & self._nodes.keys())
@@ -81,7 +81,7 @@ class Offers:
         state, mates = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, pod)
         node = cycle.reservation.slots[pod.uid].node
         state.refusals.exclude_node(pod.shape, node, self._store, beside_mates=bool(mates))
-        if names and (is_complete(names) or not pod.counted_elsewhere):
+        if names and (is_complete(names) or not pod.only_scheduler_counts):
             state.learn_offer(pod.shape, names, self._clock())
 
     def close_unoffered(self, cycle: BindingCycle, pod: Pod) -> None:
@@ -90,7 +90,7 @@ class Offers:
         Only for members with devices that only kube-scheduler can count. Nodes that filter has answered to other
         members of the cycle stay open: they may be missing only because those members fill them.
         """
-        if not pod.counted_elsewhere:
+        if not pod.only_scheduler_counts:
             return
         state = self._groups.states[cycle.reservation.group]
         slots = cycle.reservation.slots
@@ -232,7 +232,7 @@ class Offers:
         slot. Empty for a member with devices that only kube-scheduler can count: other devices may be free the next
         time.
         """
-        if pod.counted_elsewhere:
+        if pod.only_scheduler_counts:
             return set()  # other devices may be free the next time
         return self._list_domain(cycle, pod) or taken | {cycle.reservation.slots[pod.uid].node}
 

@@ -251,7 +251,7 @@ class Refusals:
         """
         for node in beside:
             self.exclude_node(pod.shape, node, cluster, beside_mates=True)
-        if pod.counted_elsewhere:
+        if pod.only_scheduler_counts:
             self._offered = (self._offered or frozenset()).union(mates)
         until = now + (_EVICTED_SECONDS if evicted else _CONDITION_SECONDS)
         self.rejection = Fact(until, by=Refuser.BESIDE_MATES, text=text, member=pod.uid, evicted=evicted)

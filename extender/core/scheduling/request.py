@@ -108,7 +108,7 @@ def describe_refused(
     missing, provided = _split_uncounted([pod])
     counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
-    if counted and pod.counted_elsewhere:
+    if counted and pod.only_scheduler_counts:
         said.append(f"only the scheduler can count {' and '.join(counted)}{_explain([pod])}")
     words = pod.objection if len(pod.objection) <= _MAX_LETTERS else pod.objection[:_MAX_LETTERS] + "..."
     said = [", ".join(said)] if said else []
@@ -124,7 +124,7 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     missing, provided = _split_uncounted(members)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
     said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
-    if claiming := [pod for pod in members if pod.device_claims and pod.counted_elsewhere]:
+    if claiming := [pod for pod in members if pod.device_claims and pod.only_scheduler_counts]:
         said.append(f"{len(claiming)} members claim devices, which only the scheduler can count{_explain(claiming)}")
     said += [pod.uncountable for pod in members if pod.uncountable and not pod.claim_refs][:1]
     keys = {_pod_group_of(pod, store.members) for pod in members}
@@ -150,14 +150,14 @@ def _split_uncounted(pods: Iterable[Pod]) -> tuple[list[str], list[str]]:
 
     The first list has the resources that no DeviceClass provides, the second one those that a DeviceClass provides.
     """
-    uncounted = [pod for pod in pods if pod.counted_elsewhere]
+    uncounted = [pod for pod in pods if pod.only_scheduler_counts]
     names = {name for pod in uncounted for name in pod.uncounted}
     provided = {name for pod in uncounted for name in pod.provided}
     return sorted(names - provided), sorted(names & provided)
 
 
 def _count(pods: Iterable[Pod], name: str) -> int:
-    return sum(name in pod.uncounted for pod in pods if pod.counted_elsewhere)
+    return sum(name in pod.uncounted for pod in pods if pod.only_scheduler_counts)
 
 
 def describe_preemption(reservation: Reservation, pending_victims: PendingVictims) -> Verdict:

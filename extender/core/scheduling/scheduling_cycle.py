@@ -311,7 +311,7 @@ class SchedulingCycle:
         """
         unoffered = state.list_unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)
-        if not unoffered or all(pod.counted_elsewhere for pod in request.members):
+        if not unoffered or all(pod.only_scheduler_counts for pod in request.members):
             return offered
         return offered if isinstance(self._planning.plan_at_once(offered), Plan) else request
 

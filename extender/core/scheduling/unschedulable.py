@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from serried.api.interpod import list_concerns
+from serried.api.interpod import list_affected_names
 from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Shape
@@ -194,7 +194,7 @@ class QueueingHint:
     concerns: frozenset[str] = frozenset()
     """The names of the inter-pod rules by which other pods could help or hinder the members.
 
-    The names are those of `serried.api.interpod.list_concerns`.
+    The names are those of `serried.api.interpod.list_affected_names`.
     """
 
 
@@ -295,7 +295,7 @@ class UnschedulableGroups:
 
         ``freed`` are the nodes on which pods have ended or that have changed, with the used resources before;
         None stands for any node. ``withdrawn`` are those of which nominations were removed. ``reached`` are the
-        names of rules that pods which came or ended may affect (`serried.api.interpod.find_reached`): they wake
+        names of rules that pods which came or ended may affect (`serried.api.interpod.find_affecting_names`): they wake
         all groups with such a rule.
         """
         woken: set[GroupKey] = set()
@@ -446,7 +446,7 @@ def _make_hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
         request.closed,
         priority=request.yielding_priority,
         counted=counted,
-        concerns=frozenset(name for shape in shapes for name in list_concerns(shape.requests, shape.neighbours)),
+        concerns=frozenset(name for shape in shapes for name in list_affected_names(shape.requests, shape.neighbours)),
     )
 
 

@@ -144,7 +144,7 @@ class Preempting:
         term, after the victims of all records are known and before the first plan. A failure does no harm:
         kube-controller-manager removes such a condition after two minutes.
         """
-        pods = (pod for pod in self._store.pods.values() if pod.says_victim and pod.bound and not pod.deleting)
+        pods = (pod for pod in self._store.pods.values() if pod.is_marked_victim and pod.bound and not pod.deleting)
         left = [Victim(pod.uid, pod.namespace, pod.name) for pod in pods if pod.uid not in self._store.pending_victims]
         await self._remove_conditions(left, self._store.disruption_groups.list_whole({victim.uid for victim in left}))
 

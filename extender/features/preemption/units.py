@@ -13,7 +13,7 @@ from dataclasses import InitVar, dataclass, field, replace
 
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.core.scheduling.effects import Context
-from serried.api.budget import DisruptionBudget, counts, is_asked
+from serried.api.budget import DisruptionBudget, limits_eviction, uses_allowance
 from serried.api.group import Branch, Leaf, PodGroup, Tree, find_disruption_root
 from serried.api.names import GroupKey, GroupKind, Key
 from serried.api.pod import Pod, Shape
@@ -379,9 +379,9 @@ class _Listing:
             # Each budget of a namespace is compared with each pod of it, and any user may write thousands.
             here = self._budgets.get(pod.namespace, ())
             self.limit.spend(len(here))
-            own = [budget for budget in here if is_asked(budget, pod)]
+            own = [budget for budget in here if limits_eviction(budget, pod)]
             doubled = doubled or len(own) > 1
-            found += [budget.key for budget in own if counts(budget, pod)]
+            found += [budget.key for budget in own if uses_allowance(budget, pod)]
         return tuple(found), doubled
 
     def charge_budgets(self, pod: Pod) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import NoReturn
 
-from serried.api.topology import DEFAULT, LevelTable, decides_otherwise, write_table
+from serried.api.topology import DEFAULT, LevelTable, may_change_labels, write_table
 from serried.cluster.levels import Levels
 from serried.kube.client import ApiClient
 from serried.kube.errors import AlreadyExists, ApiError
@@ -86,4 +86,4 @@ class LevelReport:
             self._written = self._clock()
 
     def _may_write_now(self, old: LevelTable | None, new: LevelTable) -> bool:
-        return decides_otherwise(old, new) or self._clock() >= self._written + _COUNTS_SECONDS
+        return may_change_labels(old, new) or self._clock() >= self._written + _COUNTS_SECONDS

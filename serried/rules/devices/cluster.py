@@ -21,25 +21,25 @@ from serried.api.cel import Broken
 from serried.api.device import (
     NOTHING,
     Amount,
-    Ask,
     ClaimRef,
-    Coming,
     DeviceClass,
     DeviceId,
     DeviceTaintRule,
+    HypotheticalClaims,
     Request,
     ResourceClaim,
     ResourceSlice,
+    SubRequest,
     decode_device_taint_rule,
     decode_resource_claim,
     decode_resource_slice,
 )
-from serried.api.interpod import Beside, InterPodRules, share_claim
+from serried.api.interpod import AffinityRule, InterPodRules, share_claim
 from serried.api.names import Key, is_label_value
 from serried.api.node import Node
-from serried.api.pod import Phase, Pod, Shape, is_for_room
+from serried.api.pod import Phase, Pod, Shape, may_fit_later
 from serried.api.resources import PROVIDED
-from serried.api.selectors import Terms, Toleration, both
+from serried.api.selectors import Terms, Toleration, intersect_terms
 from serried.cluster.due import Due
 from serried.cluster.index import discard
 from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
@@ -116,7 +116,7 @@ class DeviceClaims(Rule):
             return pod
         if not self.known and raw.counted:
             return pod  # a pod of a recorded snapshot has its amounts already
-        self.wanted = self.wanted or (raw.pending and raw.linked)
+        self.wanted = self.wanted or (raw.pending and raw.may_be_member)
         before = self._pods.get(raw.uid)
         self._pods[raw.uid] = raw
         if before is None or _claim_state(before) != _claim_state(raw):
@@ -138,7 +138,7 @@ class DeviceClaims(Rule):
             pod = replace(pod, awaits=pod.awaits or f"the devices that {pod.name} claims are being counted")
         return self._apply_amounts(pod, demand, held)
 
-    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+    def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
         """Return a hypothetical pod with the devices that it claims as amounts. It is not remembered.
 
         ``coming`` are the claims that would be created with it.
@@ -407,7 +407,7 @@ class DeviceClaims(Rule):
 
     # --- claims ------------------------------------------------------------------------------------------------
 
-    def _resolve(self, pod: Pod, coming: Coming = NOTHING) -> Demand:
+    def _resolve(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Demand:
         demand = Demand()
         if not self.known:
             return demand
@@ -432,7 +432,7 @@ class DeviceClaims(Rule):
                 demand.obstacle = f"the selector {said} (node {node})"
         return demand
 
-    def _add_claim(self, demand: Demand, pod: Pod, ref: ClaimRef, coming: Coming) -> None:
+    def _add_claim(self, demand: Demand, pod: Pod, ref: ClaimRef, coming: HypotheticalClaims) -> None:
         key = Key(pod.namespace, ref.claim)
         claim = self.claims.get(key, coming.devices.get(key))
         if claim is None and ref.template:
@@ -516,7 +516,7 @@ class DeviceClaims(Rule):
             demand.all_requests.append(AllRequest(first.selection, first.tainted))
         return tuple(options)
 
-    def _find_selection(self, demand: Demand, claim: ResourceClaim, ask: Ask) -> Selection | None:
+    def _find_selection(self, demand: Demand, claim: ResourceClaim, ask: SubRequest) -> Selection | None:
         found = self._classes.get(ask.device_class)
         if found is None:
             why = f"ResourceClaim {claim.key.name} names DeviceClass {ask.device_class}, which does not exist"
@@ -571,7 +571,7 @@ class DeviceClaims(Rule):
             counted=not demand.uncountable,
             uncountable=demand.uncountable or pod.uncountable,
             obstacle=pod.obstacle or demand.obstacle,
-            wants_room=pod.wants_room or (bool(pod.objection) and is_for_room(pod.objection, shape)),
+            wants_room=pod.wants_room or (bool(pod.objection) and may_fit_later(pod.objection, shape)),
         )
 
     def _list_held(self, pod: Pod) -> list[tuple[Match, bool]]:
@@ -589,7 +589,7 @@ class DeviceClaims(Rule):
 
 def _is_ignored(pod: Pod) -> bool:
     """Return whether the devices of a pod do not matter for plans: it is pending, not nominated, and names no group."""
-    return pod.pending and not pod.linked and not pod.nominated
+    return pod.pending and not pod.may_be_member and not pod.nominated
 
 
 def _list_claims(pod: Pod) -> list[Key]:
@@ -638,7 +638,7 @@ TOLERATES_ALL = (Toleration("", "Exists", "", ""),)
 
 
 @lru_cache(maxsize=1024)
-def _add_affinity(shape: Shape, affinity: Beside) -> Shape:
+def _add_affinity(shape: Shape, affinity: AffinityRule) -> Shape:
     requests = tuple(sorted((*shape.requests, (affinity.matching.amount, 1))))
     return replace(shape, requests=requests, neighbours=replace(shape.neighbours or InterPodRules(), beside=affinity))
 
@@ -658,6 +658,6 @@ def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Term
     amounts.update(dict(more))
     node_terms = shape.node_terms
     for each in terms:
-        node_terms = both(node_terms, each)
+        node_terms = intersect_terms(node_terms, each)
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
     return replace(shape, requests=requests, node_terms=node_terms)

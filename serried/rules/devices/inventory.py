@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from serried.api.cel import Broken, Selector, Unsupported, Value, compile_selector
-from serried.api.device import Device, DeviceId, DeviceTaintRule, Place, PoolId, ResourceSlice, Selectors
+from serried.api.device import Device, DeviceId, DeviceTaintRule, NodeScope, PoolId, ResourceSlice, Selectors
 from serried.api.node import Node
 from serried.api.selectors import Toleration
 from serried.cluster.due import Due
@@ -80,7 +80,7 @@ class Selection:
     counted: bool = False
     """True once all devices were matched with it, and the amounts of all nodes include it."""
 
-    errors: dict[PoolId, dict[Place, str]] = field(default_factory=dict)
+    errors: dict[PoolId, dict[NodeScope, str]] = field(default_factory=dict)
     """The errors of selectors that could not be evaluated for a device, by its pool and the nodes that reach it."""
 
     @property
@@ -119,7 +119,7 @@ class _Pool:
 
     def __init__(self, slices: dict[str, ResourceSlice]) -> None:
         self.slices = slices
-        self.devices: dict[DeviceId, tuple[Device, Place]] = {}
+        self.devices: dict[DeviceId, tuple[Device, NodeScope]] = {}
         self.matches: Matches = {}
         """The devices that are in at least one selection."""
 
@@ -541,7 +541,7 @@ class Inventory:
         self._set_kinds(kinds)
         self._matched.append((selection, self.changed.mark()))
 
-    def _reaches(self, name: str, place: Place) -> bool:
+    def _reaches(self, name: str, place: NodeScope) -> bool:
         if place.node:
             return place.node == name
         node = self._nodes.get(name)
@@ -664,11 +664,11 @@ def _taint(key: PoolId, device: Device, rules: Iterable[DeviceTaintRule]) -> Dev
     return replace(device, taints=(*device.taints, *taints)) if taints else device
 
 
-def _list_places(found: ResourceSlice) -> list[Place]:
+def _list_places(found: ResourceSlice) -> list[NodeScope]:
     return [device.place for device in found.devices] if found.per_device else [found.place]
 
 
-def _find_counting(device: Device, place: Place, *, spread: bool) -> Counting:
+def _find_counting(device: Device, place: NodeScope, *, spread: bool) -> Counting:
     phrase = "several nodes reach a device" if not place.node else ""
     if spread and device.consumes:
         phrase = "several nodes share counters of devices"
@@ -702,7 +702,7 @@ def _share_match(selections: Group, counting: Counting) -> Match:
     return Match(selections, counting)
 
 
-def _is_in_selection(selection: Selection, key: PoolId, device: Device, place: Place) -> bool:
+def _is_in_selection(selection: Selection, key: PoolId, device: Device, place: NodeScope) -> bool:
     """Return whether a device is in a selection. ``place`` says which nodes reach the device.
 
     If a selector cannot be evaluated for the device, it is not, and the error is recorded in the selection.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
-from serried.api.device import NOTHING, Coming, DeviceClass, decode_device_class
+from serried.api.device import NOTHING, DeviceClass, HypotheticalClaims, decode_device_class
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
 from serried.api.resources import PROVIDED, is_extended
@@ -65,7 +65,7 @@ class ExtendedResources(Rule):
             self._users.setdefault(name, {})[pod.uid] = None
         return self._convert(pod, asked)
 
-    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
+    def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
         """Return a hypothetical pod with those resources renamed that not all nodes list. It is not remembered."""
         return self._convert(pod, pod.shape.extended)
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from serried.api.node import Node
 from serried.api.pod import Pod, Shape
-from serried.api.selectors import NodeSelectorTerm, Requirement, both
+from serried.api.selectors import NodeSelectorTerm, Requirement, intersect_terms
 from serried.cluster.due import Due
 from serried.cluster.rule import AT_ONCE, Ground, Rule, RuleChanges
 
@@ -82,4 +82,4 @@ class DeclaredFeatures(Rule):
 @lru_cache(maxsize=1024)
 def _require(shape: Shape, features: Iterable[str]) -> Shape:
     needed = NodeSelectorTerm(tuple(Requirement(f"{_FEATURE}{name}", "Exists") for name in features))
-    return replace(shape, node_terms=both(shape.node_terms, (needed,)))
+    return replace(shape, node_terms=intersect_terms(shape.node_terms, (needed,)))

@@ -23,16 +23,16 @@ from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from serried.api.device import NOTHING, Coming
+from serried.api.device import NOTHING, HypotheticalClaims
 from serried.api.interpod import (
     APART,
     COUNTS,
-    SHARING,
-    UNSEEN,
+    NAMESPACES_UNREADABLE,
+    SHARED_CLAIM,
     Matching,
     Namespace,
     decode_namespace,
-    find_reached,
+    find_affecting_names,
 )
 from serried.api.node import Node
 from serried.api.pod import Phase, Pod, Shape, may_be_repelled
@@ -122,7 +122,7 @@ class MatchingPods(Rule):
         For a waiting pod with a new rule, existing pods get the amount later; until then ``awaits`` is set.
         """
         self._update_need(pod)
-        if self._repelling and pod.pending and pod.linked:
+        if self._repelling and pod.pending and pod.may_be_member:
             self._waiting[pod.uid] = None
         else:
             self._waiting.pop(pod.uid, None)
@@ -145,7 +145,7 @@ class MatchingPods(Rule):
         self._uncounted[pod.uid] = mark
         return replace(pod, awaits=pod.awaits or f"the pods that the rules of {pod.name} mean are being counted")
 
-    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
+    def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
         """Return a hypothetical pod with an amount for each matching that it is in.
 
         Existing pods get the amounts of its rules, and keep them until `forget_hypothetical`.
@@ -178,7 +178,7 @@ class MatchingPods(Rule):
             return pod
         names = {each.amount for each in found}
         if not self._sees_namespaces and any(each.by_namespace_labels for each in _list_rules(pod)):
-            names.add(UNSEEN)
+            names.add(NAMESPACES_UNREADABLE)
         shape = _set_amounts(pod.shape, tuple(sorted(names)))
         return pod if shape is pod.shape else replace(pod, shape=shape)
 
@@ -200,9 +200,9 @@ class MatchingPods(Rule):
 
         They are the matchings that the pod is in, and those of its own anti-affinity, which exclude other pods. When
         such a pod is bound or ends, the gangs that these amounts concern are planned again
-        (`serried.api.interpod.list_concerns`).
+        (`serried.api.interpod.list_affected_names`).
         """
-        return find_reached(shape.requests)
+        return find_affecting_names(shape.requests)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Handle a changed node: if its labels or taints have changed, waiting members with rules may fit on any node.
@@ -283,7 +283,7 @@ class MatchingPods(Rule):
         rules = pod.shape.neighbours
         found: Iterable[Matching] = ()
         if rules is not None and pod.phase is Phase.ACTIVE and pod.pending:
-            found = rules.matchings if pod.linked else ()
+            found = rules.matchings if pod.may_be_member else ()
         elif rules is not None and pod.phase is Phase.ACTIVE:
             # Of the rules of a bound pod only anti-affinity still matters.
             found = (each.matching for each in rules.apart)
@@ -343,7 +343,7 @@ class MatchingPods(Rule):
         """Begin or end to remember waiting members: they are needed while there are matchings in ``_repelling``."""
         if self._repelling and self.concerns is _HAS_RULES:
             self.concerns = may_be_repelled
-            self._waiting.update((uid, None) for uid, pod in self._pods.items() if pod.pending and pod.linked)
+            self._waiting.update((uid, None) for uid, pod in self._pods.items() if pod.pending and pod.may_be_member)
         elif not self._repelling:
             self.concerns = _HAS_RULES
             self._waiting.clear()
@@ -486,6 +486,6 @@ def _find_label(matching: Matching) -> tuple[str, str] | None:
 @lru_cache(maxsize=8192)
 def _set_amounts(shape: Shape, names: tuple[str, ...]) -> Shape:
     """Return a pod's shape with an amount of 1 for each of these matchings' names, in place of those it had."""
-    kept = [each for each in shape.requests if not each[0].startswith(COUNTS) or each[0].startswith(SHARING)]
+    kept = [each for each in shape.requests if not each[0].startswith(COUNTS) or each[0].startswith(SHARED_CLAIM)]
     requests = tuple(sorted([*kept, *((name, 1) for name in names)]))
     return shape if requests == shape.requests else replace(shape, requests=requests)

@@ -13,7 +13,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serried.api.interpod import ABSENT, APART, COUNTS, UNSEEN, Beside, InterPodRules, Spread, read_apart
+from serried.api.interpod import (
+    ABSENT,
+    APART,
+    COUNTS,
+    NAMESPACES_UNREADABLE,
+    AffinityRule,
+    InterPodRules,
+    Spread,
+    read_apart,
+)
 from serried.api.node import Node
 from serried.api.resources import Resources
 from serried.plan.capacity import MemberClass
@@ -105,7 +114,7 @@ class _Rules:
     anti_affinity: list[Count] = field(default_factory=list)
     """Anti-affinity of the class, or of other pods against it: the node's domain must have none of these pods."""
 
-    beside: Beside | None = None
+    beside: AffinityRule | None = None
     affinity: list[Count] = field(default_factory=list)
     """The affinity of the class: the node's domain must have at least one of the pods, for each of these keys."""
 
@@ -205,7 +214,7 @@ class InterPodPlanRule(PlanRule):
             for amount, key in apart.get(name, ()):
                 rules.anti_affinity.append(self._count(amount, key))
         if own is not None:
-            unseen = UNSEEN in kind.request
+            unseen = NAMESPACES_UNREADABLE in kind.request
             seen = [each for each in own.apart if not (unseen and each.matching.by_namespace_labels)]
             rules.anti_affinity += [self._count(each.matching.amount, each.key) for each in seen]
             rules.spread = [SpreadCount(each, kind) for each in own.spread]
@@ -384,7 +393,7 @@ class InterPodPlanRule(PlanRule):
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
         """Return the rule that excludes the next member of a class from a node; None if none does.
 
-        The affinity to another member that requests the devices of a shared claim (`Beside.follows`) is never the
+        The affinity to another member that requests the devices of a shared claim (`AffinityRule.follows`) is never the
         reason, because it only says that the other member is not placed there.
         """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]

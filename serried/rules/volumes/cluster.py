@@ -18,25 +18,25 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from serried.api.device import NOTHING, Coming
+from serried.api.device import NOTHING, HypotheticalClaims
 from serried.api.names import Key
 from serried.api.node import Node
-from serried.api.pod import Pod, Shape, is_for_room
+from serried.api.pod import Pod, Shape, may_fit_later
 from serried.api.priority import PreemptionPolicy
 from serried.api.resources import ATTACHED, ONCE, SHARES
-from serried.api.selectors import MAX_TERMS, NodeSelectorTerm, Requirement, Terms, both
+from serried.api.selectors import MAX_TERMS, NodeSelectorTerm, Requirement, Terms, intersect_terms
 from serried.api.volume import (
     READ_WRITE_ONCE_POD,
     SHARED,
     ZONE_LABELS,
-    Choice,
+    ClaimRequirements,
     CSIDriver,
     CSINode,
     StorageCapacity,
     StorageClass,
     Volume,
+    VolumeChoice,
     VolumeClaim,
-    Wish,
     decode_csi_driver,
     decode_csi_node,
     decode_storage_capacity,
@@ -94,12 +94,12 @@ class Volumes(Rule):
         """Return the pod restricted to nodes on which its volume claims get their volumes, and remember it."""
         if not pod.claims:
             return pod
-        self.wanted = self.wanted or (pod.pending and pod.linked)
+        self.wanted = self.wanted or (pod.pending and pod.may_be_member)
         self._note(pod.uid, pod if pod.pending or pod.bound else None)
         shared = {key for key in _keys(pod) if self._is_shared(key)}
         return self._restrict_pod(pod, self._list_known(pod), shared, self._find_missing(pod, _keys(pod)))
 
-    def shape_hypothetical(self, pod: Pod, coming: Coming = NOTHING) -> Pod:
+    def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
         """Return a hypothetical pod restricted to nodes on which its volume claims get their volumes.
 
         ``coming`` are the claims that would be created with it. The pod is not remembered.
@@ -117,7 +117,7 @@ class Volumes(Rule):
         counted = [claim for claim in known if claim.volume or not self._find_unknown(claim, coming)]
         return replace(self._restrict_pod(pod, counted, shared, ""), uncountable=left)
 
-    def _find_unknown(self, claim: VolumeClaim, coming: Coming) -> str:
+    def _find_unknown(self, claim: VolumeClaim, coming: HypotheticalClaims) -> str:
         """Return a phrase why it is not known on which nodes a hypothetical pod's claim gets a volume; "" if it is."""
         if claim.volume:
             return ""
@@ -185,7 +185,7 @@ class Volumes(Rule):
         if shape is pod.shape and not obstacle:
             return pod
         wants_room = pod.wants_room or bool(
-            (amounts or choices) and pod.objection and is_for_room(pod.objection, shape)
+            (amounts or choices) and pod.objection and may_fit_later(pod.objection, shape)
         )
         outranked = any(each.by_member for each in users)
         return replace(pod, shape=shape, obstacle=obstacle, outranked=outranked, wants_room=wants_room)
@@ -253,7 +253,7 @@ class Volumes(Rule):
             amounts += [(f"{ATTACHED}{driver}{SHARED}{key}", 1) for key, driver in common]
         return tuple(amounts)
 
-    def _find_choices(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[Choice, ...]:
+    def _find_choices(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[VolumeChoice, ...]:
         sharing = [str(claim.key) if claim.key in shared else "" for claim in claims]
         found = [self.supply.find_choice(claim, said) for claim, said in zip(claims, sharing, strict=True)]
         return tuple([choice for choice in found if choice is not None])
@@ -410,7 +410,7 @@ class Volumes(Rule):
             self._update_class(name)
         self._changed_pods.update(self._pods)
 
-    def _update_class(self, name: str) -> set[Wish]:
+    def _update_class(self, name: str) -> set[ClaimRequirements]:
         return self.supply.update_class(name, {self.claims[key].wish for key in self._unbound.get(name, ())})
 
     def _put_volume(self, volume: Volume) -> list[Pod]:
@@ -516,7 +516,7 @@ def _are_in_one_gang(one: Pod, other: Pod) -> bool:
 @lru_cache(maxsize=1024)
 def _restrict(shape: Shape, terms: Terms) -> Shape:
     """Return the shape with its node affinity restricted to nodes that also match ``terms``."""
-    found = both(shape.node_terms, terms)
+    found = intersect_terms(shape.node_terms, terms)
     return shape if found == shape.node_terms else replace(shape, node_terms=found)
 
 
@@ -526,7 +526,7 @@ def _add_requests(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
 
 
 @lru_cache(maxsize=1024)
-def _add_choices(shape: Shape, choices: tuple[Choice, ...]) -> Shape:
+def _add_choices(shape: Shape, choices: tuple[VolumeChoice, ...]) -> Shape:
     """Return the shape with the choices of volumes that a plan has to make, and the pseudo resource of each."""
     amounts = Counter(choice.amount for choice in choices)
     return replace(_add_requests(shape, tuple(amounts.items())), volumes=choices)

@@ -6,7 +6,7 @@ each claim the smallest fitting volume that the node reaches. Among equal volume
 planner chooses the one that the fewest nodes reach, so kube-scheduler may choose another one. Then the member is
 planned again.
 
-A pool is the volumes that fit claims with the same requirements (`serried.api.volume.Pool`).
+A pool is the volumes that fit claims with the same requirements (`serried.api.volume.VolumePool`).
 """
 
 from collections import Counter
@@ -17,21 +17,21 @@ from serried.api.interpod import HOSTNAME
 from serried.api.node import Node
 from serried.api.resources import ATTACHED, CHOSEN, capacity
 from serried.api.selectors import Terms
-from serried.api.volume import SHARED, Choice, Pool, Volume
+from serried.api.volume import SHARED, Volume, VolumeChoice, VolumePool
 from serried.plan.capacity import MemberClass
 from serried.plan.fit import Hurdle, HurdleKind, matches_terms
 from serried.plan.limit import Limit
 from serried.plan.request import Snapshot
 from serried.plan.rule import PlanRule, PlanRuleType
 
-_ChosenVolumes = list[tuple[Choice, Volume | None]]
+_ChosenVolumes = list[tuple[VolumeChoice, Volume | None]]
 """The volume chosen for each claim of a member; None for a volume that will be provisioned."""
 
 
 class _VolumeIndex:
     """The volumes of a pool, indexed by the node labels in their node affinity."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: VolumePool) -> None:
         self.keys: dict[str, None] = {}
         """The label keys in the node affinity of the volumes, which decide which nodes reach them."""
 
@@ -156,9 +156,9 @@ class VolumeChoices(PlanRule):
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
         self._classes = classes
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, VolumePool] = {}
         self._indexes: dict[str, _VolumeIndex] = {}
-        self._choices: dict[MemberClass, list[Choice]] = {}
+        self._choices: dict[MemberClass, list[VolumeChoice]] = {}
         for kind in classes:
             self._choices[kind] = sorted(kind.shape.volumes, key=_find_size)
             for choice in self._choices[kind]:
@@ -313,7 +313,7 @@ class VolumeChoices(PlanRule):
         return all(claim in self._before for claim in shared) and name in self._snapshot.nodes
 
 
-def _find_size(choice: Choice) -> int:
+def _find_size(choice: VolumeChoice) -> int:
     return choice.pool.wish.request if choice.pool is not None else 0
 
 

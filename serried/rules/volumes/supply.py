@@ -18,18 +18,18 @@ from typing import NamedTuple
 from serried.api.names import Key
 from serried.api.node import Node
 from serried.api.resources import ATTACHED, CHOSEN
-from serried.api.selectors import MAX_TERMS, NodeSelectorTerm, Requirement, Terms, both, says_something
+from serried.api.selectors import MAX_TERMS, NodeSelectorTerm, Requirement, Terms, has_requirements, intersect_terms
 from serried.api.volume import (
     MIGRATIONS,
-    Choice,
+    ClaimRequirements,
     CSIDriver,
     CSINode,
-    Pool,
     StorageCapacity,
     StorageClass,
     Volume,
+    VolumeChoice,
     VolumeClaim,
-    Wish,
+    VolumePool,
 )
 from serried.cluster.index import discard
 
@@ -71,7 +71,7 @@ class Supply:
     """The storage of the cluster: PersistentVolumes, StorageClasses, CSI drivers and their storage capacity.
 
     ``seen`` are the kinds of which all objects are known; only those may exclude nodes. What a claim requires of its
-    volume (class, size, access modes and the like) is its `Wish`.
+    volume (class, size, access modes and the like) is its `ClaimRequirements`.
     """
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ class Supply:
         self._volumes_of: dict[str, dict[str, None]] = {}
         self._capacities_of: dict[str, dict[Key, None]] = {}
         self._reserved_for: dict[Key, dict[str, None]] = {}
-        self._volume_nodes: dict[str, dict[Wish, VolumeNodes]] = {}
-        self._pools: dict[str, dict[Wish, Pool]] = {}
+        self._volume_nodes: dict[str, dict[ClaimRequirements, VolumeNodes]] = {}
+        self._pools: dict[str, dict[ClaimRequirements, VolumePool]] = {}
 
     def find_allowed_nodes(self, claim: VolumeClaim, *, shared: bool) -> AllowedNodes:
         """Return the nodes on which a pod may be because it mounts this claim.
@@ -137,7 +137,7 @@ class Supply:
         """
         offer = self.find_volume_nodes(claim.wish)
         if claim.selected_node is not None:
-            return both(offer.provisioned, at_node(claim.selected_node))
+            return intersect_terms(offer.provisioned, at_node(claim.selected_node))
         kept = self.find_reserved(claim)
         return unite([kept.terms if kept is not None else offer.existing, offer.provisioned])
 
@@ -150,7 +150,7 @@ class Supply:
         own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
         return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
 
-    def find_volume_nodes(self, wish: Wish) -> VolumeNodes:
+    def find_volume_nodes(self, wish: ClaimRequirements) -> VolumeNodes:
         """Return the nodes on which claims with these requirements can get a volume.
 
         The result is cached until `update_class` is called for the StorageClass.
@@ -166,11 +166,11 @@ class Supply:
             offers[wish] = VolumeNodes(found, provisioned)
         return offers[wish]
 
-    def _is_provisioned(self, wish: Wish) -> bool:
+    def _is_provisioned(self, wish: ClaimRequirements) -> bool:
         found = self.classes.get(wish.storage_class)
         return found is not None and found.provisions
 
-    def find_choice(self, claim: VolumeClaim, sharing: str) -> Choice | None:
+    def find_choice(self, claim: VolumeClaim, sharing: str) -> VolumeChoice | None:
         """Return the volumes from which a plan has to choose one for a claim.
 
         None if the claim has a volume, if kube-scheduler does not choose one for it, or if the choice limits no member.
@@ -180,17 +180,17 @@ class Supply:
         if claim.volume or found is None or not found.waits or Volume not in self.seen or StorageClass not in self.seen:
             return None
         if found.provisions:
-            return Choice(None, sharing) if sharing else None
+            return VolumeChoice(None, sharing) if sharing else None
         if claim.selected_node is not None or self.find_reserved(claim) is not None:
             return None
         pools = self._pools.setdefault(claim.wish.storage_class, {})
         pool = pools.get(claim.wish)
         if pool is None:
-            pool = pools[claim.wish] = Pool(claim.wish, _name_amount(claim.wish))
-            pool.volumes = tuple(sorted(self._list_fitting(claim.wish), key=Pool.rank))
-        return Choice(pool, sharing)
+            pool = pools[claim.wish] = VolumePool(claim.wish, _name_amount(claim.wish))
+            pool.volumes = tuple(sorted(self._list_fitting(claim.wish), key=VolumePool.rank))
+        return VolumeChoice(pool, sharing)
 
-    def copy_pools(self) -> tuple[Pool, ...]:
+    def copy_pools(self) -> tuple[VolumePool, ...]:
         """Return copies of the pools, i.e. the volumes to choose from for each wish, for a recorded snapshot.
 
         Volumes have numbers as names, and only the fields that plans use. A volume in several pools has one number.
@@ -203,20 +203,20 @@ class Supply:
         }
         return tuple(replace(pool, volumes=tuple(bare[each.name] for each in pool.volumes)) for pool in pools)
 
-    def _list_fitting(self, wish: Wish) -> Iterator[Volume]:
+    def _list_fitting(self, wish: ClaimRequirements) -> Iterator[Volume]:
         """Return the PersistentVolumes that a claim with these requirements could get, if none is reserved for it."""
         volumes = (self.volumes[name] for name in self._volumes_of.get(wish.storage_class, ()))
         return (volume for volume in volumes if volume.may_serve(wish))
 
-    def _find_provisioned(self, wish: Wish) -> Terms | None:
+    def _find_provisioned(self, wish: ClaimRequirements) -> Terms | None:
         found = self.classes.get(wish.storage_class)
         if found is None or not self._is_provisioned(wish):
             return _NOWHERE
         driver = self.drivers.get(found.provisioner)
         tells = driver is not None and driver.tells_capacity and StorageCapacity in self.seen and wish.request > 0
-        return both(found.topologies, self._find_storage(wish) if tells else None)
+        return intersect_terms(found.topologies, self._find_storage(wish) if tells else None)
 
-    def _find_storage(self, wish: Wish) -> Terms | None:
+    def _find_storage(self, wish: ClaimRequirements) -> Terms | None:
         """Return the nodes for which the driver reports enough storage capacity; None for all nodes.
 
         As in kube-scheduler each volume is checked alone (hasEnoughCapacity), even if a pod needs several.
@@ -243,7 +243,7 @@ class Supply:
         """Return the name of the default StorageClass; "" without one. Among several it is the first by name."""
         return min((each.name for each in self.classes.values() if each.is_default), default="")
 
-    def update_class(self, name: str, wanted: Collection[Wish]) -> set[Wish]:
+    def update_class(self, name: str, wanted: Collection[ClaimRequirements]) -> set[ClaimRequirements]:
         """Discard the cached results for a StorageClass, because volumes or capacity have changed.
 
         ``wanted`` are the requirements of all its unbound claims. Return those among them for which other nodes have
@@ -368,7 +368,7 @@ def unite(ways: Iterable[Terms | None]) -> Terms | None:
     for terms in ways:
         if terms is None:
             return None
-        for term in filter(says_something, terms):
+        for term in filter(has_requirements, terms):
             if not term.fields and len(term.labels) == 1 and term.labels[0].operator == "In":
                 values.setdefault(term.labels[0].key, {}).update(dict.fromkeys(term.labels[0].values))
             else:
@@ -378,7 +378,7 @@ def unite(ways: Iterable[Terms | None]) -> Terms | None:
     return united if len(united) <= MAX_TERMS else None
 
 
-def _name_amount(wish: Wish) -> str:
+def _name_amount(wish: ClaimRequirements) -> str:
     asked = (f"{each.key} {each.operator} ({','.join(each.values)})" for each in wish.selector)
     kind = (*sorted(wish.access_modes), wish.volume_mode, wish.attributes_class, *asked)
     return f"{CHOSEN}{wish.storage_class}/{wish.request}/{'/'.join(filter(None, kind))}"

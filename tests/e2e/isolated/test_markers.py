@@ -59,13 +59,13 @@ OTHERS = [
 @pytest.mark.parametrize("builder", MEMBERS)
 def test_what_could_be_a_member_is_marked(stage: ClusterStage, builder: PodBuilder) -> None:
     found = seen(stage, builder)
-    assert (found.linked, found.marked) == (True, True)
+    assert (found.may_be_member, found.marked) == (True, True)
 
 
 @pytest.mark.parametrize("builder", OTHERS)
 def test_what_cannot_is_not(stage: ClusterStage, builder: PodBuilder) -> None:
     found = seen(stage, builder)
-    assert (found.linked, found.marked) == (False, False)
+    assert (found.may_be_member, found.marked) == (False, False)
 
 
 def test_pods_of_other_schedulers_are_left_alone(stage: ClusterStage) -> None:

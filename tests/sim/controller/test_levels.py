@@ -8,7 +8,7 @@ import pytest
 from controller.process import Controller
 from serried.api.names import REQUIRED_TOPOLOGY
 from serried.api.preference import PREFERRED_TOPOLOGY
-from serried.api.topology import Carried, LevelTable, Pool, write_table
+from serried.api.topology import LabelCount, LevelTable, Pool, write_table
 from serried.kube.wire import JOBS, JSON, PODS, TOPOLOGY_LEVELS
 from tests.support.apiserver import FakeApiServer
 from tests.support.builders import JobBuilder
@@ -26,8 +26,8 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 def said(**labels: str) -> JSON:
     """A status in which these labels stand for levels on all nodes, and a clique for nvlink where there are GPUs."""
-    everywhere = {level: Carried(label, 4) for level, label in labels.items()}
-    pools = (Pool("", 4, everywhere), Pool(GPU, 2, {**everywhere, "nvlink": Carried(CLIQUE, 2)}))
+    everywhere = {level: LabelCount(label, 4) for level, label in labels.items()}
+    pools = (Pool("", 4, everywhere), Pool(GPU, 2, {**everywhere, "nvlink": LabelCount(CLIQUE, 2)}))
     candidates = {level: (label,) for level, label in {**labels, "nvlink": CLIQUE}.items()}
     return write_table(LevelTable(candidates, pools))
 

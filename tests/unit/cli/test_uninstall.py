@@ -20,7 +20,7 @@ from cli.uninstall import (
     free_metadata,
 )
 from serried.api.group import PROTECTION
-from serried.api.names import GANG, INSTALLATION, LABELLED, POD_GROUP_LABEL
+from serried.api.names import GANG, INSTALLATION, LABELLED_BY_BINDING, POD_GROUP_LABEL
 from serried.api.node import protect
 from serried.api.pod import HELD_GATE
 from serried.kube.wire import (
@@ -179,9 +179,17 @@ _RETRY_KEY = "scheduling.serried.dev/kick"
 
 
 def test_running_pods_lose_the_label_of_their_binding_and_keep_what_containers_read() -> None:
-    told = {GANG: "g", LABELLED: "true", "scheduling.serried.dev/rank": "3", "scheduling.serried.dev/domain": "r1"}
+    told = {
+        GANG: "g",
+        LABELLED_BY_BINDING: "true",
+        "scheduling.serried.dev/rank": "3",
+        "scheduling.serried.dev/domain": "r1",
+    }
     bound = pod("one", node="n1", annotations=told, labels={POD_GROUP_LABEL: "g", "app": "a"})
-    assert free_metadata(bound) == {"annotations": {GANG: None, LABELLED: None}, "labels": {POD_GROUP_LABEL: None}}
+    assert free_metadata(bound) == {
+        "annotations": {GANG: None, LABELLED_BY_BINDING: None},
+        "labels": {POD_GROUP_LABEL: None},
+    }
 
 
 def test_a_label_by_which_people_name_a_group_stays() -> None:

@@ -63,7 +63,7 @@ def show(store: Store, builder: Builder) -> None:
     match builder:
         case PodBuilder():
             found = builder.value()
-            store.put_pod(found if found.linked else builder.in_group("gang").value())
+            store.put_pod(found if found.may_be_member else builder.in_group("gang").value())
         case NodeBuilder():
             store.put_node(builder.value())
         case PodGroupBuilder():
@@ -302,7 +302,7 @@ UNCOUNTABLE: list[tuple[str, list[Builder], str]] = [
 def test_what_cannot_be_counted_is_left_to_the_scheduler(builders: list[Builder], expected: str) -> None:
     for store in in_every_order(P, CLASS, *builders):
         assert find(store).uncountable.startswith(expected)
-        assert find(store).counted_elsewhere
+        assert find(store).only_scheduler_counts
         assert not find(store).obstacle
 
 
@@ -424,7 +424,7 @@ def test_one_more_pod_of_a_shared_claim_costs_the_same_however_many_share_it() -
 def test_devices_that_are_counted_are_room() -> None:
     refused = P.tried(message=objection("12 cannot allocate all claims"))
     for store in in_every_order(refused, CLASS, claim("mine", 1), devices("n1", 1)):
-        assert not find(store).counted_elsewhere
+        assert not find(store).only_scheduler_counts
         assert find(store).wants_room
         assert not find(store).refused
 
@@ -444,7 +444,7 @@ def test_the_resource_of_a_class_is_counted_by_devices_where_no_plugin_shows_it(
         store = stored(*order)
         shape = find(store).shape
         assert [count_fitting(shape, store.nodes[name], None) for name in ("n1", "n2")] == [4, 1]
-        assert not find(store).counted_elsewhere
+        assert not find(store).only_scheduler_counts
 
 
 def test_an_attribute_of_devices_is_a_domain_where_a_group_asks_for_it() -> None:
@@ -466,7 +466,7 @@ def test_an_attribute_of_devices_is_a_domain_where_a_group_asks_for_it() -> None
 def test_nothing_is_counted_before_everything_is_known() -> None:
     store = stored(N1, N2, P, CLASS, claim("mine", 1), devices("n1", 2), known=False)
     assert count(store) == (64, 64)
-    assert find(store).counted_elsewhere
+    assert find(store).only_scheduler_counts
     note_devices(store, KindState.LISTING)
     assert find(store).obstacle == "devices are being listed"
     note_devices(store)

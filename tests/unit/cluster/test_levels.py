@@ -17,11 +17,11 @@ from serried.api.topology import (
     LevelTable,
     Pool,
     TopologyLevels,
-    decides_otherwise,
     decode_grove_binding,
     decode_kueue_topology,
     decode_topology_levels,
     explain_missing,
+    may_change_labels,
     write_table,
 )
 from serried.cluster.cache import Store
@@ -272,9 +272,9 @@ PUBLISHED = world(*MIXED).levels.table
     ],
 )
 def test_only_what_levels_mean_asks_for_looks_at_all_that_wait(table: LevelTable | None, *, otherwise: bool) -> None:
-    assert decides_otherwise(PUBLISHED, PUBLISHED) is False
-    assert decides_otherwise(PUBLISHED, table) is otherwise
-    assert decides_otherwise(table, PUBLISHED) is otherwise
+    assert may_change_labels(PUBLISHED, PUBLISHED) is False
+    assert may_change_labels(PUBLISHED, table) is otherwise
+    assert may_change_labels(table, PUBLISHED) is otherwise
     store = world()
     store.put_pod(pod("p").in_group("waiting").value())
     store.put_levels(TopologyLevels("default", {}, PUBLISHED))
@@ -288,7 +288,7 @@ def test_only_what_levels_mean_asks_for_looks_at_all_that_wait(table: LevelTable
 
 def test_which_of_two_resources_is_rarer_counts() -> None:
     pools = (Pool("", 9, {}), Pool(GPU, 4, {}), Pool(FPGA, 5, {}))
-    assert decides_otherwise(LevelTable({}, pools), LevelTable({}, (*pools[:2], Pool(FPGA, 3, {}))))
+    assert may_change_labels(LevelTable({}, pools), LevelTable({}, (*pools[:2], Pool(FPGA, 3, {}))))
 
 
 # --- owners --------------------------------------------------------------------------------------------------------

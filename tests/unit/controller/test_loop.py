@@ -11,7 +11,7 @@ from serried.api.group import PodGroup, Policy
 from serried.api.level import FALLBACK
 from serried.api.names import JOB, Key
 from serried.api.parent import OwnerKey
-from serried.api.topology import Carried, LevelTable, Pool, TopologyLevels
+from serried.api.topology import LabelCount, LevelTable, Pool, TopologyLevels
 from serried.ops.metrics import ControllerMetrics
 from serried.settings import controller_settings
 from tests.support.apiserver import FakeApiServer
@@ -77,7 +77,7 @@ async def test_so_does_its_end(controller: Controller, group: PodGroup) -> None:
 
 
 def published(label: str, nodes: int) -> TopologyLevels:
-    return TopologyLevels("default", {}, LevelTable({}, (Pool("", nodes, {"rack": Carried(label, nodes)}),)))
+    return TopologyLevels("default", {}, LevelTable({}, (Pool("", nodes, {"rack": LabelCount(label, nodes)}),)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serried.api.budget import DisruptionBudget, counts, decode_budget, is_asked
+from serried.api.budget import DisruptionBudget, decode_budget, limits_eviction, uses_allowance
 from serried.api.names import Key, Malformed
 from serried.api.selectors import Requirement
 from tests.support.builders import PodBuilder, pod, usable
@@ -56,12 +56,12 @@ def test_a_budget_allows_nothing_when(status: dict[str, Any]) -> None:
     ],
 )
 def test_a_budget_counts_the_pods_that_it_selects(selector: Any, counted: bool) -> None:  # noqa: FBT001
-    assert counts(budget(selector), pod("p").label("app", "x").value()) is counted
+    assert uses_allowance(budget(selector), pod("p").label("app", "x").value()) is counted
 
 
 def test_a_budget_counts_no_pods_of_other_namespaces_and_none_that_it_has_let_go() -> None:
-    assert not counts(budget({}), pod("p").namespace("other").value())
-    assert not counts(budget({}, disruptedPods={"p": "2026-01-01T00:00:00Z"}), pod("p").value())
+    assert not uses_allowance(budget({}), pod("p").namespace("other").value())
+    assert not uses_allowance(budget({}, disruptedPods={"p": "2026-01-01T00:00:00Z"}), pod("p").value())
 
 
 def running(name: str = "p") -> PodBuilder:
@@ -94,13 +94,13 @@ def test_a_budget_counts_as_the_api_server_asks_it(
 ) -> None:
     raw = raw_budget({}, **status)
     raw["spec"]["unhealthyPodEvictionPolicy"] = policy
-    assert counts(usable(decode_budget(raw)), builder.value()) is counted
+    assert uses_allowance(usable(decode_budget(raw)), builder.value()) is counted
 
 
 def test_two_budgets_that_let_an_unready_pod_go_are_two_that_are_asked() -> None:
     free = usable(decode_budget(raw_budget({}, **ENOUGH)))
-    assert is_asked(free, running().value())
-    assert not is_asked(free, running().phase("Pending").value())
+    assert limits_eviction(free, running().value())
+    assert not limits_eviction(free, running().phase("Pending").value())
 
 
 def test_a_budget_with_a_bad_selector_is_malformed() -> None:

@@ -226,7 +226,7 @@ def test_what_serried_has_written_on_a_pod_that_is_to_end_is_known(
     victim: bool,  # noqa: FBT001
     follower: bool,  # noqa: FBT001
 ) -> None:
-    assert (builder.value().says_victim, builder.value().says_follower) == (victim, follower)
+    assert (builder.value().is_marked_victim, builder.value().is_marked_follower) == (victim, follower)
 
 
 @pytest.mark.parametrize(

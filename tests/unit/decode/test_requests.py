@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serried.api.level import ResizeRule
-from serried.api.resources import is_marked, pod_requests
+from serried.api.resources import has_markers, pod_requests
 
 Raw = dict[str, Any]
 
@@ -217,7 +217,7 @@ ASKED, BOUND = "scheduling.serried.dev/member", "scheduling.serried.dev/member-b
     ],
 )
 def test_a_pod_is_marked_if_an_isolated_scheduler_would_ask_about_it(pod: Raw, marked: bool) -> None:  # noqa: FBT001
-    assert is_marked(pod["spec"]) is marked
+    assert has_markers(pod["spec"]) is marked
 
 
 def test_requests_come_sorted_by_name() -> None:

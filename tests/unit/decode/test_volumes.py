@@ -2,7 +2,7 @@ import pytest
 
 from serried.api.names import Key, Malformed
 from serried.api.selectors import NodeSelectorTerm, Requirement
-from serried.api.volume import Volume, VolumeClaim, Wish, decode_volume
+from serried.api.volume import ClaimRequirements, Volume, VolumeClaim, decode_volume
 from serried.plan.fit import matches_terms
 from tests.support.builders import PodBuilder, node, pod
 from tests.support.volumes import storage_capacity, volume, volume_claim
@@ -62,7 +62,7 @@ def test_a_claim_is_bound_once_kube_controller_manager_says_so() -> None:
 def test_the_old_annotation_of_a_class_goes_before_the_field() -> None:
     old = {"volume.beta.kubernetes.io/storage-class": "old"}
     both = volume_claim("c").asking("new").having(old, "metadata", "annotations")
-    assert both.value().wish == Wish("old", 1 << 30, frozenset({"ReadWriteOnce"}))
+    assert both.value().wish == ClaimRequirements("old", 1 << 30, frozenset({"ReadWriteOnce"}))
     assert volume("v").free("new").having(old, "metadata", "annotations").value().storage_class == "old"
 
 

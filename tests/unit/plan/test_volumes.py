@@ -6,7 +6,7 @@ from random import Random
 
 from serried.api.resources import ATTACHED, CHOSEN
 from serried.api.verdict import Verdict
-from serried.api.volume import SHARED, Choice, Pool, Volume, Wish
+from serried.api.volume import SHARED, ClaimRequirements, Volume, VolumeChoice, VolumePool
 from serried.plan.capacity import MemberClass, group_classes
 from serried.plan.fit import matches_terms
 from serried.plan.gang import plan_gang
@@ -25,12 +25,12 @@ def disk(name: str, *zones: str, size: str = "1Gi") -> Volume:
     return volume(name).free("local", size).reached_from(where).value()
 
 
-def pool_of(*disks: Volume, request: int = 1 << 30) -> Pool:
+def pool_of(*disks: Volume, request: int = 1 << 30) -> VolumePool:
     ordered = tuple(sorted(disks, key=lambda each: each.capacity))
-    return Pool(Wish("local", request), f"{CHOSEN}local/{request}", ordered)
+    return VolumePool(ClaimRequirements("local", request), f"{CHOSEN}local/{request}", ordered)
 
 
-def classes(*choices: tuple[Choice, ...]) -> list[MemberClass]:
+def classes(*choices: tuple[VolumeChoice, ...]) -> list[MemberClass]:
     """A class of one member for each of these."""
     found = []
     for at, each in enumerate(choices):
@@ -50,7 +50,7 @@ def admitting(found: VolumeChoices, kind: MemberClass) -> str:
 
 
 def test_a_volume_goes_to_one_member_and_comes_back() -> None:
-    (kind,) = classes((Choice(pool_of(disk("v", "a"), disk("w", "b"))),))
+    (kind,) = classes((VolumeChoice(pool_of(disk("v", "a"), disk("w", "b"))),))
     found = state([kind])
     assert found.couples
     assert found.list_keys() == [ZONE]
@@ -65,8 +65,8 @@ def test_a_volume_goes_to_one_member_and_comes_back() -> None:
 
 def test_the_smallest_that_fits_is_taken_first() -> None:
     small, large = disk("s", "a"), disk("l", "a", size="4Gi")
-    wide = Choice(pool_of(large, request=2 << 30))
-    narrow = Choice(pool_of(small, large))
+    wide = VolumeChoice(pool_of(large, request=2 << 30))
+    narrow = VolumeChoice(pool_of(small, large))
     for order in permutations([narrow, wide]):
         first, second = classes(*((each,) for each in order))
         found = state([first, second])
@@ -78,7 +78,7 @@ def test_the_smallest_that_fits_is_taken_first() -> None:
 
 def test_a_member_with_two_claims_needs_both_volumes_on_one_node() -> None:
     pool = pool_of(disk("v", "a"), disk("w", "b"), disk("x", "b"))
-    (both,) = classes((Choice(pool), Choice(pool)))
+    (both,) = classes((VolumeChoice(pool), VolumeChoice(pool)))
     found = state([both])
     assert admitting(found, both) == "b1 b2"
     found.place(both, "b1")
@@ -86,7 +86,7 @@ def test_a_member_with_two_claims_needs_both_volumes_on_one_node() -> None:
 
 
 def test_a_shared_claim_gets_one_volume_and_all_go_where_it_is() -> None:
-    shared = Choice(pool_of(disk("v", "a"), disk("w", "b")), "default/data")
+    shared = VolumeChoice(pool_of(disk("v", "a"), disk("w", "b")), "default/data")
     (kind,) = classes((shared,))
     found = state([kind])
     found.place(kind, "b1")
@@ -98,7 +98,7 @@ def test_a_shared_claim_gets_one_volume_and_all_go_where_it_is() -> None:
 
 
 def test_whoever_is_first_has_to_be_there_before_others_of_a_shared_claim() -> None:
-    (made,) = classes((Choice(None, "default/data"),))
+    (made,) = classes((VolumeChoice(None, "default/data"),))
     found = state([made])
     found.begin_wave()
     assert found.fits_wave(made, "a1")
@@ -111,16 +111,16 @@ def test_whoever_is_first_has_to_be_there_before_others_of_a_shared_claim() -> N
 
 def test_what_planned_members_of_others_will_take_is_taken() -> None:
     pool = pool_of(disk("v", "a"), disk("w", "b"))
-    (kind,) = classes((Choice(pool),))
+    (kind,) = classes((VolumeChoice(pool),))
     assert admitting(state([kind], {"a2": {pool.amount: 1}}), kind) == "b1 b2"
-    shared = {name: {Choice(pool, "default/other").amount: 2} for name in ("a1", "a2")}
+    shared = {name: {VolumeChoice(pool, "default/other").amount: 2} for name in ("a1", "a2")}
     assert admitting(state([kind], shared), kind) == "b1 b2"
 
 
 def test_a_claim_that_planned_members_share_takes_one_volume_however_many_they_are() -> None:
     pool = pool_of(disk("u", "a"), disk("v", "a"))
-    (kind,) = classes((Choice(pool),))
-    shared = {"a1": {Choice(pool, "default/other").amount: 2}}
+    (kind,) = classes((VolumeChoice(pool),))
+    shared = {"a1": {VolumeChoice(pool, "default/other").amount: 2}}
     assert admitting(state([kind], shared), kind) == "a1 a2"
 
 
@@ -140,7 +140,7 @@ def test_whoever_takes_and_gives_back_the_first_that_is_left_is_the_next() -> No
     for _ in range(200):
         disks = [disk(f"v{at}", *dice.choice(["a", "b", "ab"]), size=f"{dice.randint(1, 3)}Gi") for at in range(6)]
         pool = pool_of(*disks)
-        (kind,) = classes((Choice(pool),))
+        (kind,) = classes((VolumeChoice(pool),))
         found, taken = state([kind]), list[tuple[str, Volume]]()
         for _ in range(20):
             name = dice.choice(list(NODES))
@@ -156,7 +156,7 @@ def test_whoever_takes_and_gives_back_the_first_that_is_left_is_the_next() -> No
 
 
 def test_each_volume_that_is_sorted_is_charged() -> None:
-    (kind,) = classes((Choice(pool_of(*(disk(f"v{at}", "a") for at in range(3000)))),))
+    (kind,) = classes((VolumeChoice(pool_of(*(disk(f"v{at}", "a") for at in range(3000)))),))
     snapshot = Snapshot(NODES, {}, rules=PLAN_RULES)
     VolumeChoices(snapshot, [kind]).count()
     assert snapshot.limit.spent >= 3000
@@ -166,7 +166,7 @@ def test_others_choose_nothing() -> None:
     assert not concerns(group_classes([pod("p").value()]))
 
 
-def plan(*choices: tuple[Choice, ...], used: dict[str, dict[str, int]] | None = None) -> Plan | Verdict:
+def plan(*choices: tuple[VolumeChoice, ...], used: dict[str, dict[str, int]] | None = None) -> Plan | Verdict:
     """Plan a gang whose members have these claims."""
     members = [member for kind in classes(*choices) for member in kind.members]
     return plan_gang(Snapshot(NODES, used or {}, rules=PLAN_RULES), PlanRequest(members, len(members)))
@@ -174,14 +174,14 @@ def plan(*choices: tuple[Choice, ...], used: dict[str, dict[str, int]] | None = 
 
 def test_members_of_one_class_go_where_each_has_a_volume() -> None:
     pool = pool_of(disk("v", "a"), disk("w", "b"), disk("x", "b"))
-    found = plan(*[(Choice(pool),)] * 3)
+    found = plan(*[(VolumeChoice(pool),)] * 3)
     assert isinstance(found, Plan)
     assert sorted(name[0] for name in found.nodes.values()) == ["a", "b", "b"]
     assert len(found.waves) == 1
 
 
 def test_too_few_volumes_are_said_with_their_class() -> None:
-    found = plan(*[(Choice(pool_of(disk("v", "a"), disk("w", "b"))),)] * 3)
+    found = plan(*[(VolumeChoice(pool_of(disk("v", "a"), disk("w", "b"))),)] * 3)
     assert isinstance(found, Verdict)
     assert (found.have, found.need) == (2, 3)
     assert found.detail == "2 PersistentVolumes of StorageClass local are left for 3 volume claims"
@@ -189,14 +189,14 @@ def test_too_few_volumes_are_said_with_their_class() -> None:
 
 def test_those_who_can_have_one_volume_alone_get_it() -> None:
     only, any_of_two = disk("v", "a"), disk("w", "b")
-    choosy = (Choice(pool_of(only, request=1 << 29)),)
-    found = plan((Choice(pool_of(only, any_of_two)),), choosy)
+    choosy = (VolumeChoice(pool_of(only, request=1 << 29)),)
+    found = plan((VolumeChoice(pool_of(only, any_of_two)),), choosy)
     assert isinstance(found, Plan)
     assert {uid: name[0] for uid, name in found.nodes.items()} == {"pod-p0": "b", "pod-p1": "a"}
 
 
 def test_members_that_share_a_claim_go_to_one_volume_and_the_first_goes_ahead() -> None:
-    shared = (Choice(pool_of(disk("v", "a"), disk("w", "b")), "default/data"),)
+    shared = (VolumeChoice(pool_of(disk("v", "a"), disk("w", "b")), "default/data"),)
     found = plan(*[shared] * 4)
     assert isinstance(found, Plan)
     assert len({name[0] for name in found.nodes.values()}) == 1

@@ -26,7 +26,7 @@ from cli.check.observed import (
 )
 from extender.look.routes import describe_certificates
 from serried import __version__
-from serried.api.topology import Carried, LevelTable, Pool
+from serried.api.topology import LabelCount, LevelTable, Pool
 from serried.ops.tls import Use
 from tests.support.installations import (
     RACK,
@@ -85,9 +85,9 @@ def define(**releases: str | None) -> Change:
 LEVEL_TABLE = LevelTable(
     {},
     (
-        Pool("", 12, {"rack": Carried(RACK, 12), "zone": Carried(ZONE, 12)}),
-        Pool("nvidia.com/gpu", 4, {"nvlink": Carried("nvidia.com/gpu.clique", 4), "zone": Carried(ZONE, 4)}),
-        Pool("rdma/hca", 4, {"rack": Carried(RACK, 4), "zone": Carried(ZONE, 4)}),
+        Pool("", 12, {"rack": LabelCount(RACK, 12), "zone": LabelCount(ZONE, 12)}),
+        Pool("nvidia.com/gpu", 4, {"nvlink": LabelCount("nvidia.com/gpu.clique", 4), "zone": LabelCount(ZONE, 4)}),
+        Pool("rdma/hca", 4, {"rack": LabelCount(RACK, 4), "zone": LabelCount(ZONE, 4)}),
     ),
 )
 

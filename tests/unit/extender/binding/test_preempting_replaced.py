@@ -4,7 +4,7 @@ from extender.core.binding.records import Records
 from extender.core.protocol import Steer
 from extender.core.scheduling.binding_cycle import CycleStage
 from serried.api.names import Key
-from serried.api.pod import FOR_A_GANG
+from serried.api.pod import PREEMPTION_PREFIX
 from serried.api.reservation import Reservation, Slot, Victim, decode_reservation
 from serried.api.verdict import Reason
 from tests.support.builders import PodBuilder, pod
@@ -138,7 +138,7 @@ async def test_before_the_first_eviction_nobody_is_waited_for(world: Harness) ->
 
 
 async def test_gets_the_slot_also_of_a_record_of_an_earlier_term(world: Harness) -> None:
-    said = f"{FOR_A_GANG}PodGroup default/g"
+    said = f"{PREEMPTION_PREFIX}PodGroup default/g"
     world.api.graceful.add(Key("default", "low2"))
     world.add(*small_nodes(2), pod("low2").cpu(2).on("n2").disrupted(message=said))
     world.add(gang(2).priority(HIGH), *urgent(0, 1))

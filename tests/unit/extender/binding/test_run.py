@@ -13,7 +13,7 @@ from extender.core.binding.records import Records
 from extender.core.scheduling.binding_cycle import CycleStage
 from extender.core.scheduling.effects import Activate
 from serried.api.names import GANG as GANG_ANNOTATION
-from serried.api.names import LABELLED, POD_GROUP_LABEL
+from serried.api.names import LABELLED_BY_BINDING, POD_GROUP_LABEL
 from serried.api.pod import Link
 from serried.api.reservation import Reservation, Slot
 from serried.api.verdict import Reason, render
@@ -95,7 +95,7 @@ class TestTheWholeWay:
     async def test_it_does_not_tell_what_there_is_not(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
-        assert world.annotations("m0").keys() == {GANG_ANNOTATION, LABELLED}
+        assert world.annotations("m0").keys() == {GANG_ANNOTATION, LABELLED_BY_BINDING}
 
     async def test_it_tells_the_gang_and_where_its_objects_are(self, world: Harness) -> None:
         await plan(world)
@@ -129,7 +129,7 @@ class TestTheWholeWay:
         await world.add(*small_nodes(2), pod_group(name).gang(2), *pods).go()
         await bind_all(world)
         assert POD_GROUP_LABEL not in world.labels("m0")
-        assert LABELLED not in world.annotations("m0")
+        assert LABELLED_BY_BINDING not in world.annotations("m0")
 
     async def test_a_member_that_is_resized_after_filter_is_not_bound_where_it_does_not_fit(
         self, world: Harness

@@ -9,7 +9,7 @@ from extender.features.plain_pods import Loss, choose_least_loss
 from extender.options import Disrupted, Method
 from serried.api.level import FALLBACK
 from serried.api.names import PREEMPTED, Disruption
-from serried.api.pod import FOR_A_GANG, Pod
+from serried.api.pod import PREEMPTION_PREFIX, Pod
 from serried.api.verdict import Reason, render_disruption
 from serried.kube.errors import ApiError
 from tests.support.builders import PodBuilder, PodGroupBuilder, pod, pod_group
@@ -347,7 +347,7 @@ class TestAMemberThatIsPreempted:
         world = Harness(preempt_by=method)
         await start(world)
         victim = running("g", "n1")[0].started(EARLIER)
-        await world.add(victim.disrupted(at=SINCE, message=f"{FOR_A_GANG}PodGroup default/h").deleting()).go()
+        await world.add(victim.disrupted(at=SINCE, message=f"{PREEMPTION_PREFIX}PodGroup default/h").deleting()).go()
         assert {call.name for call in world.api.said(verb) if call.resource == "pods"} == ended(world) == {"g1", "g2"}
         await world.close()
 
