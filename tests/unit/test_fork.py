@@ -196,7 +196,7 @@ async def test_where_no_process_can_be_had_nothing_stays_open(monkeypatch: pytes
 
 
 def test_it_ends_soon_after_its_parent_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_PARENT_CHECK_SECONDS", 0.05)
     read, write = os.pipe()
     parent = os.fork()
     if not parent:

@@ -65,7 +65,7 @@ async def crowd(world: Harness) -> None:
     ],
 )
 async def test_filter_gets_its_turn(world: Harness, path: str, breaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "_ITEMS_BEFORE_BREATH", 1)
+    monkeypatch.setattr(pace, "_ITEMS_BETWEEN_PAUSES", 1)
     await crowd(world)
     app, counted = FastAPI(), Breaths()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
