@@ -109,7 +109,7 @@ class Autoscalers:
         try:
             seen = await self._find()
         except ApiError as error:
-            self._log_once(f"it is not known which autoscalers there are: {error}")
+            self._log_once(f"Serried cannot find out which autoscalers the cluster has: {error}")
             return
         self._log_once(seen.unknown)
         self.set_found(seen)
@@ -145,7 +145,7 @@ class Autoscalers:
         try:
             found = [decode_node_pool(each) for each in await self._client.list_all(NODE_POOLS)]
         except (Forbidden, NotFound) as error:
-            return (), f"the NodePools cannot be read: {error}"
+            return (), f"Serried cannot read NodePools: {error}"
         return tuple(
             sorted(
                 (each for each in found if isinstance(each, NodePool) and each.adds_nodes), key=lambda each: each.name
@@ -158,7 +158,7 @@ class Autoscalers:
         except NotFound:
             return False
         except Forbidden as error:
-            self._log_once(f"it is not known whether there is a Cluster Autoscaler: {error}")
+            self._log_once(f"Serried cannot find out whether the cluster has a Cluster Autoscaler: {error}")
             return False
         return True
 

@@ -68,7 +68,7 @@ async def _patch_condition(client: ApiClient, pod: Pod | Victim, condition: dict
 _MAX_TRIES = 3
 """The number of tries of one dry run, if it fails for another reason than a PodDisruptionBudget."""
 
-_REFUSAL = "its PodDisruptionBudget does not allow it"
+_REFUSAL = "a PodDisruptionBudget does not allow the eviction"
 
 _PODS_PER_STEP = 20
 """The number of pods that are matched with budgets at a time. After that, other tasks get the event loop."""

@@ -346,7 +346,7 @@ class Feed:
         self._mark_listed(kind)
 
     def _note_denied(self, kind: Kind, resource: Resource) -> None:
-        what = f"the API server does not let us see {resource} ({resource.version})"
+        what = f"the API server does not let Serried read {resource} ({resource.version})"
         self._note_obstacle(kind, what)
         self._note_state(kind, KindState.DENIED, what)
         if kind in self.optional:

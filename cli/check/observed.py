@@ -153,7 +153,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "list watch",
             "deviceclasses.resource.k8s.io resourceslices.resource.k8s.io resourceclaims.resource.k8s.io"
             " devicetaintrules.resource.k8s.io",
-            "only the scheduler can count devices, and extended resources that are devices",
+            "only kube-scheduler can count devices, and extended resources that are devices",
         ),
         _extra("list watch", "namespaces", "only the scheduler knows which namespaces an affinity means by label"),
         Need("list watch", "jobs.batch", "nothing is planned, and pods of Jobs wait as JobUnknown"),

@@ -316,10 +316,13 @@ class ExtenderService:
             self._reassignments.accept_bind_node(request.uid, request.node)
             cycle = self._groups.find_cycle(request.uid)
         if cycle is None:
-            return f"serried: {request.pod} has no planned slot (its plan was given up); it is tried again"
+            return f"serried: no node is planned for {request.pod} any more: kube-scheduler tries the pod again"
         node = cycle.reservation.slots[request.uid].node
         if node != request.node:
-            return f"serried: {request.pod} is planned on {node}, not on {request.node}; it is tried again"
+            return (
+                f"serried: {request.pod} is planned on {node}, not on {request.node}: kube-scheduler tries the "
+                "pod again"
+            )
         if request.uid in cycle.bound:
             return ""
         return await self._wait_for_gang(cycle, request.uid, hangup)
@@ -337,4 +340,4 @@ class ExtenderService:
             watch.cancel()
             if not call.done():
                 cycle.abandon_call(uid, call)
-        return call.result() if call.done() else "the scheduler hung up"
+        return call.result() if call.done() else "kube-scheduler closed the connection"

@@ -480,7 +480,7 @@ class Backfill(Feature):
             times = self._pause_of(waiting.group).times_released
             at = now if forecast.at is None else forecast.at
             until = at + self._context.options.patience_seconds * 2.0 ** min(times, _MAX_DOUBLINGS)
-            text = self._describe(forecast)
+            text = self._describe(waiting.group, forecast)
             beyond = self._is_beyond_share(forecast)
             own = request.topology_key if request.exclusive else None
             self.head = Head(waiting, forecast, now, until, text, own, beyond, has_missed=times > 0)
@@ -525,7 +525,7 @@ class Backfill(Feature):
         elif outdated or _is_better(forecast, head.forecast, now):
             head.forecast = forecast
             head.beyond_share = self._is_beyond_share(forecast)
-            head.text = self._describe(forecast)
+            head.text = self._describe(head.group, forecast)
             self._record_forecast(head.group, forecast)
         head.made = now
         return forecast is not None
@@ -536,7 +536,7 @@ class Backfill(Feature):
         The detail stays as it is if the gang is not the head and its namespace's share is not the obstacle.
         """
         said = self.head.text if group in self and self.head is not None else self._beyond_share.get(group, "")
-        return replace(refusal, detail=", ".join(part for part in (refusal.detail, said) if part)) if said else refusal
+        return replace(refusal, detail="; ".join(part for part in (refusal.detail, said) if part)) if said else refusal
 
     def _check_head(self) -> list[GroupKey]:
         """Release the head's nodes if their time is over. Return the gangs to be planned again.
@@ -785,8 +785,9 @@ class Backfill(Feature):
 
     def _note_beyond_share(self, group: GroupKey, forecast: Forecast) -> None:
         self._beyond_share[group] = (
-            f"{len(forecast.nodes)} of {len(self._context.store.nodes)} nodes would have to be kept for it, and"
-            f" {self._find_most()} may be for one namespace, so none are"
+            f"Serried keeps no nodes for the gang, because it would need {len(forecast.nodes)} of"
+            f" {len(self._context.store.nodes)} nodes, and one namespace may have {self._find_most()}"
+            " (--namespace-share)"
         )
 
     def _find_forecast(self, group: GroupKey, request: PlanRequest) -> Forecast | None:
@@ -796,11 +797,12 @@ class Backfill(Feature):
 
         return self._planning_tasks.find_forecast(group, request, make)
 
-    def _describe(self, forecast: Forecast) -> str:
+    def _describe(self, group: GroupKey, forecast: Forecast) -> str:
         place = f"{len(forecast.nodes)} nodes{f' of {forecast.domain}' if forecast.domain else ''}"
+        name = self._name(group)
         if forecast.at is None:
-            return f"{place} are kept for it, and nobody can tell when they will have room"
-        return f"{place} are kept for it, and are expected to have room at {self.format_time(forecast.at)}"
+            return f"Serried keeps {place} for {name}, and cannot tell when the gang will fit"
+        return f"Serried keeps {place} for {name}, which is expected to fit at {self.format_time(forecast.at)}"
 
     def format_time(self, at: float) -> str:
         """Return a loop time as a wall-clock time in RFC 3339, to the second."""

@@ -127,7 +127,7 @@ class ExhaustedShare:
     def describe(self) -> str:
         """Return the detail of the verdict about a gang of the namespace that waits for one more domain."""
         count = f"{len(self.held)} of {len(self.domains)} domains"
-        return f"gangs of namespace {self.namespace} have {count} exclusively, and may have no more"
+        return f"gangs of namespace {self.namespace} have {count} exclusively, and may have no more (--namespace-share)"
 
 
 class ExclusiveShares:

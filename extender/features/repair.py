@@ -333,7 +333,7 @@ class Repairs(Feature):
         broken = Verdict(Reason.BROKEN, have=members.placed, need=group.policy.min_count or 0)
         conflict = verdict is not None and verdict.reason is Reason.DOMAIN_CONFLICT
         if not (members.waiting or members.gated or members.refused or conflict):
-            gang.verdict = replace(broken, detail="no replacements of the others exist")
+            gang.verdict = replace(broken, detail="no replacements of the missing members exist")
             return None
         if verdict is None or verdict.reason.stage in {Stage.PLANNED, Stage.BINDING}:
             return verdict

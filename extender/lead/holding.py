@@ -128,12 +128,15 @@ class HoldSwitch:
 
         If the ConfigMap does not exist, no pod gets a gate, so the way is set to filter.
         """
-        said = f"the gate's switch cannot be set: {error}"
+        said = f"Serried cannot write the ConfigMap that switches scheduling gates: {error}"
         if isinstance(error, NotFound | Forbidden):
             self._retry_at = self._clock() + _RETRY_SECONDS
         if isinstance(error, NotFound):
             self.way = "filter"
-            said = f"there is no ConfigMap {self._switch}: pods get a gate only with manifests/kustomize/overlays/gate"
+            said = (
+                f"ConfigMap {self._switch} does not exist: for scheduling gates, apply "
+                "manifests/kustomize/overlays/gate"
+            )
         if self.mode == self.way:
             said = ""  # filter was asked for, and holds
         elif said != self.obstacle:

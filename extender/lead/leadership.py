@@ -382,7 +382,7 @@ def _describe(error: ApiError | UndecidedError) -> str:
     """Return why the records could not be taken over, and what an administrator can do, as a phrase."""
     what = f"{RESERVATIONS} ({RESERVATIONS.version})"
     if isinstance(error, NotFound):
-        return f"the API server does not serve {what}; install the CRDs"
+        return f"the API server does not serve {what}: install the CRDs"
     if isinstance(error, Forbidden):
-        return f"the API server does not let us see {what}; apply the roles"
+        return f"the API server does not let Serried read {what}: apply the roles"
     return str(error)

@@ -96,9 +96,9 @@ class Inquiries:
         """Search victims for a group now, and evict none. The view says why if there was no search."""
         state = self._core.groups.states.get(group)
         if not self._core.term.plans or state is None:
-            return DryRunView(message="this instance does not plan the group: ask the one that leads", found=None)
+            return DryRunView(message="this instance does not plan the group: ask the instance that leads", found=None)
         if self._waiting >= _MAX_WAITING:
-            return DryRunView(message="too many dry runs are being made: ask again later", found=None)
+            return DryRunView(message="too many dry runs are running: ask again later", found=None)
         self._waiting += 1
         try:
             async with self._lock:

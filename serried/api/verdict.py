@@ -62,7 +62,7 @@ class Mark(Enum):
     """The gang makes progress: an event with this reason has type Normal."""
 
 
-_FREE_ROOM = "free room, or add nodes"
+_FREE_ROOM = "free resources, or add nodes"
 
 
 class Reason(StrEnum):
@@ -87,57 +87,60 @@ class Reason(StrEnum):
     JOB_UNKNOWN = (
         "JobUnknown",
         Stage.FORMING,
-        "waiting to see the pod's Job",
-        "wait; if it lasts, look whether the pods' owner exists, and at what the sentence adds",
+        "Serried has not seen the pod's Job yet",
+        "wait, and if the state lasts, check whether the owner of the pods exists",
     )
     POD_GROUP_MISSING = (
         "PodGroupMissing",
         Stage.FORMING,
-        "waiting for the PodGroup to be created",
-        "create the PodGroup; if a Job should have one, look whether the controller runs",
+        "the PodGroup does not exist yet",
+        "create the PodGroup, or for a Job check whether the controller runs",
     )
     LEVEL_UNKNOWN = (
         "LevelUnknown",
         Stage.FORMING,
-        "no node label stands for level {key}",
-        "name a label in place of the level, or set one for it: serried check shows what each means",
+        "this cluster has no node label for level {key}",
+        (
+            "name a label instead of the level, or set its label in TopologyLevels: serried check shows the label of "
+            "each level"
+        ),
     )
     NOT_ITS_POD_GROUP = (
         "NotItsPodGroup",
         Stage.FORMING,
-        "the PodGroup belongs to Job {key}, and this pod does not",
-        "take the group off the pod, or name one that no Job controls",
+        "the pod names the PodGroup of Job {key}, but is not a pod of this Job",
+        "remove the group from the pod, or name a PodGroup that no Job controls",
     )
     API_MISSING = (
         "WorkloadAPIMissing",
         Stage.FORMING,
-        "waiting for the API of Workloads and PodGroups",
-        "install the CRDs or turn the gate on, and apply the roles: serried check says which",
+        "Serried cannot read Workloads and PodGroups",
+        "install the CRDs or turn on the feature gate, and apply the roles: serried check says which",
     )
     PRIORITY_UNKNOWN = (
         "PriorityUnknown",
         Stage.FORMING,
-        "waiting for the value of PriorityClass {key}",
-        "create the PriorityClass, or make the PodGroup anew with another",
+        "Serried does not know the value of PriorityClass {key}",
+        "create the PriorityClass, or recreate the PodGroup with another class",
     )
     QUORUM_MISSING = (
         "QuorumMissing",
         Stage.FORMING,
         "{have} of {need} members exist",
-        "create the missing members: look at their owner, and at what makes their claims",
+        "check why the owner of the pods does not create more, or why ResourceClaims are missing",
         Mark.IN_VAIN,
     )
     MEMBER_GATED = (
         "MemberGated",
         Stage.FORMING,
-        "{have} members carry a scheduling gate of another owner: {key}",
-        "the owner of the gate lifts it",
+        "{have} members have a scheduling gate that another controller has to remove: {key}",
+        "check why the owner of the gate does not remove the gate",
     )
     NO_DOMAIN_FITS = (
         "NoDomainFits",
         Stage.WAITING,
-        "no domain of {key} has room for {need} members",
-        f"{_FREE_ROOM}, in one domain: serried top shows how full each is",
+        "{need} members do not fit into any domain of {key}",
+        f"{_FREE_ROOM}, in one domain: serried top shows how full each domain is",
         Mark.ROOM,
         Mark.SHAPE,
         Mark.LASTS,
@@ -145,7 +148,7 @@ class Reason(StrEnum):
     NO_CAPACITY = (
         "NoCapacity",
         Stage.WAITING,
-        "the cluster has room for {have} of {need} members",
+        "only {have} of {need} members fit into the cluster",
         f"{_FREE_ROOM}: serried top shows how full the cluster is",
         Mark.ROOM,
         Mark.SHAPE,
@@ -155,7 +158,7 @@ class Reason(StrEnum):
     GROUPS_UNPLACED = (
         "GroupsUnplaced",
         Stage.WAITING,
-        "only {have} of {need} groups find room together",
+        "only {have} of {need} groups of the tree fit together",
         f"{_FREE_ROOM}, so that all groups of the tree fit together",
         Mark.ROOM,
         Mark.LASTS,
@@ -163,8 +166,8 @@ class Reason(StrEnum):
     PLANNING = (
         "Planning",
         Stage.WAITING,
-        "the plan for {need} members is being made",
-        "wait: it is being planned",
+        "Serried is planning nodes for {need} members",
+        "wait: planning takes a moment",
         Mark.PASSES,
         Mark.GOOD,
     )
@@ -172,17 +175,17 @@ class Reason(StrEnum):
         "PlanUnfinished",
         Stage.WAITING,
         (
-            "no plan for {need} members was found in {have} s of work, the next try gets more time; "
-            "members of fewer different shapes are planned faster"
+            "Serried found no plan for {need} members in {have} s, and tries again with more time: "
+            "more similar members are planned faster"
         ),
-        "give the members fewer different shapes: requests, selectors, tolerations, volumes",
+        "make members more alike: the same requests, selectors, tolerations and volumes are planned faster",
         Mark.LASTS,
     )
     DOMAIN_FULL = (
         "DomainFull",
         Stage.WAITING,
-        "the gang's domain of {key} has room for {have} of {need} waiting members",
-        "free room in the domain in which the gang runs",
+        "only {have} of {need} waiting members fit into the gang's domain of {key}",
+        "free resources in the domain in which the gang runs",
         Mark.ROOM,
         Mark.SHAPE,
         Mark.LASTS,
@@ -191,38 +194,41 @@ class Reason(StrEnum):
         "DomainConflict",
         Stage.WAITING,
         "members already run in more than one domain of {key}",
-        "delete the members on one side: nobody is moved",
+        "delete the members of all domains but one: Serried moves no pod",
         Mark.IN_VAIN,
     )
     BEHIND_HEAD = (
         "BehindHead",
         Stage.WAITING,
-        "the room for {need} members is kept for {key}, which is before it in the queue",
         (
-            "give it an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
-            "serried queue -A shows both"
+            "{need} members would fit, but Serried keeps the free resources for {key}, which is before this gang in "
+            "the queue"
+        ),
+        (
+            "set an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
+            "serried queue -A shows forecast and priorities"
         ),
         Mark.LASTS,
     )
     ASKING_FOR_NODES = (
         "AskingForNodes",
         Stage.WAITING,
-        "an autoscaler is asked for nodes in {key} for {need} members, of which {have} have room",
-        "wait for the nodes: serried gang shows what the autoscaler says; NoNodesCame follows if none come",
+        "Serried asks an autoscaler for nodes in {key}: only {have} of {need} members fit",
+        "wait for the nodes: serried explain shows what the autoscaler says",
         Mark.LASTS,
     )
     NO_NODES_CAME = (
         "NoNodesCame",
         Stage.WAITING,
-        "an autoscaler was asked for nodes in {key} for {need} members, and {have} have room",
-        "look at what the autoscaler says of the members: limits, quotas, or no capacity in that domain",
+        "an autoscaler added too few nodes in {key}: only {have} of {need} members fit",
+        "read why the autoscaler adds no nodes: limits, quotas, or no capacity in that domain",
         Mark.LASTS,
     )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
         Stage.GIVEN_UP,
-        "only {have} of {need} members reached their bind call in time",
-        "look at the scheduler's log; the gang is tried again when room is freed",
+        "kube-scheduler called bind for only {have} of {need} members in time",
+        "read kube-scheduler's log: Serried tries the gang again when resources become free",
         Mark.LASTS,
         Mark.BACKS_OFF,
         Mark.RETRIED,
@@ -231,16 +237,16 @@ class Reason(StrEnum):
     PLAN_OUTDATED = (
         "PlanOutdated",
         Stage.GIVEN_UP,
-        "the cluster changed before the gang could be bound",
-        "nothing: the gang is planned again at once",
+        "the cluster changed before Serried could bind the gang",
+        "nothing: Serried plans the gang again at once",
         Mark.LASTS,
         Mark.OURS,
     )
     RECORD_FAILED = (
         "RecordFailed",
         Stage.GIVEN_UP,
-        "the Reservation could not be written",
-        "look at what the API server answers",
+        "Serried could not write the Reservation",
+        "read the API server's answer in the message",
         Mark.LASTS,
         Mark.BACKS_OFF,
         Mark.RETRIED,
@@ -249,49 +255,49 @@ class Reason(StrEnum):
     RECORDS_UNREADABLE = (
         "RecordsUnreadable",
         Stage.FORMING,
-        "waiting to read the Reservations; nothing is planned before",
+        "Serried plans no gang before it has read all Reservations",
         "install the CRDs and apply the roles: serried check says which",
         Mark.OURS,
     )
     BROKEN = (
         "Broken",
         Stage.BROKEN,
-        "{have} of {need} members of a gang that ran are left",
-        "look at what creates its pods, or at what the message says that they wait for",
+        "only {have} of {need} members are left of this gang, which was running",
+        "check why the missing members are not created, or why they do not start",
         Mark.LASTS,
     )
     PREEMPTING = (
         "Preempting",
         Stage.PREEMPTING,
-        "waiting for {need} pods of lower priority to end, of which {have} have ended",
-        "nothing: what takes long is the victims' terminationGracePeriodSeconds",
+        "{have} of {need} evicted pods of lower priority have ended",
+        "nothing: the terminationGracePeriodSeconds of the evicted pods decides how long this takes",
     )
     EVICTION_REFUSED = (
         "EvictionRefused",
         Stage.GIVEN_UP,
-        "a pod of lower priority may not be evicted, so none was",
-        "look at the pod's PodDisruptionBudget, or at the role if the answer is 403",
+        "Serried may not evict a pod of lower priority, so it evicted none",
+        "check the pod's PodDisruptionBudget, or Serried's role if the API server answers 403",
     )
     VICTIMS_REMAIN = (
         "VictimsRemain",
         Stage.GIVEN_UP,
         "only {have} of {need} evicted pods of lower priority have ended in time",
-        "look at the finalizers and nodes of the pods that do not end",
+        "check the finalizers and nodes of the pods that do not end",
         Mark.RETRIED,
     )
     PLANNED = (
         "Planned",
         Stage.PLANNED,
-        "placed, waiting for {need} members to pass the scheduler",
-        "nothing; if it lasts, look whether the scheduler works",
+        "kube-scheduler still has to schedule {need} planned members",
+        "nothing, or check kube-scheduler if the state lasts",
         Mark.PASSES,
         Mark.GOOD,
     )
     BINDING = (
         "Binding",
         Stage.BINDING,
-        "quorum is at bind, {have} of {need} members are bound",
-        "nothing, or what the sentence says",
+        "Serried is binding the gang: {have} of {need} members are bound",
+        "nothing, or what the message says",
         Mark.PASSES,
         Mark.GOOD,
     )
@@ -343,7 +349,7 @@ class Verdict:
     """An additional phrase without a full stop; "" for none."""
 
 
-NO_LABEL = "no node carries that label"
+NO_LABEL = "no node has this label"
 """The `Verdict.detail` if no node carries the topology key: free resources would not help."""
 
 NO_USE_TO_WAIT = "so waiting does not help"
@@ -369,26 +375,26 @@ def render_disruption(pod: str, why: str, others: int) -> str:
 
     ``pod`` is that member, ``why`` the reason in its condition DisruptionTarget, ``others`` the number of the others.
     """
-    return f"{pod} is disrupted ({why}); {others} more members are to go with it, as the disruption mode is all"
+    return f"{pod} is disrupted ({why}), and {others} more members with it, because the disruption mode is all"
 
 
 def describe_ignored(key: str, why: str) -> str:
     """Return the sentence for a group whose required topology does not count; ``why`` is a phrase."""
-    return f"the members are not kept in one domain of {key}: {why}"
+    return f"Serried does not place the members in one domain of {key}: {why}"
 
 
 def describe_invalid_tree(why: str) -> str:
     """Return the sentence for a tree that kube-scheduler 1.38 rejects as invalid; ``why`` is a phrase."""
-    return f"kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: {why}"
+    return f"kube-scheduler 1.38 with its own gang scheduling rejects every pod of this tree: {why}"
 
 
 def describe_mismatch(found: PriorityMismatch) -> str:
     """Return the sentence for a group with conflicting priorities: the one that counts, and who has another."""
     others = []
     if found.written is not None:
-        named = f"PriorityClass {found.priority_class} does not give" if found.priority_class else ""
-        others.append(f"its spec.priority says {found.written}, which {named or 'no PriorityClass gives'} it")
+        source = f"not that of PriorityClass {found.priority_class}" if found.priority_class else "set without a class"
+        others.append(f"its spec.priority {found.written} is {source}")
     if found.strays:
         stray = f"{found.stray} with {found.stray_priority}"
-        others.append(f"{found.strays} of {found.members} members have another, such as {stray}")
-    return f"the group counts with priority {found.counts}, and all its members do; {'; '.join(others)}"
+        others.append(f"{found.strays} of {found.members} members have another priority, such as {stray}")
+    return f"Serried uses priority {found.counts} for all members of the group, although {' and '.join(others)}"

@@ -303,7 +303,7 @@ async def answer_in_child(
     try:
         child = (start or fork)(measure, 2 * seconds + 1)
     except OSError as error:
-        raise NoAnswerError(f"no process could be started for it: {error.strerror}") from error
+        raise NoAnswerError(f"Serried could not start the planning process: {error.strerror}") from error
     held = stopwatch() - begun
     try:
         async with asyncio.timeout(_TIMEOUT_FACTOR * seconds):
@@ -311,7 +311,7 @@ async def answer_in_child(
     except TimeoutError:
         raise NoAnswerError(f"no answer after {_TIMEOUT_FACTOR * seconds:.0f} s") from None
     except ChildError as error:
-        raise NoAnswerError(f"the process that worked on it {error}") from error
+        raise NoAnswerError(f"the planning process {error}") from error
     finally:
         child.kill()
     return ChildAnswer(found, spent, held)

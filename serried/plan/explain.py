@@ -89,7 +89,7 @@ def describe_domain(found: DomainDiagnosis, need: int) -> str:
     """
     name = found.domain or "the cluster"
     why = ", ".join(map(str, found.hurdles))
-    taken = "exclusively another gang's" if found.taken else ""
+    taken = "used exclusively by another gang" if found.taken else ""
     never = f"{found.empty} even if nothing ran there" if found.empty is not None and found.empty < need else ""
     rest = "; ".join(part for part in (taken, never, why) if part)
     return f"{name}: {found.slots} of {need}{f'; {rest}' if rest else ''}"
@@ -179,11 +179,14 @@ _MAX_NODES_NAMED = 5
 
 
 def describe_advice(advice: Advice) -> str:
-    """Return a sentence for users that says what to change, such as ``uncordon n1, n2; it would go to rack-7``."""
-    where = f"; it would go to {advice.plan.domain}" if advice.plan.domain else ""
+    """Return a sentence for users that says what to change, such as ``uncordon n1; the gang would run in rack-7``."""
+    where = f"; the gang would run in {advice.plan.domain}" if advice.plan.domain else ""
     match advice.change:
         case Change.LABEL:
-            return f"label the nodes with {advice.name}, which none has: those of one value are one domain"
+            return (
+                f"label the nodes with {advice.name}: no node has this label, and nodes with the same value form "
+                "one domain"
+            )
         case Change.UNCORDON:
             text = f"uncordon {_name_some(advice.nodes)}"
         case Change.SMALLER:
@@ -199,7 +202,7 @@ def describe_advice(advice: Advice) -> str:
             target = advice.domain or _name_some(advice.nodes)
             text = f"move gang {advice.name} ({count_things(advice.pods, 'pod')}) to {target}"
         case Change.RELEASE:
-            text = "let it pass the head of the queue, for which nodes are kept"
+            text = "let the gang pass the first gang in the queue, for which nodes are kept"
         case Change.END:
             text = f"end gang {advice.name} ({count_things(advice.pods, 'pod')}), or wait for its end"
     return text + where

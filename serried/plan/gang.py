@@ -194,7 +194,7 @@ def _refuse(state: PlanState, search_level: SearchLevel) -> Verdict:
     if len(search_level.key) == len(ask.within):
         never = _explain_never(state, search_level)
         rules = "" if state.rules is None else state.rules.describe()
-        detail = ", ".join(filter(None, (never, rules)))
+        detail = "; ".join(filter(None, (never, rules)))
         return Verdict(Reason.NO_CAPACITY, have=candidates[0].room, need=max(ask.need, 1), detail=detail)
     domains = tuple(
         DomainShortage("/".join(candidate.placement.domain), candidate.room) for candidate in _rank(candidates)
@@ -228,12 +228,8 @@ def _explain_never(state: PlanState, search_level: SearchLevel) -> str:
     most = inside.get(best, 0)
     if most >= max(state.ask.need, 1):
         return ""
-    where = (
-        f"{'/'.join(best)} would hold {most} and no other more"
-        if most and search_level.key
-        else f"there is room for {most}"
-    )
-    return f"even if nothing ran {where}, {NO_USE_TO_WAIT}"
+    where = f" (in {'/'.join(best)})" if most and search_level.key else ""
+    return f"even if nothing ran, at most {most} members would fit{where}, {NO_USE_TO_WAIT}"
 
 
 def _explain(state: PlanState, search_level: SearchLevel, candidates: Sequence[Candidate]) -> str:
@@ -248,7 +244,7 @@ def _explain(state: PlanState, search_level: SearchLevel, candidates: Sequence[C
     if never := _explain_never(state, search_level):
         parts.append(never)
     if taken:
-        parts.append(f"{len(taken)} more are exclusively others'")
+        parts.append(f"{len(taken)} more domains are used exclusively by other gangs")
     if feasible([whole], state.ask.need):
-        parts.append(f"the whole cluster has room for {whole.room}")
-    return ", ".join(parts)
+        parts.append(f"{whole.room} members fit into the whole cluster")
+    return "; ".join(parts)

@@ -323,7 +323,7 @@ class _Search:
         last, partial = self._furthest_failure
         have = sum(part.need > 0 and part.name in partial.domains and part.name != last.name for part in ask.parts)
         why = self._solve(replace(last, parts=()), partial)
-        said = render(why) if isinstance(why, Verdict) else "its groups find no room together"
+        said = render(why) if isinstance(why, Verdict) else "its groups do not fit together"
         return Verdict(Reason.GROUPS_UNPLACED, min(have, ask.wanted), ask.wanted, detail=f"{last.name}: {said}")
 
 

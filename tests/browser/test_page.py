@@ -65,7 +65,9 @@ async def test_why_a_gang_waits_is_the_first_thing_that_is_seen(page: Page) -> N
     first = page.locator(".gangs > li").first
     await expect(first).to_contain_text("language/job/train-llm")
     await expect(first.locator(".facts")).to_have_text("waits 5 min · one rack · train-llm-6cfb954c4f")
-    await expect(first).to_contain_text("NoDomainFits no domain of topology.serried.dev/rack has room for 16 members")
+    await expect(first).to_contain_text(
+        "NoDomainFits 16 members do not fit into any domain of topology.serried.dev/rack"
+    )
     await first.get_by_role("link").click()
     await expect(page.get_by_role("heading", name="language/job/train-llm")).to_be_focused()
     article = page.get_by_role("article", name="One gang")
@@ -79,7 +81,7 @@ async def test_what_would_make_a_gang_fit_and_how_far_each_rack_is_from_holding_
     article = page.get_by_role("article", name="One gang")
     advice = article.locator(".advice")
     await expect(advice.get_by_role("listitem").first).to_have_text(
-        "Ask for 18 cpu instead of 24; it would go to rack-11"
+        "Ask for 18 cpu instead of 24; the gang would run in rack-11"
     )
     table = article.get_by_role("region", name="Domains")
     await expect(table.get_by_role("row").nth(1)).to_contain_text("rack-11")
@@ -95,7 +97,7 @@ async def test_times_are_by_the_clock_of_whoever_reads_and_from_now_also_in_a_re
 ) -> None:
     async with open_page(browser, f"{url}#/gangs/language/train-llm-6cfb954c4f", zone="Asia/Kolkata") as (page, _):
         article = page.get_by_role("article", name="One gang")
-        await expect(article.locator(".reason")).to_contain_text("expected to have room in 55 min (05:11:00)")
+        await expect(article.locator(".reason")).to_contain_text("expected to fit in 55 min (05:11:00)")
         await expect(article.locator(".timeline li").first).to_contain_text("04:10:00")
         await expect(article).not_to_contain_text("2023-11-14T")
         await page.get_by_role("link", name="Decisions").click()
@@ -172,7 +174,7 @@ async def test_who_has_to_go_for_a_gang_is_named(page: Page, url: str) -> None:
             "default-scheduler",
             1,
             "No eviction would help: in the cluster, protection is in the way"
-            " (2 pods: another scheduler serves them, and would take the room).",
+            " (2 pods: another scheduler serves these pods, and would take the freed resources).",
             id="another scheduler",
         ),
         pytest.param(
@@ -250,7 +252,9 @@ async def test_decisions_are_filtered_by_reason_and_by_words(page: Page) -> None
     await expect(log).to_have_count(2)
     await page.get_by_role("searchbox").fill("genome")
     await expect(log).to_have_count(1)
-    await expect(log).to_contain_text("bio/align-genome Planned placed, waiting for 40 members")
+    await expect(log).to_contain_text(
+        "bio/align-genome Planned kube-scheduler still has to schedule 40 planned members"
+    )
     await expect(page.get_by_role("status").filter(has_text="decisions")).to_contain_text("1 of the last")
     await page.get_by_role("combobox", name="Reason").select_option("")
     await page.get_by_role("searchbox").fill("3fa1c2-0")
@@ -336,7 +340,7 @@ async def test_what_happens_is_shown_without_a_reload(page: Page, world: Harness
     world.look()
     await world.settle()
     await expect(row.locator(".badge")).to_have_text("Planned")
-    await expect(row).to_contain_text("Planned placed, waiting for 8 members")
+    await expect(row).to_contain_text("Planned kube-scheduler still has to schedule 8 planned members")
     await page.get_by_role("link", name="Decisions").click()
     await expect(page.locator(".decisions > li").first).to_contain_text("bio/dock-ligands Planned")
     assert await reload_marker(page)

@@ -123,7 +123,7 @@ class TestUnknownThings:
 
     async def test_a_binding_of_a_member_that_has_no_slot(self, extender: Extender) -> None:
         asked = {"PodName": "m0", "PodNamespace": "default", "PodUID": "pod-m0", "Node": "n1"}
-        assert "has no planned slot" in (await extender.call("bind", asked)).json()["Error"]
+        assert "no node is planned for" in (await extender.call("bind", asked)).json()["Error"]
         extender.assert_untouched()
 
     async def test_a_verb_that_does_not_exist_and_a_method_that_is_not_post(self, extender: Extender) -> None:
@@ -198,7 +198,7 @@ class TestDebug:
     @pytest.mark.parametrize("query", ["dryRun", "dryRun=", "dryRun=All"])
     async def test_a_dry_run_says_who_would_go_or_why_nobody(self, debug: httpx.AsyncClient, query: str) -> None:
         group = (await debug.get(f"/debug/groups/default/g?{query}")).json()
-        assert group["dryRun"] == {"message": "it does not wait for room", "found": None}
+        assert group["dryRun"] == {"message": "the gang does not wait for free resources", "found": None}
 
     @pytest.mark.parametrize("value", ["all", "true", "Server", "x" * 5000])
     async def test_another_word_for_a_dry_run_is_400(self, debug: httpx.AsyncClient, value: str) -> None:

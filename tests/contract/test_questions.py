@@ -61,7 +61,7 @@ async def test_a_file_of_two_jobs_is_answered_with_a_table_and_an_exit_code(
     assert await asyncio.to_thread(main, asked) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "Job team/four 0 yes rack-0 4 of 4 members fit into rack-0" in shown
-    assert "Job team/six 0 no NoDomainFits: no domain of example.com/rack has room for 6 members" in shown
+    assert "Job team/six 0 no NoDomainFits: 6 members do not fit into any domain of example.com/rack" in shown
 
 
 async def test_a_gang_that_waits_is_asked_about_with_one_node_more(
@@ -93,5 +93,5 @@ async def test_the_file_of_a_decision_is_decided_again(
     path.write_bytes(answer.content)
     assert await asyncio.to_thread(main, ["replay", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("default/g: NoDomainFits: no domain of example.com/rack has room for 5 members")
+    assert shown.startswith("default/g: NoDomainFits: 5 members do not fit into any domain of example.com/rack")
     assert "It is the recorded decision." in shown

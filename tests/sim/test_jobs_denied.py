@@ -49,8 +49,12 @@ def why(extender: Extender) -> str:
 @pytest.mark.parametrize(
     ("go_blind", "said"),
     [
-        pytest.param(refuse, "cannot tell whether it exists: GET /apis/batch/v1/namespaces/default/jobs", id="403"),
-        pytest.param(fall_silent, "it exists, and no watch has shown it yet", id="silence"),
+        pytest.param(
+            refuse,
+            "Serried cannot find out whether the Job exists: GET /apis/batch/v1/namespaces/default/jobs",
+            id="403",
+        ),
+        pytest.param(fall_silent, "the API server has the Job, but no watch has shown it yet", id="silence"),
     ],
 )
 async def test_the_pods_of_a_job_that_is_made_meanwhile_are_held_and_say_why(

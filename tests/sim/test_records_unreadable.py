@@ -83,8 +83,8 @@ def mend(server: FakeApiServer) -> None:
 
 
 WHY = {
-    404: "the API server does not serve reservations.scheduling.serried.dev (v1beta1); install the CRDs",
-    403: "the API server does not let us see reservations.scheduling.serried.dev (v1beta1); apply the roles",
+    404: "the API server does not serve reservations.scheduling.serried.dev (v1beta1): install the CRDs",
+    403: "the API server does not let Serried read reservations.scheduling.serried.dev (v1beta1): apply the roles",
 }
 
 
@@ -162,7 +162,7 @@ LATER = {
 }
 """A record that a later release has left behind, in a format that this release does not know."""
 
-HELP = "its format is 3, which only a later release can read; run that one, or delete the Reservation"
+HELP = "the Reservation has format 3 of a later release of Serried: run that release, or delete the Reservation"
 
 
 async def test_a_record_of_a_later_release_is_told_of_and_left_alone_until_somebody_acts() -> None:

@@ -230,7 +230,7 @@ def test_storage_is_followed_from_the_first_member_on_that_mounts_a_claim() -> N
     for kind in FOR_CLAIMS:
         watched.list_all(kind)
         said.append(watched.store.pods["pod-s"].obstacle)
-    reading = "the storage of the cluster is being read"
+    reading = "Serried is reading the storage of the cluster"
     assert said == [reading] * 4 + ["volume claim c is not bound, and its StorageClass fast does not exist"]
 
 
@@ -262,7 +262,7 @@ def test_devices_are_followed_from_the_first_member_on_that_claims_some() -> Non
     for kind in FOR_DEVICES[1:]:
         watched.list_all(kind)
         said.append(watched.store.pods["pod-s"].obstacle)
-    assert said == ["devices are being listed"] * 3 + ["ResourceClaim c does not exist"]
+    assert said == ["Serried is listing the devices"] * 3 + ["ResourceClaim c does not exist"]
 
 
 @pytest.mark.parametrize("denied", FOR_DEVICES)

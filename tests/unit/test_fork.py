@@ -232,11 +232,11 @@ class TestAPagesQuestion:
 
     async def test_has_no_answer_where_no_process_can_be_had(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "fork", refuse)
-        with pytest.raises(NoAnswerError, match="no process could be started for it: Resource temporarily"):
+        with pytest.raises(NoAnswerError, match="Serried could not start the planning process: Resource temporarily"):
             await answer_in_child(hang, 5.0)
 
     async def test_has_none_if_the_child_dies(self) -> None:
-        with pytest.raises(NoAnswerError, match="the process that worked on it was ended by SIGKILL"):
+        with pytest.raises(NoAnswerError, match="the planning process was ended by SIGKILL"):
             await answer_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL), 5.0)
 
     async def test_waits_for_no_child_that_hangs(self) -> None:

@@ -240,7 +240,7 @@ class Binder:
             return BindResult(BindOutcome.FAILED, str(error))
         at = str(found.get("spec", {}).get("nodeName") or "")
         if found["metadata"].get("uid") != uid:
-            return BindResult(BindOutcome.LOST, f"pod {pod} was made anew")
+            return BindResult(BindOutcome.LOST, f"pod {pod} was deleted and created again")
         if not at:
             return BindResult(BindOutcome.FAILED, str(conflict))
         return (

@@ -510,7 +510,10 @@ def _check_format(record: Mapping[str, Any]) -> None:
     later = find_later_format(record)
     if later is not None:
         name = f"{record['metadata']['namespace']}/{record['metadata']['name']}"
-        said = f"its format is {later}, which only a later release can read; run that one, or delete the Reservation"
+        said = (
+            f"the Reservation has format {later} of a later release of Serried: run that release, or delete the "
+            "Reservation"
+        )
         raise Invalid(f"read Reservation {name}", Failure(422, "RecordOfLaterRelease", said))
 
 
@@ -518,8 +521,8 @@ def _check_size(key: GroupKey, reservation: Reservation, body: Mapping[str, Any]
     size = len(orjson.dumps(body))
     if size > MAX_RECORD_BYTES:
         said = (
-            f"the record of {len(reservation.slots)} members would have {size:,} bytes, and the API server takes no "
-            f"more than {MAX_RECORD_BYTES:,}; it needs fewer members, or shorter names of pods and nodes"
+            f"the Reservation of {len(reservation.slots)} members has {size:,} bytes, but the API server accepts "
+            f"at most {MAX_RECORD_BYTES:,}: use fewer members, or shorter names of pods and nodes"
         )
         raise Invalid(f"write Reservation {key}", Failure(413, "RecordTooLarge", said))
 
@@ -530,7 +533,7 @@ def _check_stored(key: GroupKey, body: Mapping[str, Any], written: Mapping[str, 
     It drops the field if the CRD of Reservations is of an older release. ``body`` was sent, ``written`` is the answer.
     """
     if "packed" in body["spec"] and "packed" not in written["spec"]:
-        said = "the CustomResourceDefinition of Reservations has no field packed; apply the CRDs of this release"
+        said = "the CustomResourceDefinition of Reservations has no field packed: apply the CRDs of this release"
         raise Invalid(f"write Reservation {key}", Failure(422, "RecordNotKept", said))
 
 

@@ -190,7 +190,7 @@ class CycleRunner:
             if cycle.reservation.committed:
                 await asyncio.sleep(_ROLL_FORWARD.cap)  # `drive` tries again: a commit is only rolled forward
             elif not cycle.over:
-                self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the log"))
+                self._give_up(cycle, Verdict(Reason.PLAN_OUTDATED, detail="internal error, see the extender's log"))
 
     async def _run(self, cycle: BindingCycle) -> None:
         await self.finished_records.remove_waiting_of(
@@ -299,7 +299,7 @@ class CycleRunner:
         if cycle.out_of_reach() and not self._cycle_updates.reassignments.drop_incomplete_groups(
             cycle, reservation.slots
         ):
-            return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
+            return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or lost their planned nodes")
         if cycle.quorum_at_bind() or self._context.clock() <= self._deadline(cycle):
             return None
         self._context.groups.activity.count_idle(cycle)  # may postpone the deadline; checks every member

@@ -109,11 +109,11 @@ class AwaitedOwner:
         lost = {each for each in asked if each.has_lost(found)}
         self._lost |= lost
         self._since = {each: since for each, since in self._since.items() if each not in lost}
-        self._note(now, "it exists, and no watch has shown it yet" if asked - lost else "")
+        self._note(now, "the API server has the Job, but no watch has shown it yet" if asked - lost else "")
 
     def note_unknown(self, why: str, now: float) -> None:
         """Note that the request to the API server has failed, and ``why`` (a phrase). It is repeated after a pause."""
-        self._note(now, f"cannot tell whether it exists: {why}")
+        self._note(now, f"Serried cannot find out whether the Job exists: {why}")
 
     def _note(self, now: float, doubt: str) -> None:
         self.doubt = doubt

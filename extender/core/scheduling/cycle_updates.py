@@ -93,7 +93,7 @@ class CycleUpdates:
         self.slot_assigner.open_next(cycle)
         if group is None:
             # The PodGroup is deleted, or was created again under its name. A commit is finished, nothing more is bound.
-            self._drop_surplus(cycle, "its PodGroup is gone, or was made anew")
+            self._drop_surplus(cycle, "the PodGroup was deleted or recreated")
         else:
             self._update_quorum(state, cycle, group)
         cycle.changed.set()
@@ -130,7 +130,7 @@ class CycleUpdates:
             cycle.drop_late(uid)
             return
         if uid in cycle.at_bind:
-            cycle.close_call(uid, "serried: the pod has no slot any more")
+            cycle.close_call(uid, "serried: no node is planned for the pod any more")
         members, reservation = self._store.members, cycle.reservation
         ours = members.group_of(uid) == reservation.group and members.leaf_of(uid) in reservation.parts
         if (
@@ -160,7 +160,7 @@ class CycleUpdates:
             adjust_quorum(cycle, group, self._store, self._ledger)
         elif not reservation.need and self._permit.count_missing(cycle, group):
             # The cycle was planned for a gang with its quorum. Without it, only kept slots may be bound one by one.
-            self._drop_surplus(cycle, "its gang is below its quorum by now")
+            self._drop_surplus(cycle, "the gang has fewer than minCount members now")
         if self._term.obstacle:
             return
         if cycle.accepts_members:
@@ -177,7 +177,7 @@ class CycleUpdates:
                 cycle.keep_freed_slot(slot, self._clock())
             self.reassignments.drop(cycle, uid, "the pod is being deleted")
         elif uid not in cycle.reservation.committed and self._store.members.group_of(uid) != cycle.reservation.group:
-            self.reassignments.drop(cycle, uid, "the pod has left the group")
+            self.reassignments.drop(cycle, uid, "the pod does not belong to the group any more")
         elif pod.node == slot.node and not member.bound:
             cycle.mark_bound(uid, self._clock())
         elif pod.node and pod.node != slot.node:
@@ -207,11 +207,11 @@ class CycleUpdates:
         self.offers.note_rejected_node(cycle, pod, names)
         self.offers.exempt_if_evicted(cycle, pod)
         self.offers.close_unoffered(cycle, pod)
-        cycle.close_call(uid, f"serried: the scheduler refused {node}")
+        cycle.close_call(uid, f"serried: kube-scheduler rejected node {node}")
         if self.reassignments.reassign(cycle, pod):
             return
         self.offers.note_rejected_domain(cycle, pod, names)
-        self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}")
+        self._drop_lost(cycle, pod, f"kube-scheduler rejected node {node} for {pod.name}")
 
     def _move_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> None:
         """Move the slots of those of these members whose nodes kube-scheduler has rejected, or that do not fit there.
@@ -226,7 +226,7 @@ class CycleUpdates:
             node = cycle.reservation.slots[uid].node
             self.offers.note_rejection_after_filter(cycle, pod)
             if not self.reassignments.reassign(cycle, pod):
-                self._drop_lost(cycle, pod, f"the scheduler refused node {node} for {pod.name}: {pod.said}")
+                self._drop_lost(cycle, pod, f"kube-scheduler rejected node {node} for {pod.name}: {pod.said}")
                 # Each plan avoids one more node, so the plans end by themselves and need no backoff.
                 self._groups.states[cycle.reservation.group].entry.end_backoff()
         for uid in self._find_displaced(cycle, uids):
@@ -272,7 +272,7 @@ class CycleUpdates:
         """
         slot = cycle.reservation.slots.get(uid)
         if slot is not None:
-            cycle.note_failure(uid, f"the Binding of {slot.name} failed and is tried again: {error}")
+            cycle.note_failure(uid, f"the Binding of {slot.name} failed, and Serried tries it again: {error}")
             self._groups.mark_dirty(cycle.reservation.group)
 
 

@@ -200,7 +200,7 @@ class Offers:
             return None
         state, taken = self._groups.states[cycle.reservation.group], self._list_nodes_of_mates(cycle, refused[0])
         group_members = self._members.classify(cycle.group.key)
-        beside = " while others of its gang have theirs" if taken else ""
+        beside = " while other members of the gang have nodes" if taken else ""
         need = cycle.group.policy.min_count or 1
         verdict = describe_refused(group_members, need, refused, beside)
         apart = {pod.uid: self._list_nodes_to_close(cycle, pod, taken) for pod in refused}
@@ -223,7 +223,7 @@ class Offers:
             self.exempt_if_evicted(cycle, pod)
             state, node = self._groups.states[cycle.reservation.group], cycle.reservation.slots[pod.uid].node
             state.refusals.exclude_node(pod.shape, node, self._store, beside_mates=bool(taken))
-        self._reassignments.drop(cycle, pod.uid, "the scheduler refuses the pod on every node")
+        self._reassignments.drop(cycle, pod.uid, "kube-scheduler rejects the pod on every node")
 
     def _list_nodes_to_close(self, cycle: BindingCycle, pod: Pod, taken: set[str]) -> set[str]:
         """Return the nodes that later plans must avoid for a member that got no node while other members had theirs.

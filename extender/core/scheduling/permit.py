@@ -104,7 +104,7 @@ def find_scattered(
     if split is None:
         return None
     domains = sorted([*split.domains, *(["none"] if split.stray else [])])
-    return f"the nodes of {split.name}: {', '.join(domains)} are not one domain any more"
+    return f"the nodes of {split.name}: {', '.join(domains)} are more than one domain now"
 
 
 def find_offered_node(
@@ -172,10 +172,10 @@ class Permit:
         if not self._leads():
             return NOT_LEADING
         if cycle.over:
-            return Refusal(Obstacle.SLOT, "its binding cycle is over")
+            return Refusal(Obstacle.SLOT, "the binding cycle of the gang has ended")
         slot = cycle.reservation.slots.get(uid)
         if slot is None or slot.node != node:
-            return Refusal(Obstacle.SLOT, "the member's slot is another by now")
+            return Refusal(Obstacle.SLOT, "the member is planned on another node now")
         pod = self._store.pods.get(uid)
         if pod is not None and pod.node == node:
             return None  # the pod is bound there already, which the API server's answer will say
@@ -223,7 +223,7 @@ class Permit:
             return Refusal(Obstacle.GROUP, self._store.obstacles.needed)
         group = self.find_group(cycle)
         if group is None:
-            return Refusal(Obstacle.GROUP, "the PodGroup is gone, or was made anew")
+            return Refusal(Obstacle.GROUP, "the PodGroup was deleted or recreated")
         missing = self.count_missing(cycle, group, uids)
         if not missing or all(self.has_own_slot(cycle, uid) for uid in uids):
             return None
@@ -321,7 +321,7 @@ class Permit:
         if node is not None and group.topology_key is not None:
             domain = node.labels.get(group.topology_key, "")
             if domain != cycle.reservation.domain:
-                return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} by now")
+                return Refusal(Obstacle.SLOT, f"the gang runs in {domain or 'no domain'} now")
         found = find_scattered(group, cycle.reservation, uids, self._store, partial(self._list_assigned_nodes, group))
         return None if found is None else Refusal(Obstacle.SLOT, found)
 
@@ -347,16 +347,16 @@ def find_misfit(
     for uid in uids:
         slot, pod = reservation.slots.get(uid), store.pods.get(uid)
         if slot is None or pod is None or not pod.pending:
-            return f"member {uid} is gone"
+            return f"member {uid} does not exist any more"
         node = store.nodes.get(slot.node)
         if node is None:
-            return f"node {slot.node} is gone"
+            return f"node {slot.node} does not exist any more"
         if key is not None and node.labels.get(key) != reservation.domain:
             return f"node {slot.node} is not in {reservation.domain} any more"
         if not admits(pod.shape, node):
             return f"node {slot.node} does not admit {pod.name} any more"
         if not _holds(node, pod, reservation, store, beside):
-            return f"node {slot.node} is full"
+            return f"node {slot.node} has too few free resources"
     return find_scattered(group, reservation, uids, store) if group is not None else None
 
 

@@ -207,7 +207,11 @@ class KeptSlotPlanner:
 
     def _plan_kept_slots(self, request: PlanRequest, kept_slots: dict[str, str]) -> Plan | Verdict:
         if not kept_slots:
-            return Verdict(Reason.NO_CAPACITY, need=len(request.members), detail="the slots kept for them are taken")
+            return Verdict(
+                Reason.NO_CAPACITY,
+                need=len(request.members),
+                detail=("other pods use the nodes that Serried kept for the replacements"),
+            )
         return Plan(self._domain_of(request, kept_slots), kept_slots)
 
     def _domain_of(self, request: PlanRequest, kept_slots: Mapping[str, str]) -> str:

@@ -551,7 +551,7 @@ class PlanningTasks:
             self._queue.add_again(task)
             self._request_work()
             raise Unfinished
-        changed = "the cluster changed each time before a plan was there"
+        changed = "the cluster changed during each try"
         members = len(task.request.members)
         task.found = Verdict(Reason.PLAN_UNFINISHED, have=round(task.spent), need=members, detail=changed)
         return self._return_answer(task)
@@ -687,7 +687,7 @@ class PlanningTasks:
             if child.answer.done():
                 self._receive(task, child)
             elif task.spent > _HANG_SECONDS + _HANG_FACTOR * task.limit:
-                self._fail(task, f"the process that worked on it has not answered after {task.spent:.0f} s")
+                self._fail(task, f"the planning process has not answered for {task.spent:.0f} s")
         if task.done:
             _end((task,))
             self._requeue_group(task)
@@ -708,7 +708,7 @@ class PlanningTasks:
             task.child = self._fork(partial(self._make_in_child, task), 2 * task.limit + 1)
         except OSError as error:
             task.batch = []
-            self._fail(task, f"no process could be started for it: {error.strerror}")
+            self._fail(task, f"Serried could not start the planning process: {error.strerror}")
             return None
         for each in task.batch:
             each.in_batch = True
@@ -742,7 +742,7 @@ class PlanningTasks:
         try:
             said: ChildMessage = child.answer.result()
         except ChildError as error:
-            self._fail(task, f"the process that worked on it {error}")
+            self._fail(task, f"the planning process {error}")
             return
         except WorkError as error:
             log.error("an internal error stopped the planning of a gang: %s", error, extra=name_group(task.group))

@@ -195,7 +195,7 @@ class Reassignments:
         """
         mate = next((uid for uid in self._iterate_surplus(cycle) if self._frees_enough_for(cycle, uid, pod)), None)
         if mate is not None:
-            self.drop(cycle, mate, "a member of the quorum has lost its node, and needs this one")
+            self.drop(cycle, mate, "a member of the quorum has lost its node, and needs the node of this pod")
             self.reassign(cycle, pod)
 
     def _frees_enough_for(self, cycle: BindingCycle, uid: str, to: Pod) -> bool:
@@ -215,7 +215,7 @@ class Reassignments:
         if left is None:
             return False
         for uid in [uid for uid, slot in cycle.reservation.slots.items() if slot.part in left]:
-            self.drop(cycle, uid, "the others of its PodGroup did not come")
+            self.drop(cycle, uid, "too few members of the pod's PodGroup reached bind in time")
         kept = {part: need for part, need in cycle.reservation.parts.items() if part not in left}
         self._ledger.adjust_quorum(cycle.reservation, kept)
         self._store.dirty.add(cycle.reservation.group)

@@ -387,7 +387,7 @@ class Refusals:
         if not texts:
             return ""
         words = list(dict.fromkeys(texts.values()))[-1]
-        return f"the scheduler refuses {count_things(len(texts), 'node')} after filter: {words}"
+        return f"kube-scheduler rejects {count_things(len(texts), 'node')} after the filter call: {words}"
 
 
 def _drop_ended(facts: _Facts, now: float, cluster: Cluster) -> _Facts:

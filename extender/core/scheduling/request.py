@@ -106,13 +106,13 @@ def describe_refused(
         detail = f"{pod.name} asks for {names}, which no node has and no DeviceClass provides"
         return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
     missing, provided = _split_uncounted([pod])
-    counted = [*provided, *(["the devices that are claimed"] if pod.device_claims else [])]
+    counted = [*provided, *(["the claimed devices"] if pod.device_claims else [])]
     said = [f"no node has {', '.join(missing)}"] if missing else []
     if counted and pod.only_scheduler_counts:
-        said.append(f"only the scheduler can count {' and '.join(counted)}{_explain([pod])}")
+        said.append(f"only kube-scheduler can count {' and '.join(counted)}{_explain([pod])}")
     words = pod.objection if len(pod.objection) <= _MAX_LETTERS else pod.objection[:_MAX_LETTERS] + "..."
     said = [", ".join(said)] if said else []
-    detail = "; ".join([*said, f"the scheduler refuses {pod.name} on every node{beside}: {words}"])
+    detail = "; ".join([*said, f"kube-scheduler rejects {pod.name} on every node{beside}: {words}"])
     return Verdict(Reason.NO_CAPACITY, have=have, need=need, detail=detail)
 
 
@@ -123,14 +123,16 @@ def describe_uncounted(members: Collection[Pod], store: Store) -> list[str]:
     """
     missing, provided = _split_uncounted(members)
     said = [f"{_count(members, name)} members ask for {name}, which no node has" for name in missing]
-    said += [f"{_count(members, name)} members ask for {name}, which only the scheduler can count" for name in provided]
+    said += [
+        (f"{_count(members, name)} members ask for {name}, which only kube-scheduler can count") for name in provided
+    ]
     if claiming := [pod for pod in members if pod.device_claims and pod.only_scheduler_counts]:
-        said.append(f"{len(claiming)} members claim devices, which only the scheduler can count{_explain(claiming)}")
+        said.append(f"{len(claiming)} members claim devices, which only kube-scheduler can count{_explain(claiming)}")
     said += [pod.uncountable for pod in members if pod.uncountable and not pod.claim_refs][:1]
     keys = {_pod_group_of(pod, store.members) for pod in members}
     groups = [store.groups.get(key) for key in keys if key is not None]
     if not any(pod.counted for pod in members) and any(group and group.device_claims for group in groups):
-        said.append("the PodGroup claims devices, which only the scheduler can count")
+        said.append("the PodGroup claims devices, which only kube-scheduler can count")
     return said
 
 
@@ -197,7 +199,7 @@ def find_shortage(
 
 def _describe_class(group: PodGroup, store: Store) -> Verdict:
     exists = group.priority_class in store.priority_classes
-    detail = f"no PodGroup may have more than {HIGHEST_GROUP_PRIORITY}" if exists else ""
+    detail = f"the highest priority of a PodGroup is {HIGHEST_GROUP_PRIORITY}" if exists else ""
     return Verdict(Reason.PRIORITY_UNKNOWN, key=group.priority_class, detail=detail)
 
 

@@ -122,7 +122,7 @@ class CycleEndings:
         Members without a slot, beyond the quorum, may still wait.
         """
         gang, refused = self._groups.states[cycle.reservation.group], self._activity.find_rejected(cycle)
-        self._close(cycle, "serried: the binding cycle is over")
+        self._close(cycle, "serried: the binding cycle has ended")
         gang.entry.attempts = 0 if cycle.bound else gang.entry.attempts + 1
         if cycle.reservation.committed:
             gang.started = True
@@ -293,7 +293,7 @@ class SchedulingCycle:
             state.entry.retry_by(refusals.rejection.until)  # until then no pod is evicted for the gang
             refusal = replace(refusal, detail=refusals.rejection.text)
         elif refusals.excluded and (said := refusals.describe_after_filter(request.members)):
-            refusal = replace(refusal, detail=", ".join(filter(None, (refusal.detail, said))))
+            refusal = replace(refusal, detail="; ".join(filter(None, (refusal.detail, said))))
         self._planning.back_off(state, refused.group.key, refusal)
         for feature in self._features[Feature.post_filter]:
             if feature.concerns(refused.group):
@@ -363,7 +363,7 @@ class SchedulingCycle:
         """Abort the cycle of a gang that is planned but not bound, and a victim of the gang ``to``."""
         gang = self._groups.states[unit.gang] if unit.gang is not None else None
         if gang is not None and gang.cycle is not None:
-            detail = f"it gives way to {to.key.kind} {to.key} of higher priority"
+            detail = f"the gang releases its nodes for {to.key.kind} {to.key} of higher priority"
             self.endings.abort(gang.cycle, Verdict(Reason.PLAN_OUTDATED, detail=detail))
 
     def _begin(

@@ -319,7 +319,10 @@ class Asking(Feature):
             return verdict
         if group.key in self.asks:
             return verdict
-        return _add(verdict, f"no gate holds its members, so {self._seen.names} may add nodes before it can start")
+        return _add(
+            verdict,
+            f"its members have no scheduling gate, so {self._seen.names} may add nodes before the gang can start",
+        )
 
     def left_queue(self, group: GroupKey, *, placed: bool) -> None:
         """Forget a gang that no longer waits for free resources.
@@ -387,9 +390,11 @@ class Asking(Feature):
             return _add(said, unplaced.why_not_asked or self._describe_wait())
         parts = [f"asked at {write_time(ask.at)}", ask.error, f"{self._seen.names}: {ask.answer}" if ask.answer else ""]
         if ask.timed_out and ask.target.key and ask.request is None:
-            parts.append(f"its members have the node selector {ask.target.domain} now: delete them to try elsewhere")
+            parts.append(
+                f"its members have the node selector {ask.target.domain} now: delete the members to try another domain"
+            )
         reason = Reason.NO_NODES_CAME if ask.timed_out else Reason.ASKING_FOR_NODES
-        detail = ", ".join(filter(None, parts))
+        detail = "; ".join(filter(None, parts))
         return Verdict(reason, ask.target.have, len(unplaced.needed), str(ask.target), detail=detail)
 
     def _describe_wait(self) -> str:
@@ -613,7 +618,7 @@ class Asking(Feature):
         target = choose_target(unplaced.request, unplaced.needed, unplaced.refusal, supply, keys, tried)
         unplaced.ruled_out = (target, self._offers_version) if isinstance(target, NoTarget) and target.lasts else None
         if isinstance(target, NoTarget):
-            self._set_why_not_asked(group, unplaced, f"no nodes are asked for: {target.why}")
+            self._set_why_not_asked(group, unplaced, f"Serried asks for no nodes: {target.why}")
             return None
         before = next((other for other, found in asking.items() if target.shares_pool_with(found)), None)
         self._set_why_not_asked(group, unplaced, "" if before is None else _describe_predecessor(str(before)))
@@ -731,7 +736,7 @@ class Asking(Feature):
                 self._read_pod_events(group) if ask.request is None else self._read_request_conditions(group, ask)
             )
         except ApiError as error:
-            said = f"what it says cannot be read: {error}"
+            said = f"Serried cannot read its answer: {error}"
         if said and said != ask.answer:
             ask.answer = said
             self._requeue(group)
@@ -783,10 +788,10 @@ def _is_new_node(node: Node, ask: Ask) -> bool:
 
 
 def _describe_predecessor(before: str) -> str:
-    return f"nodes are asked for after {before}"
+    return f"Serried asks for nodes for {before} first"
 
 
 def _add(said: Verdict, phrase: str) -> Verdict:
     if not phrase or phrase in said.detail:
         return said
-    return replace(said, detail=", ".join(filter(None, (said.detail, phrase))))
+    return replace(said, detail="; ".join(filter(None, (said.detail, phrase))))

@@ -106,7 +106,7 @@ async def write_members(
         except (NotFound, Conflict):
             return ""  # it was deleted or changed: the watch will show it
         except ApiError as error:
-            return f"it could not be written into {pod.name}: {error}"
+            return f"Serried could not write the request for nodes into {pod.name}: {error}"
         return ""
 
     return next(filter(None, await do_each(members, write_one)), "")

@@ -88,7 +88,9 @@ async def create_request(
     for pod in members:
         kinds.setdefault(pod.shape, []).append(pod)
     if len(kinds) > _MAX_POD_SETS:
-        return f"its members are of {len(kinds)} kinds, and a ProvisioningRequest takes {_MAX_POD_SETS}"
+        return (
+            f"its members have {len(kinds)} different shapes, but a ProvisioningRequest takes at most {_MAX_POD_SETS}"
+        )
     name = name_request(group, at)
     sizes = {f"{name}-{number}": len(pods) for number, pods in enumerate(kinds.values())}
     spec = {
@@ -108,7 +110,7 @@ async def create_request(
             body = {"template": pod_template}
             await _create_object(client, POD_TEMPLATES, group.namespace, "PodTemplate", each, owner, body)
     except ApiError as error:
-        return f"the ProvisioningRequest could not be made: {error}"
+        return f"Serried could not create the ProvisioningRequest: {error}"
     return ""
 
 

@@ -127,16 +127,16 @@ def choose_target(
     according to the user's setting.
     """
     if _has_inner_key(request):
-        return NoTarget("its groups need topology domains of their own, which no autoscaler can be told")
+        return NoTarget("its groups need topology domains of their own, which autoscalers do not support")
     key = request.topology_key
     if key is None:
         return _Fit(needed, supply, keys).find(Target(have=refusal.have))
     if key not in PLACE_KEYS and key not in keys and not supply.sets_label(key):
-        return NoTarget(f"new nodes are not known to get the label {key}")
+        return NoTarget(f"Serried does not know whether new nodes get the label {key} (--autoscaler-labels)")
     room = {found.domain: found.slots for found in refusal.domains}
     domains = list_allowed_domains(supply.list_domains(key), key, request)
     if not domains:
-        return NoTarget(f"no NodePool names a value of {key} that it may use")
+        return NoTarget(f"no NodePool names a value of {key} that the gang may use")
     fit = _Fit(needed, supply, keys)
     answers = [
         fit.find(Target(key, domain, have=room.get(domain, 0)))
@@ -222,7 +222,7 @@ class _Fit:
             if not takers and self._supply.has_others:
                 return target  # a node group of Cluster Autoscaler may accept the pods
             if not takers:
-                return NoTarget(f"no NodePool adds nodes to {target} that its members tolerate and select")
+                return NoTarget(f"no NodePool adds nodes to {target} whose taints and labels suit the members")
             used |= takers
         limits = [each.remaining for each in there if each.pool.name in used]
         for name, amount in self._sum_lacking(target.have).items():

@@ -72,8 +72,12 @@ _REPLACEMENT_SECONDS = 30.0
 _RETRY_SECONDS = 5.0
 """The pause before the eviction of a victim is tried again, in seconds."""
 
-_KEPT_OFF = Verdict(Reason.PLAN_OUTDATED, detail="other pods or volumes keep members off their nodes by now")
-_FULL = Verdict(Reason.PLAN_OUTDATED, detail="the room beside its victims was taken, or has gone")
+_KEPT_OFF = Verdict(
+    Reason.PLAN_OUTDATED, detail="other pods or volumes prevent members from using their planned nodes now"
+)
+_FULL = Verdict(
+    Reason.PLAN_OUTDATED, detail="other pods took free resources that the gang needs beside those of its victims"
+)
 
 
 class Preempting:
@@ -189,7 +193,7 @@ class Preempting:
             if refusal is not None or late:
                 return refusal or _describe_rest(pending.victims, left)
             if cycle.first_reached_at is not None and self._clock() > cycle.first_reached_at + _BIND_CALL_SECONDS:
-                cycle.close_calls("serried: others have to end first, and take their time; it is tried again")
+                cycle.close_calls("serried: evicted pods have to end first: kube-scheduler tries the pod again")
             begun = bool(pending.retry_at)
             refusal = await self._evict_if_ready(pending, left)
             if refusal is not None:
@@ -291,7 +295,7 @@ class Preempting:
         if self._permit.find_group(cycle) is None:
             return Verdict(Reason.POD_GROUP_MISSING)
         if self._lacks_members(cycle):
-            return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
+            return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or lost their planned nodes")
         return None
 
     def _lacks_members(self, cycle: BindingCycle) -> bool:
@@ -333,11 +337,14 @@ class Preempting:
             return _FULL if lacks_slots else _KEPT_OFF
         if not cycle.reservation.need:
             if cycle.reservation.slots.keys() != pending.recorded or cycle.list_lost():
-                return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or have lost their slots")
+                return Verdict(Reason.PLAN_OUTDATED, detail="planned members were deleted, or lost their planned nodes")
             if self._units.breaks_a_gang(cycle.reservation.victims):
-                return Verdict(Reason.PLAN_OUTDATED, detail="a gang cannot spare its members any more")
+                return Verdict(
+                    Reason.PLAN_OUTDATED,
+                    detail="the evictions would leave another gang with fewer than minCount members",
+                )
         if self._has_new_members(pending.victims):
-            return Verdict(Reason.PLAN_OUTDATED, detail="a group that would go whole has grown")
+            return Verdict(Reason.PLAN_OUTDATED, detail="a group whose pods are evicted together has new pods")
         contest = self._units.find_contest({self._find_node(victim) for victim in pending.victims})
         return Verdict(Reason.PLAN_OUTDATED, detail=contest) if contest else None
 
@@ -418,7 +425,7 @@ class Preempting:
         names = name_victims(victims)
         self._timelines.note(pending.group, Milestone.PREEMPTING)
         self._status.report_preemption(
-            pending.group, f"{len(victims)} pods of lower priority are evicted for it: {names}"
+            pending.group, f"Serried evicts {len(victims)} pods of lower priority for the gang: {names}"
         )
         for victim in victims:
             if self._find(victim) is not None:
@@ -575,4 +582,6 @@ class _EvictionResult(Enum):
 
 def _describe_rest(victims: Sequence[Victim], left: Sequence[Victim]) -> Verdict:
     names = ", ".join(f"{victim.namespace}/{victim.name}" for victim in left[:3])
-    return Verdict(Reason.VICTIMS_REMAIN, have=len(victims) - len(left), need=len(victims), detail=f"left are {names}")
+    return Verdict(
+        Reason.VICTIMS_REMAIN, have=len(victims) - len(left), need=len(victims), detail=f"these pods remain: {names}"
+    )

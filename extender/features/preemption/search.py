@@ -120,9 +120,12 @@ class Search(Memory):
 
     def describe(self) -> Verdict:
         """Return ``refusal`` with the result of the last search, and the nodes left out, added to its detail."""
-        others = "pods of another scheduler took the room that was freed for it, so no more pods are evicted there"
+        others = (
+            "pods of another scheduler took the resources that evictions had freed, so Serried evicts no more "
+            "pods there"
+        )
         taken = f"on {self.taken_nodes} nodes {others}" if self.taken_nodes else ""
-        return replace(self.refusal, detail=", ".join(filter(None, (self.refusal.detail, self.result_text, taken))))
+        return replace(self.refusal, detail="; ".join(filter(None, (self.refusal.detail, self.result_text, taken))))
 
 
 @dataclass(slots=True)
@@ -420,18 +423,18 @@ class Preemptions(Feature):
         runs.
         """
         if Mark.ROOM not in search.refusal.reason.marks:
-            return "it does not wait for room that others could leave"
+            return "evictions do not help this gang"
         if search.request.own_slots:
-            return "it waits for the slots that are kept for it"
+            return "the gang waits for the nodes that Serried keeps for its replacements"
         if search.waiting.rejected:
             return (
-                "no pod is evicted for it: kube-scheduler rejects a member for a reason that free room does not change"
+                "Serried evicts no pod: kube-scheduler rejects a member for a reason that free resources do not change"
             )
         if search.wider_level_at < math.inf:
-            return "no pod is evicted for a preferred level: a wider level will be tried first"
+            return "Serried evicts no pod for a preferred level: it tries a wider level first"
         if not self._priorities.may_preempt(search.waiting.group):
-            return "preemptionPolicy Never: its PriorityClass, the group or a member says so"
-        return "" if self._has_lower_priority(search.waiting.priority) else "nothing that runs has a lower priority"
+            return "the PriorityClass, the group or a member has preemptionPolicy Never"
+        return "" if self._has_lower_priority(search.waiting.priority) else "no running pod has a lower priority"
 
     def _has_lower_priority(self, priority: int) -> bool:
         """Return whether a pod or group with a priority below ``priority`` may be running.
@@ -526,7 +529,7 @@ class Preemptions(Feature):
         """
         search = gang.memory.find(Search)
         if search is None:
-            return "it does not wait for room"
+            return "the gang does not wait for free resources"
         return self.find_reason_not_to_search(search) or search
 
     def explain_dry_run(self, gang: GroupState, found: Preemption | NoVictims | None) -> str:
@@ -543,15 +546,17 @@ class Preemptions(Feature):
             return ""
         if self._mode is not PreemptionMode.ON:
             return (
-                "but no pod is evicted: preemption is off"
+                "but Serried evicts no pod: preemption is off (--preemption)"
                 if self._mode is PreemptionMode.OFF
-                else "but no pod is evicted: preemption only gives advice"
+                else "but Serried evicts no pod: preemption only gives advice (--preemption)"
             )
         if self._forecast_before_victims_end(search.waiting.group, found) is not None:
-            return "but no pod is evicted: room is forecast sooner than they would have ended"
+            return "but Serried evicts no pod: the gang is forecast to fit before these pods would have ended"
         pause = gang.refusals.no_search_before - self._clock()
         return (
-            f"but no pod is evicted in the next {math.ceil(pause)} s: the last search was in vain" if pause > 0 else ""
+            f"but Serried evicts no pod in the next {math.ceil(pause)} s: the last search found no victims"
+            if pause > 0
+            else ""
         )
 
     # --- what was found ----------------------------------------------------------------------------------------
@@ -607,20 +612,20 @@ def _describe_finding(found: Preemption | NoVictims | None) -> str:
     This includes results about which the user of the gang can do nothing: for those `_explain` returns "".
     """
     if isinstance(found, Preemption) and not found.victims:
-        return "it fits without any evictions by now"
+        return "the gang fits without evictions now"
     if isinstance(found, NoVictims) and found.blocker is Blocker.PRIORITY:
         where = f" of {found.domain}" if found.domain else ""
-        return f"preemption would help, but pods{where} of priority {found.priority} are not lower"
+        return f"preemption would help, but pods{where} of priority {found.priority} have no lower priority"
     if isinstance(found, NoVictims) and found.blocker is Blocker.ROOM:
-        return "it would not fit if everything went that has a lower priority"
+        return "the gang would not fit even if all pods of lower priority were evicted"
     return _explain(found)
 
 
 def _explain(found: Preemption | NoVictims | None) -> str:
     if found is None:
-        return "no victims were found in time"
+        return "Serried found no victims in time"
     if isinstance(found, Preemption):
-        return f"it would fit without {describe_victims(found.victims)}" if found.victims else ""
+        return f"the gang would fit without {describe_victims(found.victims)}" if found.victims else ""
     where = f" of {found.domain}" if found.domain else ""
     if found.blocker is Blocker.PROTECTION:
         count = "1 pod" if found.protected == 1 else f"{found.protected} pods" if found.protected else "pods"

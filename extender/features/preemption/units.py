@@ -33,14 +33,14 @@ such a pod would take what an eviction frees there. The limit exists because any
 shapes.
 """
 
-_FOREIGN = "another scheduler serves them, and would take the room"
+_FOREIGN = "another scheduler serves these pods, and would take the freed resources"
 """The reason why pods of other schedulers are no victims.
 
 kube-scheduler keeps only pods of its own profiles off the resources of a nominated pod. The other scheduler would give
 what is freed to another of its pods.
 """
 
-_CONTESTED = "pods of another scheduler wait for room, and would take theirs"
+_CONTESTED = "pods of another scheduler wait, and would take the freed resources"
 
 
 REFUSED_EVICTION_SECONDS = 60.0
@@ -264,7 +264,7 @@ class Units:
         state = self._states.states.get(key) if key is not None else None
         if state is None or state.cycle is None or not state.cycle.reservation.committed:
             return ""
-        return "its gang is just being bound"
+        return "Serried is binding their gang"
 
     def find_contest(self, nodes: Iterable[str]) -> str:
         """Return a phrase if another scheduler would take the resources freed on one of these nodes, else "".
@@ -424,7 +424,7 @@ def _has_quorum(tree: Tree, placed: Mapping[str, int]) -> bool:
     return placed.get(tree.name, -1) >= tree.need
 
 
-_YOUNG = "they have just started"
+_YOUNG = "they have just started (--preemption-spare)"
 
 
 def enforce_budgets(candidates: VictimCandidates) -> VictimCandidates:

@@ -135,7 +135,7 @@ class DeviceClaims(Rule):
         )
         self._read_inventory()
         if not _is_counted(demand) and self.known:
-            pod = replace(pod, awaits=pod.awaits or f"the devices that {pod.name} claims are being counted")
+            pod = replace(pod, awaits=pod.awaits or f"Serried is counting the devices that {pod.name} claims")
         return self._apply_amounts(pod, demand, held)
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
@@ -155,7 +155,7 @@ class DeviceClaims(Rule):
         if (
             demand.claim_set or demand.all_requests or demand.admin_requests
         ):  # nodes only have amounts that existing pods request
-            demand.add_uncountable("what its claims ask for is more than numbers of devices")
+            demand.add_uncountable("its claims ask for more than numbers of devices")
             demand.claim_set, demand.all_requests, demand.admin_requests = None, [], []
         self._amounts.register(demand, 1)
         shown = self._apply_amounts(pod, demand, None)
@@ -310,7 +310,7 @@ class DeviceClaims(Rule):
         if states[DeviceTaintRule] is KindState.UNSERVED:
             del states[DeviceTaintRule]
         known = not listing and set(states.values()) == {KindState.KNOWN}
-        reading = "devices are being listed" if listing else ""
+        reading = "Serried is listing the devices" if listing else ""
         if (known, reading) != (self.known, self._reading):
             self.known, self._reading = known, reading
             self._changed_pods.update(self._pods)
@@ -420,7 +420,7 @@ class DeviceClaims(Rule):
                 tuple(demand.specs), any(selection.searched and selection.limited for selection in demand.selections)
             )
             demand.add_uncountable(
-                "there are too many ways to choose devices" if demand.claim_set in self._amounts.too_complex else ""
+                "its devices can be chosen in too many ways" if demand.claim_set in self._amounts.too_complex else ""
             )
         for selection in demand.selections:
             demand.add_uncountable(selection.uncertain)
@@ -539,7 +539,7 @@ class DeviceClaims(Rule):
             classes = [found for found in self._classes.values() if resource in found.provides]
             if len(classes) != 1:
                 demand.add_uncountable(
-                    "several DeviceClasses name a resource" if classes else "nobody provides a resource"
+                    "several DeviceClasses name a resource" if classes else "no DeviceClass provides a resource"
                 )
                 continue
             try:

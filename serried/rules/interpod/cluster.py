@@ -143,7 +143,10 @@ class MatchingPods(Rule):
         if self._recounts.has_passed(mark):
             return pod
         self._uncounted[pod.uid] = mark
-        return replace(pod, awaits=pod.awaits or f"the pods that the rules of {pod.name} mean are being counted")
+        return replace(
+            pod,
+            awaits=pod.awaits or f"Serried is counting the pods that the affinity or spread rules of {pod.name} select",
+        )
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
         """Return a hypothetical pod with an amount for each matching that it is in.

@@ -424,7 +424,7 @@ class InterPodPlanRule(PlanRule):
                 self._snapshot.limit.spend()
                 hurdle = self.find_hurdle(kind, name)
                 hurdles.update(() if hurdle is None else (hurdle,))
-            said.update((f"{each} keeps members off {count} nodes", None) for each, count in sorted(hurdles.items()))
+            said.update((f"{each} excludes {count} nodes", None) for each, count in sorted(hurdles.items()))
             said.update((rule, None) for rule in _describe_own(kind))
         return ", ".join(said)
 
@@ -475,7 +475,7 @@ def _describe_own(kind: MemberClass) -> Iterator[str]:
     own = kind.shape.neighbours or _NO_RULES
     for apart in own.apart:
         if apart.matching.amount in kind.request:
-            yield f"{HurdleKind.APART} {apart.matching} leaves room for one in each {apart.key}"
+            yield f"{HurdleKind.APART} {apart.matching} allows one member in each {apart.key}"
     for rule in own.spread:
         yield f"{HurdleKind.SPREAD} {rule.matching} by {rule.key} with maxSkew {rule.max_skew}"
 

@@ -112,7 +112,10 @@ class Volumes(Rule):
         left = next((why for claim in known if (why := self._find_unknown(claim, coming))), "")
         missing = next((key.name for key in _keys(pod) if key not in there), "")
         if missing:
-            left = f"volume claim {missing} does not exist, and where its volume will be is not known; send it, too"
+            left = (
+                f"volume claim {missing} does not exist, so Serried cannot tell where its volume will be: send "
+                "the claim, too"
+            )
         shared = {key for key in _keys(pod) if key in coming.shared or self._is_shared(key)}
         counted = [claim for claim in known if claim.volume or not self._find_unknown(claim, coming)]
         return replace(self._restrict_pod(pod, counted, shared, ""), uncountable=left)
@@ -123,10 +126,16 @@ class Volumes(Rule):
             return ""
         name = claim.key.name
         if StorageClass not in self.supply.seen:
-            return f"where volume claim {name} can be is not known before StorageClasses are listed; ask again"
+            return (
+                f"Serried cannot tell where volume claim {name} can be before it has listed the StorageClasses: "
+                "ask again"
+            )
         found = self.supply.classes.get(claim.wish.storage_class)
         if found is not None and not found.waits and claim.key in coming.volumes:
-            return f"where volume claim {name} will be is not known, as StorageClass {found.name} waits for no pod"
+            return (
+                f"Serried cannot tell where volume claim {name} will be, because StorageClass {found.name} does "
+                "not wait for the first consumer"
+            )
         return ""
 
     def forget_pod(self, pod: Pod) -> None:
@@ -194,7 +203,7 @@ class Volumes(Rule):
         if VolumeClaim not in self.supply.seen:
             return ""
         if self.reading:
-            return "the storage of the cluster is being read"
+            return "Serried is reading the storage of the cluster"
         for key in keys:
             claim, own = self.claims.get(key), key.name in pod.own_claims
             if claim is None:
@@ -234,7 +243,7 @@ class Volumes(Rule):
             return AllowedNodes(unite(at_node(user.node) for user in users))
         later = any(_are_in_one_gang(mate, pod) and _precedence(mate) < _precedence(pod) for mate in others)
         return AllowedNodes(
-            obstacle=f"{said} another member of its gang mounts it, too" if later else "", by_member=later
+            obstacle=f"{said} another member of the gang mounts the claim, too" if later else "", by_member=later
         )
 
     def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:

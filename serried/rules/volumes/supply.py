@@ -116,17 +116,20 @@ class Supply:
         name, wanted = claim.key.name, claim.wish.storage_class
         found = self.classes.get(wanted)
         if found is None:
-            why = f"its StorageClass {wanted} does not exist" if wanted else "it names no StorageClass"
+            why = f"its StorageClass {wanted} does not exist" if wanted else "the claim names no StorageClass"
             return AllowedNodes(obstacle=f"volume claim {name} is not bound, and {why}")
         if not found.waits:
             return AllowedNodes(
-                obstacle=f"volume claim {name} is not bound yet, and StorageClass {wanted} waits for no pod"
+                obstacle=(
+                    f"volume claim {name} is not bound yet, and StorageClass {wanted} does not wait for the first "
+                    "consumer"
+                )
             )
         if Volume not in self.seen:
             return AllowedNodes()
         terms = self._find_delayed(claim)
         if terms == _NOWHERE:
-            means = "no driver has storage for it" if found.provisions else f"StorageClass {wanted} makes none"
+            means = "no driver has storage for the claim" if found.provisions else f"StorageClass {wanted} creates none"
             return AllowedNodes(obstacle=f"no PersistentVolume fits volume claim {name}, and {means}")
         return AllowedNodes(terms)
 

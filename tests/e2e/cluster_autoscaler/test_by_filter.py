@@ -20,7 +20,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def test_a_gang_that_lacks_members_says_that_nodes_may_be_added_before_it_can_start(stage: AutoscaledStage) -> None:
     stage.create_gang("ring", 5, members=3)
-    said = "no gate holds its members, so Cluster Autoscaler may add nodes before it can start"
+    said = "its members have no scheduling gate, so Cluster Autoscaler may add nodes before the gang can start"
     stage.await_reason("ring", "QuorumMissing", said)
     eventually("candidates", lambda: len(stage.candidates()) == 3)
     stage.autoscaler.loop()

@@ -27,7 +27,7 @@ def test_a_whole_gang_makes_one_request_is_bound_in_one_zone_and_the_request_goe
     [template] = stage.pod_templates()
     assert template["template"]["spec"]["nodeSelector"] == {ZONE: "zone-0"}
     eventually("members that consume it", lambda: stage.consumed("ring") == [request["metadata"]["name"]] * 4)
-    stage.await_reason("ring", "AskingForNodes", "in zone-0 for 4 members, of which 1 have room")
+    stage.await_reason("ring", "AskingForNodes", "in zone-0: only 1 of 4 members fit")
     assert stage.candidates() == set()
 
     stage.autoscaler.loop()
@@ -59,7 +59,7 @@ def test_a_refused_request_is_the_reason_and_the_next_gang_asks(stage: Autoscale
     stage.create_gang("large", 4)
     refused = stage.await_request("large")
     stage.create_gang("small", 2)
-    stage.await_reason("small", "NoDomainFits", "nodes are asked for after")
+    stage.await_reason("small", "NoDomainFits", "Serried asks for nodes for ")
 
     stage.autoscaler.loop()
     assert stage.autoscaler.added == []

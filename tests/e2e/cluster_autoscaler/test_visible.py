@@ -32,7 +32,7 @@ def test_exactly_the_members_that_a_gang_needs_are_candidates_with_their_zone(st
     eventually("four candidates", lambda: len(stage.candidates()) == 4)
     assert stage.candidates() < {f"ring-{number}" for number in range(6)}
     assert sorted(map(str, stage.selectors("ring"))) == sorted(map(str, [{ZONE: "zone-0"}] * 4 + [{}] * 2))
-    stage.await_reason("next", "NoDomainFits", "nodes are asked for after")
+    stage.await_reason("next", "NoDomainFits", "Serried asks for nodes for ")
     stage.await_reason("part", "QuorumMissing")
 
     stage.autoscaler.loop()

@@ -79,10 +79,14 @@ def add_overhead(asking: Asking) -> Raw:
 @pytest.mark.parametrize(
     ("prepare", "resources", "sizes", "reason"),
     [
-        pytest.param(say_nothing, {"limits": {"cpu": "30"}}, (12, 13), "room for 12 of 13", id="limits alone"),
-        pytest.param(set_defaults, {}, (12, 13), "room for 12 of 13", id="the defaults of a LimitRange"),
+        pytest.param(say_nothing, {"limits": {"cpu": "30"}}, (12, 13), "only 12 of 13 members fit", id="limits alone"),
+        pytest.param(set_defaults, {}, (12, 13), "only 12 of 13 members fit", id="the defaults of a LimitRange"),
         pytest.param(
-            add_overhead, {"requests": {"cpu": "1"}}, (12, 13), "room for 12 of 13", id="the overhead of a RuntimeClass"
+            add_overhead,
+            {"requests": {"cpu": "1"}},
+            (12, 13),
+            "only 12 of 13 members fit",
+            id="the overhead of a RuntimeClass",
         ),
         pytest.param(
             say_nothing,

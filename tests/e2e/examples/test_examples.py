@@ -20,7 +20,7 @@ def test_training_job_of_8_workers_of_which_7_fit_binds_none(stage: ExampleStage
     stage.apply("training-job")
 
     group = stage.group_of_job("training-job")
-    stage.await_reason(group, "NoCapacity", "room for 7 of 8 members")
+    stage.await_reason(group, "NoCapacity", "only 7 of 8 members fit")
     assert eventually("8 pods", lambda: len(stage.pods("training-job")) == 8)
     assert stage.bound("training-job") == {}
     assert stage.reservations() == []

@@ -15,7 +15,7 @@ def test_all_jobs_of_a_set_wait_as_one_gang_and_run_as_one_gang(stage: KindStage
     stage.create_job_set("wide", replicated("driver", 1, 1), replicated("workers", 3, 3))
     (waiting,) = stage.await_gangs("wide", 10)
     stage.await_reason(waiting, "NoDomainFits")
-    assert "has room for 10 members" in stage.told("wide", "NoDomainFits")
+    assert "10 members do not fit" in stage.told("wide", "NoDomainFits")
     assert not stage.bound("wide")
 
     stage.create_job_set("fits", replicated("driver", 1, 1), replicated("workers", 2, 4))

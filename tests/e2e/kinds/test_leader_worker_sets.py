@@ -17,7 +17,7 @@ def test_each_replica_waits_whole_and_runs_whole_in_a_rack(stage: KindStage) -> 
     eventually("all pods", lambda: len(stage.pods("serve")) == 40)
     whole = stage.whole_replicas("serve", 8, 5)
     assert len(whole) == 4
-    assert "has room for 8 members" in stage.told("serve", "NoDomainFits")
+    assert "8 members do not fit" in stage.told("serve", "NoDomainFits")
 
     stage.scale("serve", 2)
     stage.await_gangs("serve", 8, 8)

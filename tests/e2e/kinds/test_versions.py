@@ -25,7 +25,7 @@ def test_sets_wait_whole_and_run_whole_in_one_rack(older: Cluster) -> None:
     stage.await_ready()
     stage.create_set("serve", replicas=5, size=8)
     stage.await_bound("serve", 32, seconds=60)
-    assert "has room for 8 members" in stage.told("serve", "NoDomainFits")
+    assert "8 members do not fit" in stage.told("serve", "NoDomainFits")
     assert len(stage.whole_replicas("serve", 8, 5)) == 4
     stage.delete_sets()
 

@@ -69,7 +69,7 @@ def test_in_1_36_the_gate_gives_groups_a_priority(stage: PriorityStage) -> None:
         stage.await_bound("g", 2)
         stage.await_priority("g", 1000)
         (said,) = eventually("the event", lambda: stage.mismatches("g"))
-        assert "2 of 2 members have another, such as g-0 with 0" in said
+        assert "2 of 2 members have another priority, such as g-0 with 0" in said
 
 
 @WITH_MODES
@@ -99,7 +99,7 @@ def test_in_1_36_a_gang_goes_with_a_member_that_is_drained_and_is_placed_anew_to
         evict(stage, "ring-2")
         eventually("nobody of the gang", lambda: not stage.pods("ring"))
         (said,) = eventually("the event", lambda: stage.messages("ring", "GangDisrupted"))
-        assert said.startswith("ring-2 is disrupted (EvictionByEvictionAPI); 3 more members are to go with it")
+        assert said.startswith("ring-2 is disrupted (EvictionByEvictionAPI), and 3 more members with it")
 
         stage.create_pods(["ring-0"], "ring", cpu="30")
         stage.await_reason("ring", "QuorumMissing", "1 of 4 members exist")

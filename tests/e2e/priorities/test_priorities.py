@@ -35,7 +35,7 @@ def test_of_two_gangs_that_of_the_higher_group_goes_first_and_each_hears_once_th
 
 def _await_mismatch(stage: PriorityStage, group: str, counts: int, pods: int) -> None:
     (said,) = eventually("the event", lambda: stage.mismatches(group))
-    assert said.startswith(f"the group counts with priority {counts}, and all its members do")
+    assert said.startswith(f"Serried uses priority {counts} for all members of the group")
     assert said.endswith(f" with {pods}")
 
 
@@ -48,7 +48,7 @@ def test_a_group_of_a_class_that_does_not_exist_waits_for_it(stage: PriorityStag
     stage.create_gang("g", 2, priorityClassName=late)
     stage.await_reason("g", "PriorityUnknown", late)
     stage.create_pods(names("g", 2), "g")
-    said = f"PriorityUnknown: waiting for the value of PriorityClass {late}"
+    said = f"PriorityUnknown: Serried does not know the value of PriorityClass {late}"
     # Long before it would be told of a group for whose pods nobody waits.
     eventually("the condition", lambda: stage.condition("g") == ("False", "Unschedulable", said), 15.0)
     assert not stage.bound()
@@ -87,7 +87,7 @@ def test_nobody_gains_by_a_priority_that_they_write(stage: PriorityStage) -> Non
         stage.await_bound("greedy", 2)
         assert stage.view("greedy")["priority"] == 3
         (said,) = eventually("the event", lambda: stage.mismatches("greedy"))
-        assert said.endswith(f"its spec.priority says {MOST}, which PriorityClass {low} does not give it")
+        assert said.endswith(f"its spec.priority {MOST} is not that of PriorityClass {low}")
 
 
 @pytest.mark.both_levels
@@ -98,7 +98,7 @@ def test_a_class_of_the_system_is_not_for_groups(stage: PriorityStage) -> None:
         return
     stage.create_gang("bold", 2, priorityClassName=critical)
     stage.create_pods(names("bold", 2), "bold")
-    stage.await_reason("bold", "PriorityUnknown", critical, "no PodGroup may have more than 1000000000")
+    stage.await_reason("bold", "PriorityUnknown", critical, "the highest priority of a PodGroup is 1000000000")
     assert "priority" not in stage.spec_of("bold")
 
 
@@ -150,7 +150,7 @@ def test_in_a_full_cluster_nobody_goes_for_a_group_whose_class_or_one_member_say
         stage.create_pods(["calm-1"], "calm", cpu="30", priorityClassName=never if who == "member" else high)
         stage.await_reason("calm", "NoCapacity", seconds=30.0)
         asked = stage.view("calm?dryRun")["dryRun"]
-        assert asked["message"] == "preemptionPolicy Never: its PriorityClass, the group or a member says so"
+        assert asked["message"] == "the PriorityClass, the group or a member has preemptionPolicy Never"
         assert len(stage.bound("low")) == 12
         assert not [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
 
@@ -181,7 +181,7 @@ def test_a_group_that_says_never_itself_evicts_nobody_also_when_its_class_allows
         assert not [pod for pod in stage.pods("low") if "deletionTimestamp" in pod["metadata"]]
         stage.await_reason("calm", "NoCapacity")
         asked = stage.view("calm?dryRun")["dryRun"]
-        assert asked["message"] == "preemptionPolicy Never: its PriorityClass, the group or a member says so"
+        assert asked["message"] == "the PriorityClass, the group or a member has preemptionPolicy Never"
         assert not stage.bound("calm")
 
 

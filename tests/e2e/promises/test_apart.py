@@ -55,7 +55,7 @@ def test_members_that_keep_each_other_off_are_on_different_nodes_or_wait_whole(
 
     stage.create_group("rest", 10)
     stage.create_pods(names("rest", 10), "rest", labels=labels, **fields)
-    stage.await_reason("rest", "NoCapacity", "the cluster has room for 9 of 10 members")
+    stage.await_reason("rest", "NoCapacity", "only 9 of 10 members fit into the cluster")
     assert len(stage.bound()) == 3
 
     stage.delete_pods(*names("fits", 3))  # of one alone the slot would be kept for the next
@@ -68,7 +68,7 @@ def test_a_port_that_a_plain_pod_listens_on_is_taken(stage: ClusterStage) -> Non
     stage.await_bound("plain", 1)
     stage.create_group("ring", 12)
     stage.create_pods(names("ring", 12), "ring", containers=listening())
-    stage.await_reason("ring", "NoCapacity", "the cluster has room for 11 of 12 members")
+    stage.await_reason("ring", "NoCapacity", "only 11 of 12 members fit into the cluster")
 
     stage.delete_pods("plain-0")
     stage.await_bound("ring", 12)

@@ -91,6 +91,6 @@ def test_members_that_never_reach_their_bind_call_free_everything_in_time(stage:
         eventually("the plan", stage.held_in_ledger)
         eventually("the record's end", lambda: not stage.reservations() and not stage.held_in_ledger(), 15)
         assert not stage.bound()
-        stage.await_reason("stuck", "DeadlineExceeded", "0 of 2 members reached their bind call")
+        stage.await_reason("stuck", "DeadlineExceeded", "called bind for only 0 of 2 members")
     # Nothing was wrong with the gang: it does not rest for a minute once the scheduler is back.
     stage.await_bound("stuck", 2)

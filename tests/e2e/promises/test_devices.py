@@ -362,7 +362,7 @@ def test_members_get_the_halves_of_cards_that_nobody_has_whole(stage: ClusterSta
     for name in names("ring", 3):
         devices.create_claim(name, selectors=devices.sized(1))
         stage.create_pods([name], "ring", **claiming(resourceClaimName=name))
-    stage.await_reason("ring", "NoCapacity", "room for 2 of 3 members")
+    stage.await_reason("ring", "NoCapacity", "only 2 of 3 members fit")
     (hurdle, *_) = stage.view("ring")["diagnosis"]["hurdles"]
     assert hurdle["name"].endswith("within shared counters")
     assert len(devices.allocated()) == 1
@@ -442,7 +442,7 @@ def test_a_hopeless_claim_is_told_and_nobody_is_evicted(stage: ClusterStage, dev
     told = {
         "absent": "ResourceClaim absent does not exist",
         "classless": "ResourceClaim classless names DeviceClass absent, which does not exist",
-        "lonely": "the cluster has room for 0 of 1 members",
+        "lonely": "only 0 of 1 members fit into the cluster",
         "failing": "fails for device gpu-0 of gpu-",
     }
     for claim, words in told.items():

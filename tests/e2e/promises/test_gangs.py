@@ -58,9 +58,11 @@ def test_a_gang_that_fits_the_cluster_but_no_rack_waits_whole_and_says_so_per_ra
     stage.create_group("wide", 4, RACK)
     stage.create_pods(names("wide", 4), "wide", cpu="30")
 
-    view = stage.await_reason("wide", "NoDomainFits", "no domain of topology.serried.dev/rack has room for 4 members")
+    view = stage.await_reason(
+        "wide", "NoDomainFits", "4 members do not fit into any domain of topology.serried.dev/rack"
+    )
     assert all(f"rack-{i}: 3" in view["message"] for i in range(4))
-    assert "the whole cluster has room for 12" in view["message"]
+    assert "12 members fit into the whole cluster" in view["message"]
     eventually("the condition", lambda: stage.condition("wide") == ("False", "Unschedulable", view["message"]))
     assert not stage.bound()
 
@@ -75,7 +77,7 @@ def test_late_members_go_to_the_gangs_rack_and_never_elsewhere_when_it_is_full(s
     assert len(stage.racks("core")) == 1
 
     stage.create_pods(names("core", 1, start=3), "core", cpu="30")
-    stage.await_reason("core", "DomainFull", "has room for 0 of 1 waiting members")
+    stage.await_reason("core", "DomainFull", "only 0 of 1 waiting members fit")
     eventually("the event", lambda: any(reason == "DomainFull" for reason, _ in stage.events("core")))
     assert len(stage.bound("core")) == 3
     assert stage.condition("core")[0] == "True"
@@ -109,7 +111,7 @@ def test_a_member_with_a_gate_of_another_owner_holds_its_whole_group_until_the_g
     stage.create_pods(["ring-2"], "ring", schedulingGates=[{"name": "example.com/quota"}])
     stage.create_pods(names("ring", 2), "ring")
 
-    said = "1 members carry a scheduling gate of another owner: example.com/quota"
+    said = "1 members have a scheduling gate that another controller has to remove: example.com/quota"
     view = stage.await_reason("ring", "MemberGated", said)
     eventually("the event", lambda: ("MemberGated", view["message"]) in stage.events("ring"))
     assert not stage.bound("ring")

@@ -87,7 +87,7 @@ def test_workers_follow_the_leader_that_they_have_to_be_beside(stage: ClusterSta
 def test_nobody_starts_where_one_of_them_would_be_beside_nobody(stage: ClusterStage) -> None:
     stage.create_group("ring", 5)
     stage.create_pods(names("ring", 5), "ring", labels=APP, **apart(APP))
-    stage.await_reason("ring", "NoCapacity", "the cluster has room for 4 of 5 members")
+    stage.await_reason("ring", "NoCapacity", "only 4 of 5 members fit into the cluster")
     assert not stage.bound("ring")
 
 

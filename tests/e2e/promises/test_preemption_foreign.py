@@ -65,8 +65,8 @@ def test_a_gang_gets_the_room_of_pods_of_ours_and_not_while_another_scheduler_wa
     eventually("nine that run and one that waits", lambda: len(web.running()) == 9 and len(web.refused()) == 1)
     before = web.running()
     submit(stage, "ring", 3, high)
-    elsewhere = "another scheduler serves them, and would take the room"
-    waits = "pods of another scheduler wait for room, and would take theirs"
+    elsewhere = "another scheduler serves these pods, and would take the freed resources"
+    waits = "pods of another scheduler wait, and would take the freed resources"
     stage.await_reason("ring", "NoCapacity", "12 pods may not be evicted", elsewhere, waits, seconds=30)
     assert (web.running(), find_gone(stage, "low", 3)) == (before, set())
     assert not stage.messages("ring", "PreemptionBegun")
@@ -106,7 +106,7 @@ def test_members_that_a_descheduler_or_a_drain_evicts_come_back_without_another_
     try:
         evict(stage, "ring-1")
         stage.create_pods(["ring-1"], "ring", cpu=WHOLE_NODE, priorityClassName=high)
-        stage.await_reason("ring", "Broken", "the cluster has room for 0 of 1 members", seconds=30)
+        stage.await_reason("ring", "Broken", "only 0 of 1 members fit into the cluster", seconds=30)
         assert sorted(stage.bound("ring")) == ["ring-0", "ring-2"]
     finally:
         stage.cluster.kubectl("uncordon", node)

@@ -137,8 +137,10 @@ def test_a_dry_run_names_who_would_go_and_the_next_best_rack_and_those_go_when_t
         stage.await_reason("ring", "NoDomainFits")
         asked = stage.view("ring?dryRun")["dryRun"]
         found = asked["found"]
-        assert asked["message"].startswith(f"it would fit without 3 pods of lower priority ({stage.namespace}/low-")
-        assert asked["message"].endswith("), but no pod is evicted: preemption is off")
+        assert asked["message"].startswith(
+            f"the gang would fit without 3 pods of lower priority ({stage.namespace}/low-"
+        )
+        assert asked["message"].endswith("), but Serried evicts no pod: preemption is off (--preemption)")
         assert (found["domain"], found["cost"]) == ("rack-0", show_cost(0, 3))
         assert sorted(found["victims"]) == [f"{stage.namespace}/{name}" for name in names("low", 3)]
         assert found["nextBest"] == {"domain": "rack-1", "cost": show_cost(10, 3)}
@@ -160,7 +162,7 @@ def test_a_gang_that_is_planned_and_of_which_nobody_runs_gives_its_places_back_a
         hold_two(stage)
         submit(stage, "ring", 3, high)
         stage.await_bound("ring", 3)
-        given_back = f"it gives way to PodGroup {stage.namespace}/ring of higher priority"
+        given_back = f"the gang releases its nodes for PodGroup {stage.namespace}/ring of higher priority"
         assert any(each.startswith("PlanOutdated: ") and given_back in each for each in stage.decisions("held"))
         stage.await_reason("held", "NoCapacity")
         assert len(stage.bound("other")) == 9
@@ -179,10 +181,10 @@ def test_for_a_preferred_rack_nobody_goes_and_a_dry_run_says_so(stage: ClusterSt
     run_low(stage, 12)
     before = count_evicted(stage)
     submit(stage, "patient", 3, high, annotations={PREFERRED: f"{RACK}=1h"})
-    stage.await_reason("patient", "NoDomainFits", f"no domain of {RACK} has room for 3 members")
+    stage.await_reason("patient", "NoDomainFits", f"3 members do not fit into any domain of {RACK}")
     asked = stage.view("patient?dryRun")["dryRun"]
     assert asked == {
-        "message": "no pod is evicted for a preferred level: a wider level will be tried first",
+        "message": "Serried evicts no pod for a preferred level: it tries a wider level first",
         "found": None,
     }
     stage.delete_pods(*names("patient", 3))

@@ -123,7 +123,7 @@ def test_with_advice_it_is_said_who_would_have_to_go_and_nobody_goes(stage: Clus
     with told(stage, preemption=("advice", "on")):
         run_low(stage, 12)
         submit(stage, "ring", 2, high)
-        view = stage.await_reason("ring", "NoCapacity", "it would fit without 2 pods of lower priority")
+        view = stage.await_reason("ring", "NoCapacity", "the gang would fit without 2 pods of lower priority")
         assert len(view["preemption"]["victims"]) == 2
         assert not [each for each in stage.pods("low") if each["metadata"].get("deletionTimestamp")]
         assert len(stage.bound("low")) == 12

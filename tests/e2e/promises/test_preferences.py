@@ -48,8 +48,8 @@ def test_a_gang_waits_for_one_rack_as_long_as_it_says_and_then_takes_several(sta
     stage.await_reason(
         stage.group_of_job("patient"),
         "NoDomainFits",
-        f"no domain of {RACK} has room for 4 members",
-        "the whole cluster has room for",
+        f"4 members do not fit into any domain of {RACK}",
+        "members fit into the whole cluster",
     )
     assert not stage.bound("patient")
 
@@ -81,7 +81,7 @@ def test_at_the_fallback_level_a_field_says_it_and_counts_more_than_the_annotati
 
     fallback.await_bound("hasty", 4)
     assert len(fallback.racks("hasty")) == 2
-    fallback.await_reason("patient", "NoDomainFits", f"no domain of {RACK} has room for 4 members")
+    fallback.await_reason("patient", "NoDomainFits", f"4 members do not fit into any domain of {RACK}")
     assert not fallback.bound("patient")
 
 
@@ -93,7 +93,7 @@ def test_a_template_hands_its_levels_to_the_group_that_is_made_from_it(fallback:
 
     group = fallback.await_group("train", "train")
     assert group["spec"]["schedulingConstraints"] == one_rack(3600)["schedulingConstraints"]
-    fallback.await_reason(group["metadata"]["name"], "NoDomainFits", f"no domain of {RACK} has room for 4 members")
+    fallback.await_reason(group["metadata"]["name"], "NoDomainFits", f"4 members do not fit into any domain of {RACK}")
     assert not fallback.bound("train")
 
 
@@ -110,7 +110,9 @@ def test_exclusive_gangs_share_no_rack_and_leave_one_to_other_namespaces(stage: 
         other.await_bound("lone", 2)
         assert other.racks("lone").isdisjoint(stage.racks("lone"))
         submit(other, "late", 2, {REQUIRED: RACK, EXCLUSIVE: "true"}, cpu="1")
-        other.await_reason(other.group_of_job("late"), "NoDomainFits", "4 more are exclusively others'")
+        other.await_reason(
+            other.group_of_job("late"), "NoDomainFits", "4 more domains are used exclusively by other gangs"
+        )
         assert not other.bound("late")
     assert not stage.bound("late")
     stage.delete_job("lone-2")

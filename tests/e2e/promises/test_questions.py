@@ -67,7 +67,7 @@ def test_the_decision_on_a_gang_is_made_again_from_its_file(
     stage.await_bound("runs", 2)
     stage.create_group("wide", 4, RACK)
     stage.create_pods(names("wide", 4), "wide", cpu="30")
-    stage.await_reason("wide", "NoDomainFits", "has room for 4 members")
+    stage.await_reason("wide", "NoDomainFits", "4 members do not fit")
 
     for form in ("json", "gzip"):
         asked = {"group": f"{stage.namespace}/wide", "form": form}

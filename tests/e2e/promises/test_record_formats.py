@@ -180,7 +180,7 @@ def test_a_record_of_a_later_format_stops_all_plans_until_somebody_acts(stage: C
         eventually("a probe that answers", lambda: "[+]synced" in probe(stage))
         stage.create_group("ring", 2)
         stage.create_pods(names("ring", 2), "ring")
-        told = "its format is 3, which only a later release can read; run that one, or delete the Reservation"
+        told = "the Reservation has format 3 of a later release of Serried: run that release, or delete the Reservation"
         stage.await_reason("ring", "RecordsUnreadable", told, seconds=60.0)
         assert "[-]records" in probe(stage)
         assert stage.selfcheck()["obstacle"].endswith(told)

@@ -63,7 +63,7 @@ def fill(stage: ClusterStage, count: int) -> None:
     [
         pytest.param(lack_a_claim, "volume claim missing does not exist", id="a claim that does not exist"),
         pytest.param(share_a_volume_of_one_pod, "data is ReadWriteOncePod", id="one volume for one pod"),
-        pytest.param(keep_each_other_off, "podAntiAffinity app=ring leaves room for one in each", id="anti-affinity"),
+        pytest.param(keep_each_other_off, "podAntiAffinity app=ring allows one member in each", id="anti-affinity"),
         pytest.param(spread_over_more_than_there_is, "topologySpread app=ring", id="spread"),
     ],
 )
@@ -89,7 +89,7 @@ def test_six_gangs_that_can_never_run_do_not_keep_the_seventh_waiting(stage: Clu
         apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         stage.create_group(gang, 2)
         stage.create_pods(names(gang, 2), gang, cpu=WHOLE_NODE, labels=mates, affinity=apart)
-    stage.await_reason("never-0", "NoCapacity", "podAntiAffinity app=never-0 leaves room for one")
+    stage.await_reason("never-0", "NoCapacity", "podAntiAffinity app=never-0 allows one member")
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", cpu=WHOLE_NODE)
     stage.await_bound("ring", 2, seconds=20)

@@ -163,7 +163,9 @@ def test_when_a_node_is_lost_those_that_come_after_stay_in_the_rack_even_if_it_i
         stage.delete_pods(*dead)
         eventually("their end", lambda: not any(stage.bound(name) for name in dead))
         stage.create_pods(dead, "ring", cpu="15")
-        stage.await_reason("ring", "Broken", "2 of 4 members of a gang that ran are left; DomainFull: ")
+        stage.await_reason(
+            "ring", "Broken", "only 2 of 4 members are left of this gang, which was running; DomainFull: "
+        )
         assert not any(stage.bound(name) for name in dead)
 
         stage.delete_pods("plain")
@@ -201,7 +203,7 @@ def test_a_broken_gang_is_reported_and_gets_room_before_one_that_waits_for_longe
         stage.await_bound("thief", 1)
 
         stage.create_pods(["pair-2"], "pair", cpu=WHOLE_NODE)
-        stage.await_reason("pair", "Broken", "1 of 2 members of a gang that ran are left; ")
+        stage.await_reason("pair", "Broken", "only 1 of 2 members are left of this gang, which was running; ")
         eventually("the event", lambda: any(reason == "GangBroken" for reason, _ in stage.events("pair")))
         assert not stage.bound("pair-2")
         assert not stage.bound("older")

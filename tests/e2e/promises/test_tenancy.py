@@ -120,7 +120,7 @@ def test_a_pod_that_is_none_of_a_jobs_and_names_its_gang_is_held_and_told_why(st
     stage.await_bound("train", 2)
     group = stage.group_of_job("train")
     stage.create_pods(["stranger"], group)
-    told = "the PodGroup belongs to Job train, and this pod does not"
+    told = "the pod names the PodGroup of Job train, but is not a pod of this Job"
     eventually("the reason", lambda: any(told in said for said in stage.messages("stranger", "NotItsPodGroup")))
     assert "stranger" not in list_members(stage, group)
     assert not stage.bound("stranger")

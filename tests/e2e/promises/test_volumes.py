@@ -111,7 +111,7 @@ def test_members_go_where_their_volume_is_or_wait_whole(stage: ClusterStage, dis
 
     stage.create_group("three", 3)
     stage.create_pods(names("three", 3), "three", cpu="20", volumes=mounting("data"))
-    stage.await_reason("three", "NoCapacity", "the cluster has room for 2 of 3 members")
+    stage.await_reason("three", "NoCapacity", "only 2 of 3 members fit into the cluster")
     assert not stage.bound()
     stage.delete_pods(*names("three", 3))
 
@@ -175,7 +175,7 @@ def test_one_disk_too_few_is_said_and_nobody_is_bound(stage: ClusterStage, disks
     stage.create_group("ring", 3)
     for at, name in enumerate(names("ring", 3)):
         stage.create_pods([name], "ring", volumes=mounting(f"data-{at}"))
-    stage.await_reason("ring", "NoCapacity", "the cluster has room for 2 of 3 members")
+    stage.await_reason("ring", "NoCapacity", "only 2 of 3 members fit into the cluster")
     disks.create_volume("disk-2", [second])
     stage.await_bound("ring", 3)
 
@@ -210,7 +210,9 @@ def test_a_claim_that_one_pod_may_use_is_no_two_members(stage: ClusterStage, dis
         disks.create_claim(claim, mode="ReadWriteOncePod", volume=claim)
     stage.create_group("shared", 2)
     stage.create_pods(names("shared", 2), "shared", volumes=mounting("mine"))
-    stage.await_reason("shared", "NoCapacity", "is ReadWriteOncePod, and another member of its gang mounts it, too")
+    stage.await_reason(
+        "shared", "NoCapacity", "is ReadWriteOncePod, and another member of the gang mounts the claim, too"
+    )
     assert not stage.bound()
     stage.delete_pods(*names("shared", 2))
 
@@ -319,7 +321,7 @@ def test_members_go_to_nodes_that_take_one_more_volume(stage: ClusterStage, made
         for at, name in enumerate(names("ring", 13)):
             made.create_claim(f"data-{at}")
             stage.create_pods([name], "ring", volumes=mounting(f"data-{at}"))
-        stage.await_reason("ring", "NoCapacity", "the cluster has room for 12 of 13 members")
+        stage.await_reason("ring", "NoCapacity", "only 12 of 13 members fit into the cluster")
         stage.delete_pods(*names("ring", 13))
 
         stage.create_group("pair", 2)

@@ -18,7 +18,7 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Queue
     stage.await_reason(
         stage.group_of_job("large"),
         "NoCapacity",
-        "4 nodes are kept for it, and nobody can tell when they will have room",
+        "Serried keeps 4 nodes for default/g, and cannot tell when the gang will fit",
     )
 
     for number in range(3):
@@ -30,7 +30,7 @@ def test_a_large_gang_is_not_passed_by_small_ones_however_many_come(stage: Queue
             f"kept for job/large ({stage.namespace}/{stage.group_of_job('large')})",
         )
     group = stage.group_of_job("small-0")
-    eventually("the condition", lambda: stage.condition(group)[2].startswith("BehindHead: the room for 2 members"))
+    eventually("the condition", lambda: stage.condition(group)[2].startswith("BehindHead: 2 members would fit"))
     assert not stage.bound("small")
 
     stage.delete_job("early")
@@ -65,7 +65,7 @@ def test_a_small_gang_that_ends_before_the_forecast_passes_and_the_forecast_come
 def test_a_small_gang_runs_at_once_beside_the_room_of_a_gang_that_is_too_large_for_now(stage: QueueStage) -> None:
     stage.occupy_rack()
     stage.run_gang("large", 4)
-    stage.await_reason(stage.group_of_job("large"), "NoCapacity", "nobody can tell when they will have room")
+    stage.await_reason(stage.group_of_job("large"), "NoCapacity", "cannot tell when the gang will fit")
 
     stage.run_gang("small", 2, cpu="1")
     stage.await_bound("small", 2)

@@ -25,7 +25,7 @@ def wait_for_all_nodes(stage: QueueStage) -> None:
     """One rack is free, and kept for a gang that wants both."""
     stage.occupy_rack()
     stage.run_gang("large", 4)
-    stage.await_reason(stage.group_of_job("large"), "NoCapacity", "4 nodes are kept for it")
+    stage.await_reason(stage.group_of_job("large"), "NoCapacity", "Serried keeps 4 nodes for ")
 
 
 def test_plain_pods_wait_behind_the_head_and_come_after_it(strict_stage: QueueStage) -> None:

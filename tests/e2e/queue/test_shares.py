@@ -14,15 +14,15 @@ def test_nothing_is_kept_from_other_namespaces_for_a_gang_that_wants_more_than_t
     stage.occupy_rack()
     stage.run_gang("large", 4)
     large = stage.group_of_job("large")
-    stage.await_reason(large, "NoCapacity", "4 nodes are kept for it")
+    stage.await_reason(large, "NoCapacity", "Serried keeps 4 nodes for ")
     with staged(QueueStage, stage.cluster) as other:
         for small in ("first", "second"):
             other.create_group(small, 1)
             other.create_pods(names(small, 1), small, cpu=WHOLE_NODE)
             other.await_bound(small, 1)
         other.run_gang("wide", 3)
-        other.await_reason(other.group_of_job("wide"), "NoCapacity", "3 nodes are kept for it")
-        said = "4 of 4 nodes would have to be kept for it, and 3 may be for one namespace, so none are"
+        other.await_reason(other.group_of_job("wide"), "NoCapacity", "Serried keeps 3 nodes for ")
+        said = "Serried keeps no nodes for the gang, because it would need 4 of 4 nodes, and one namespace may have 3"
         stage.await_reason(large, "NoCapacity", said)
         assert other.queue()["head"]["namespace"] == other.namespace
 

@@ -25,10 +25,12 @@ def test_nobody_goes_for_a_gang_that_has_room_before_victims_would_have_ended(st
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": high}
     stage.create_scheduling("PodGroup", "ring", spec)
     stage.create_pods(names("ring", 2), "ring", cpu=WHOLE_NODE, priorityClassName=high)
-    stage.await_reason("ring", "NoCapacity", "2 nodes are kept for it, and are expected to have room at")
+    stage.await_reason("ring", "NoCapacity", "Serried keeps 2 nodes for default/g, which is expected to fit at")
     asked = stage.view("ring?dryRun")["dryRun"]
     assert len(asked["found"]["victims"]) == 2
-    assert asked["message"].endswith("but no pod is evicted: room is forecast sooner than they would have ended")
+    assert asked["message"].endswith(
+        "but Serried evicts no pod: the gang is forecast to fit before these pods would have ended"
+    )
     assert len(stage.bound("low")) == 2
 
     stage.await_bound("ring", 2, 60)

@@ -108,7 +108,7 @@ def prepare_no_storage(stage: RoleStage) -> None:
 def gang_knows_that_there_is_no_storage(stage: RoleStage) -> Check:
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", volumes=_CLAIM)
-    return lambda: "no driver has storage for it" in stage.message("ring")
+    return lambda: "no driver has storage for the claim" in stage.message("ring")
 
 
 def prepare_limits(stage: RoleStage) -> None:
@@ -149,7 +149,7 @@ def gang_knows_whom_its_members_mean_by_the_labels_of_namespaces(stage: RoleStag
     """Without it kube-scheduler alone knows beside whom they have to be: they are tried, and refused."""
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 2), "ring", affinity=_means_a_namespace(stage))
-    return lambda: "podAffinity app=cache keeps members off" in stage.message("ring")
+    return lambda: "podAffinity app=cache excludes" in stage.message("ring")
 
 
 def _means_a_namespace(stage: RoleStage) -> dict[str, object]:

@@ -18,7 +18,7 @@ def gang(count: int) -> Raw:
 def test_a_pod_group_says_by_the_field_that_its_members_share_a_rack(stage: TreeStage) -> None:
     stage.create_scheduling("PodGroup", "wide", gang(3))
     stage.create_pods([f"wide-{i}" for i in range(3)], "wide", cpu=WHOLE_NODE)
-    stage.await_reason("wide", "NoDomainFits", f"no domain of {RACK} has room for 3 members")
+    stage.await_reason("wide", "NoDomainFits", f"3 members do not fit into any domain of {RACK}")
     assert not stage.bound("wide")
 
     stage.create_scheduling("PodGroup", "fits", gang(2))

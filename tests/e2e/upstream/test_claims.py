@@ -116,7 +116,7 @@ def test_while_there_is_no_device_for_all_nobody_goes_though_two_would_do(
     devices.create_claim("shared")
     stage.create_group("ring", 2)
     stage.create_pods(names("ring", 5), "ring", **claiming(**BY_NAME))
-    stage.await_reason("ring", "NoCapacity", "the cluster has room for 0 of 2 members")
+    stage.await_reason("ring", "NoCapacity", "only 0 of 2 members fit into the cluster")
     await_lack(stage, "ring", devices)
     assert not stage.reservations()
     assert not stage.held_in_ledger()

@@ -507,7 +507,7 @@ def a_gang_is_mended_behind_the_head(scene: Scene) -> None:
     all_are_bound_at_once(scene)
     scene.pod("g-1", "n1", gone=True)
     scene.pod("g-2")
-    scene.seen.told[("ns", "g")] = "Broken: 1 of 2 members run; BehindHead: room is kept"
+    scene.seen.told[("ns", "g")] = "Broken: only 1 of 2 members run; BehindHead: room is kept"
     scene.wait(92)
 
 
@@ -577,7 +577,7 @@ def a_nomination_beyond_the_quorum(scene: Scene) -> None:
 
 
 def a_nomination_of_a_gang_that_is_placed(scene: Scene) -> None:
-    scene.seen.told["ns", "g"] = "Planned: placed, waiting for 2 members to pass the scheduler"
+    scene.seen.told["ns", "g"] = "Planned: kube-scheduler still has to schedule 2 planned members"
     scene.nominate("g-0")
     scene.wait(60)
 

@@ -29,7 +29,7 @@ TRAIN: dict[str, Any] = {
     "domain": "",
     "state": "Waiting",
     "reason": "NoDomainFits",
-    "message": "NoDomainFits: no domain of rack has room for 2 members (r1: 1)",
+    "message": "NoDomainFits: 2 members do not fit into any domain of rack (r1: 1)",
     "preemption": None,
     "detail": [
         {"name": "train-0", "uid": "u0", "state": "Waiting", "node": "", "planned": "", "nominated": ""},
@@ -79,8 +79,8 @@ def test_reason_numbers_and_what_helps_stand_together(proxy: PodProxy, run: Run)
     out = run("explain", "podgroup/train").out
     facts = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in out.splitlines() if "  " in line.strip())
     assert facts["reason"] == "NoDomainFits"
-    assert facts["why"] == "no domain of rack has room for 2 members (r1: 1)"
-    assert "serried top shows how full each is" in facts["what helps"]
+    assert facts["why"] == "2 members do not fit into any domain of rack (r1: 1)"
+    assert "serried top shows how full each domain is" in facts["what helps"]
     assert facts["where"] == "one domain of rack"
     assert facts["30 min ago (10:00:00)"] == "X: said"
 
@@ -105,14 +105,14 @@ DIAGNOSIS = {
         *({"domain": f"x{n}", "slots": 0, "need": 2, "nodes": 1, "text": f"x{n}: 0 of 2"} for n in range(12)),
     ],
     "domainsLeftOff": 4,
-    "advice": [{"change": "smaller", "text": "ask for 14 cpu instead of 16; it would go to r1"}],
+    "advice": [{"change": "smaller", "text": "ask for 14 cpu instead of 16; the gang would run in r1"}],
 }
 
 
 def test_what_would_make_it_fit_stands_beside_what_each_domain_lacks(proxy: PodProxy, run: Run) -> None:
     lead(proxy, "team/podgroup/train", TRAIN | {"diagnosis": DIAGNOSIS})
     out = run("explain", "podgroup/train").out
-    assert "ask for 14 cpu instead of 16; it would go to r1" in out
+    assert "ask for 14 cpu instead of 16; the gang would run in r1" in out
     (row,) = [line.split(maxsplit=5) for line in out.splitlines() if line.startswith("r1 ")]
     assert row == ["r1", "1", "of", "2", "3", "cpu 2 nodes, taint gpu 1 node"]
     assert "7 more domains are not shown." in out
@@ -159,7 +159,7 @@ def test_members_stand_in_the_order_of_their_ranks(proxy: PodProxy, run: Run) ->
     assert re.findall(r"^(train-\d+)", out, re.MULTILINE) == [f"train-{rank}" for rank in (0, 1, 2, 10, 11)]
 
 
-LONG = "X: no domain of rack has room for 16 members (r1: 9, r2: 7); the whole cluster has room for 48"
+LONG = "X: 16 members do not fit into any domain of rack (r1: 9, r2: 7); 48 members fit into the whole cluster"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ LONG = "X: no domain of rack has room for 16 members (r1: 9, r2: 7); the whole c
         pytest.param(LONG, "X: as above", id="the same"),
         pytest.param(
             LONG.replace("9, r2: 7", "8, r3: 7"),
-            "X: ... for 16 members (r1: 8, r3: 7); the whole ...",
+            "X: ... domain of rack (r1: 8, r3: 7); 48 members ...",
             id="other numbers in the midst of it",
         ),
         pytest.param("X: 5 of 8 members exist", "X: 5 of 8 members exist", id="another sentence"),

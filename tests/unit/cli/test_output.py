@@ -33,7 +33,7 @@ def test_text_is_written_as_it_is(capsys: pytest.CaptureFixture[str], text: str,
     assert text in capsys.readouterr().out
 
 
-TEXT = "no domain of rack has room for 14 members, and none has so many nodes"
+TEXT = "14 members do not fit into any domain of rack, and none has so many nodes"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 1000])

@@ -187,7 +187,7 @@ class TestInEightyColumns:
 
     def test_a_long_reason_stands_below_its_row(self, proxy: PodProxy, run: Run) -> None:
         row = waiting(1, "one-rack-7549667c5d-one-rack-pgt-0-7d55db47ff", "a-team-of-the-company", "job/one-rack")
-        row["message"] = "NoDomainFits: no domain of topology.serried.dev/rack has room for 14 members, " * 2
+        row["message"] = "NoDomainFits: 14 members do not fit into any domain of topology.serried.dev/rack, " * 2
         proxy.answer_debug("serried-0:8912", "queue", {"head": None, "waiting": [row], "leftOff": 0})
         header, first, *rest = run("queue", "-A").out.splitlines()
         assert max(map(len, (header, first, *rest))) <= 80

@@ -63,7 +63,7 @@ def saying(capture: Capture, verdict: Verdict) -> Capture:
 def test_the_decision_that_the_file_is_about(capture: Capture, run: Callable[..., Ended], tmp_path: Path) -> None:
     ended = run(save(tmp_path / "a.json", capture))
     assert ended.code == 0
-    assert ended.out.startswith("default/big: NoCapacity: the cluster has room for 2 of 3 members")
+    assert ended.out.startswith("default/big: NoCapacity: only 2 of 3 members fit into the cluster")
     assert "It is the recorded decision." in ended.out
 
 

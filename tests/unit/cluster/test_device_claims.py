@@ -468,7 +468,7 @@ def test_nothing_is_counted_before_everything_is_known() -> None:
     assert count(store) == (64, 64)
     assert find(store).only_scheduler_counts
     note_devices(store, KindState.LISTING)
-    assert find(store).obstacle == "devices are being listed"
+    assert find(store).obstacle == "Serried is listing the devices"
     note_devices(store)
     assert count(store) == (2, 0)
     assert not find(store).obstacle
@@ -502,7 +502,7 @@ def test_too_many_ways_to_choose_devices_are_left_to_the_scheduler() -> None:
     asks = claim("mine", 12).constrained(distinctAttribute=f"{DRIVER}/name", requests=["s"])
     asks = asks.request("s", count=3).constrained(matchAttribute=f"{DRIVER}/name", requests=["s"])
     store = stored(N1, N2, P, CLASS, asks, devices("n1", 24).attribute("name", *names))
-    assert find(store).uncountable == "there are too many ways to choose devices"
+    assert find(store).uncountable == "its devices can be chosen in too many ways"
 
 
 def test_pods_of_one_kind_share_their_shape() -> None:

@@ -217,14 +217,14 @@ NOWHERE: list[tuple[str, list[Builder], str]] = [
      "volume claim c is bound to PersistentVolume v, which does not exist"),
     ("is not bound to the volume that it names", [volume_claim("c").having("v", "spec", "volumeName"), volume("v")],
      "volume claim c is not bound to PersistentVolume v yet"),
-    ("has no class", [volume_claim("c")], "volume claim c is not bound, and it names no StorageClass"),
+    ("has no class", [volume_claim("c")], "volume claim c is not bound, and the claim names no StorageClass"),
     ("has an unknown class", [MADE], "volume claim c is not bound, and its StorageClass fast does not exist"),
     ("should have been bound at once", [FAST.at_once(), MADE],
-     "volume claim c is not bound yet, and StorageClass fast waits for no pod"),
+     "volume claim c is not bound yet, and StorageClass fast does not wait for the first consumer"),
     ("finds no volume", [LOCAL, WAITING, volume("v").free("local", "1Mi")],
-     "no PersistentVolume fits volume claim c, and StorageClass local makes none"),
+     "no PersistentVolume fits volume claim c, and StorageClass local creates none"),
     ("finds no storage", [FAST, MADE, SCARCE],
-     "no PersistentVolume fits volume claim c, and no driver has storage for it"),
+     "no PersistentVolume fits volume claim c, and no driver has storage for the claim"),
 ]  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def test_what_we_are_not_shown_keeps_nobody_from_anywhere() -> None:
 def test_a_pod_waits_until_all_is_known_of_the_clusters_storage() -> None:
     store = seeing(P, FAST, MADE)
     store.note_state(StorageCapacity, KindState.LISTING)
-    assert store.pods["pod-p"].obstacle == "the storage of the cluster is being read"
+    assert store.pods["pod-p"].obstacle == "Serried is reading the storage of the cluster"
     store.note_state(StorageCapacity, KindState.KNOWN)
     assert not store.pods["pod-p"].obstacle
 
@@ -332,7 +332,7 @@ def test_one_of_lower_priority_may_be_preempted_for_it_where_it_is() -> None:
 
 def test_of_the_members_of_a_gang_the_first_may_have_it() -> None:
     mates = [pod(name).mounting("c").in_group("g") for name in ("p", "q", "r")]
-    said = "volume claim c is ReadWriteOncePod, and another member of its gang mounts it, too"
+    said = "volume claim c is ReadWriteOncePod, and another member of the gang mounts the claim, too"
     for order in permutations([*mates, *BLOCK]):
         store = seeing(*order)
         assert obstacles(store, "p", "q", "r") == ["", said, said]

@@ -35,14 +35,14 @@ SCENES: dict[str, Sequence[Builder]] = {
         *(pod(f"other-{number}").cpu(2).on(f"n{number}") for number in (1, 2)),
     ],
     "NoDomainFits: even if nothing ran": [*racks("r1"), gang(3).topology(), *members(3)],
-    "NoDomainFits: no node carries that label": [*small_nodes(2), gang(2).topology(), *members(2)],
+    "NoDomainFits: no node has this label": [*small_nodes(2), gang(2).topology(), *members(2)],
     "NoCapacity": [node("n1").cpu(4), pod("other").cpu(2).on("n1"), gang(3), *members(3)],
     "NoCapacity: which no node has": [
         *(*small_nodes(2), gang(2)),
         *(each.request("nvidia.com/gpu", 1) for each in members(2)),
     ],
     "NoCapacity: can run nowhere": [*small_nodes(2), gang(2), *(each.mounting("data") for each in members(2))],
-    "NoCapacity: the scheduler refuses": [
+    "NoCapacity: kube-scheduler rejects": [
         *(*small_nodes(2), gang(2), *members(1)),
         members(2)[1].tried(message=objection("12 node(s) didn't match pod anti-affinity rules")),
     ],
@@ -65,11 +65,13 @@ SAID: dict[str, Verdict] = {
     "WorkloadAPIMissing": Verdict(Reason.API_MISSING),
     "RecordsUnreadable: install the CRDs": Verdict(
         Reason.RECORDS_UNREADABLE,
-        detail="the API server does not serve reservations.scheduling.serried.dev (v1beta1); install the CRDs",
+        detail="the API server does not serve reservations.scheduling.serried.dev (v1beta1): install the CRDs",
     ),
     "RecordsUnreadable: a later release": Verdict(
         Reason.RECORDS_UNREADABLE,
-        detail="its format is 3, which only a later release can read; run that one, or delete the Reservation",
+        detail=(
+            "the Reservation has format 3 of a later release of Serried: run that release, or delete the Reservation"
+        ),
     ),
     "RecordsUnreadable: a member of a committed gang": Verdict(
         Reason.RECORDS_UNREADABLE, detail="cannot tell whether team/train-0, a member of a committed gang, exists"
@@ -84,8 +86,8 @@ SAID: dict[str, Verdict] = {
     "PriorityUnknown": Verdict(Reason.PRIORITY_UNKNOWN, key="urgent"),
     "GroupsUnplaced": Verdict(Reason.GROUPS_UNPLACED, 1, 2),
     "Planning": Verdict(Reason.PLANNING, need=1300),
-    "Planning: are being counted": Verdict(
-        Reason.PLANNING, need=2, detail="the pods that the rules of m0 mean are being counted"
+    "Planning: Serried is counting": Verdict(
+        Reason.PLANNING, need=2, detail="Serried is counting the pods that the affinity or spread rules of m0 select"
     ),
     "PlanUnfinished": Verdict(Reason.PLAN_UNFINISHED, 2, 1300),
     "BehindHead": Verdict(Reason.BEHIND_HEAD, need=2, key="default/g"),

@@ -67,7 +67,7 @@ async def test_the_quorum_is_not_made_up_by_a_bound_one_either(world: Harness, p
 async def test_a_non_member_is_told_why_it_waits(world: Harness) -> None:
     await world.add(*small_nodes(2), job("train").size(2), job_gang(), non_member()).go()
     (told,) = [verdict for key, verdict in world.heard.verdicts if key == NON_MEMBERS]
-    assert render(told) == "NotItsPodGroup: the PodGroup belongs to Job train, and this pod does not"
+    assert render(told) == "NotItsPodGroup: the pod names the PodGroup of Job train, but is not a pod of this Job"
 
 
 async def test_a_non_member_that_runs_in_another_rack_is_no_conflict(world: Harness) -> None:

@@ -639,7 +639,7 @@ class TestBindOfMembers:
         world.add(gang(2), *members(1))
         call = world.bind("m0", "n1")
         await world.settle()
-        assert "has no planned slot" in call.error
+        assert "no node is planned for" in call.error
 
     async def test_a_member_on_another_node_than_its_slot_is_refused(self, planned: Harness) -> None:
         planned.add(pod("full").cpu(planned.store.nodes["n2"].allocatable["cpu"] // 1000).on("n2"))

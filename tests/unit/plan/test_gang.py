@@ -84,7 +84,7 @@ class TestWithoutTopology:
 
     def test_one_member_short_is_no_gang(self) -> None:
         verdict = refused(racks([3]), PlanRequest(gang(5), 4))
-        assert render(verdict) == "NoCapacity: the cluster has room for 3 of 4 members"
+        assert render(verdict) == "NoCapacity: only 3 of 4 members fit into the cluster"
 
     def test_a_gang_of_nobody_is_placed(self) -> None:
         assert planned(racks([1]), PlanRequest([], 0)) == Plan("", {})
@@ -114,14 +114,14 @@ class TestOneDomain:
     def test_a_node_without_the_label_is_in_no_rack(self) -> None:
         verdict = refused(cluster(node("a").cpu(9)), PlanRequest(gang(2), 2, RACK))
         assert (verdict.reason, verdict.domain_count) == (Reason.NO_DOMAIN_FITS, 0)
-        assert verdict.detail == "no node carries that label, the whole cluster has room for 9"
+        assert verdict.detail == "no node has this label; 9 members fit into the whole cluster"
 
     def test_a_refusal_names_the_best_racks_first_and_what_the_cluster_has(self) -> None:
         verdict = refused(racks([2], [3], [1]), PlanRequest(gang(4), 4, RACK))
         assert verdict.domains == (DomainShortage("r2", 3), DomainShortage("r1", 2), DomainShortage("r3", 1))
         assert render(verdict) == (
-            f"NoDomainFits: no domain of {RACK} has room for 4 members (r2: 3, r1: 2, r3: 1)"
-            "; the whole cluster has room for 6"
+            f"NoDomainFits: 4 members do not fit into any domain of {RACK} (r2: 3, r1: 2, r3: 1)"
+            "; 6 members fit into the whole cluster"
         )
 
     def test_a_refusal_says_nothing_of_the_cluster_if_that_is_too_small_as_well(self) -> None:
@@ -133,8 +133,8 @@ class TestOneDomain:
         found = plan_gang(snapshot, PlanRequest(gang(9), 9, RACK), on_ground(snapshot))
         assert isinstance(found, Verdict)
         assert found.detail == (
-            "even if nothing ran r1 would hold 8 and no other more, so waiting does not help"
-            ", the whole cluster has room for 17"
+            "even if nothing ran, at most 8 members would fit (in r1), so waiting does not help"
+            "; 17 members fit into the whole cluster"
         )
 
     def test_a_refusal_for_want_of_room_does_not(self) -> None:
@@ -151,7 +151,7 @@ class TestOneDomain:
         assert found.detail == ""
         found = plan_gang(snapshot, PlanRequest([*mixed, *gang(2, first=7)], 9, RACK), on_ground(snapshot))
         assert isinstance(found, Verdict)
-        assert "r1 would hold 8" in found.detail
+        assert "at most 8 members would fit (in r1)" in found.detail
 
     def test_of_many_racks_the_best_ten_are_named_and_all_counted(self) -> None:
         verdict = refused(racks(*([1] for _ in range(12))), PlanRequest(gang(2), 2, RACK))
@@ -179,7 +179,9 @@ class TestLaterMembers:
 
     def test_a_late_member_waits_for_its_own_rack(self) -> None:
         verdict = refused(racks([0], [9]), PlanRequest(gang(2), 0, RACK, pinned=frozenset({"r1"})))
-        assert render(verdict) == f"DomainFull: the gang's domain of {RACK} has room for 0 of 2 waiting members (r1: 0)"
+        assert (
+            render(verdict) == f"DomainFull: only 0 of 2 waiting members fit into the gang's domain of {RACK} (r1: 0)"
+        )
 
     def test_a_rack_whose_nodes_are_gone_is_full(self) -> None:
         verdict = refused(racks([9]), PlanRequest(gang(2), 2, RACK, pinned=frozenset({"gone"})))

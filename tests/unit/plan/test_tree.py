@@ -98,7 +98,7 @@ def test_the_quorum_of_a_group_is_of_members_that_leave_the_others_theirs(
 def test_a_refusal_counts_all_members_of_the_group_and_not_its_first_ones_alone() -> None:
     answer = plan_group(cluster({"n0": 8}), root(2, Group((99, 98, 2), need=2), Group((2, 2, 2))))
     assert not isinstance(answer, Plan)
-    assert "room for 1 of 2 members" in answer.detail
+    assert "only 1 of 2 members fit" in answer.detail
 
 
 @pytest.mark.parametrize(("groups", "kinds"), [(1, 6), (3, 3), (5, 2), (6, 6), (1, 64)])

@@ -493,7 +493,7 @@ MISTAKES = [
             seen, selfcheck={**(seen.selfcheck or {}), "treesInvalidIn138": {"default/root": "it has 5 levels"}}
         ),
         WARNING,
-        "kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: it has 5 levels",
+        "kube-scheduler 1.38 with its own gang scheduling rejects every pod of this tree: it has 5 levels",
         "before the upgrade to 1.38",
         id="a tree that 1.38 takes for invalid",
     ),

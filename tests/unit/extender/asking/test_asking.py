@@ -80,7 +80,7 @@ async def test_a_whole_gang_asks_with_as_many_members_as_it_needs_and_says_where
     assert selectors(world, ["g0", "g1", "g2", "g3"]) == [{ZONE: "a"}] * 3 + [{}]
     assert world.annotations("g0")[ASKED].endswith(f"{ZONE}=a")
     assert said(world).startswith(
-        "AskingForNodes: an autoscaler is asked for nodes in a for 3 members, of which 1 have room; asked at 2023-11-14"
+        "AskingForNodes: Serried asks an autoscaler for nodes in a: only 1 of 3 members fit; asked at 2023-11-14"
     )
 
 
@@ -112,7 +112,7 @@ async def test_of_two_gangs_the_second_asks_when_the_first_is_placed(world: Harn
     await world.add(gang("g", 3), *members("g", 3)).go()
     await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
     assert visible(world) == {"g0", "g1", "g2"}
-    assert said(world, "h").endswith("nodes are asked for after default/g")
+    assert said(world, "h").endswith("Serried asks for nodes for default/g first")
     await world.add(new_node(world, "came", cpus=2)).go()
     assert world.cycle().reservation.domain == "a"
     await wait_for_ask(world)
@@ -129,7 +129,9 @@ async def test_a_node_that_came_is_kept_from_gangs_behind_until_the_one_that_ask
     await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
     await world.add(new_node(world, "came", cpus=2), gang("h", 2), *members("h", 2)).go()
     assert world.reasons(GroupKey("default", "h"))[-1] is Reason.BEHIND_HEAD
-    assert said(world, "h").startswith("BehindHead: the room for 2 members is kept for default/g")
+    assert said(world, "h").startswith(
+        "BehindHead: 2 members would fit, but Serried keeps the free resources for default/g"
+    )
     await world.add(new_node(world, "came-too", cpus=2)).go()
     assert set(world.cycle().reservation.nodes) >= {"came"}
 
@@ -152,7 +154,7 @@ async def test_after_its_time_the_next_gang_asks_and_nothing_is_kept_for_the_fir
     await world.add(gang("g", 4), *members("g", 4)).go()
     await wait_for_ask(world.add(gang("h", 3), *members("h", 3)))
     await world.pass_time(600.0)
-    assert said(world).startswith("NoNodesCame: an autoscaler was asked for nodes in a for 4 members, and 1 have room")
+    assert said(world).startswith("NoNodesCame: an autoscaler added too few nodes in a: only 1 of 4 members fit")
     await wait_for_ask(world)
     assert said(world, "h").startswith("AskingForNodes")
     await world.add(new_node(world, "came", cpus=2)).go()
@@ -182,7 +184,7 @@ async def test_what_it_says_of_a_member_that_fits_no_node_is_told_though_it_says
 async def test_a_gang_that_comes_while_another_one_asks_says_after_whom_it_may(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
-    assert said(world, "h").endswith("nodes are asked for after default/g")
+    assert said(world, "h").endswith("Serried asks for nodes for default/g first")
 
 
 async def test_a_gang_that_was_refused_before_an_autoscaler_was_found_asks_when_it_is(world: Harness) -> None:
@@ -243,17 +245,19 @@ async def test_a_member_that_cannot_be_shown_is_said_and_tried_again(world: Harn
     await world.add(gang("g", 2), *members("g", 2)).go()
     world.api.fail("ungate", error(403, "Forbidden"))
     await wait_for_ask(world)
-    assert "could not be written into g0" in said(world)
+    assert "could not write the request for nodes into g0" in said(world)
     await world.pass_time(6.0)
     assert visible(world) == {"g0", "g1"}
     await world.go()
-    assert "could not be written into g0" not in said(world)
+    assert "could not write the request for nodes into g0" not in said(world)
 
 
 async def test_beside_an_autoscaler_a_gang_that_no_gate_holds_says_that_nodes_may_come_early(world: Harness) -> None:
     ungated = [pod(f"g{number}").cpu(1).scheduler(SCHEDULER).in_group("g") for number in range(2)]
     await world.add(gang("g", 3), *ungated).go()
-    assert said(world).endswith("no gate holds its members, so Karpenter may add nodes before it can start")
+    assert said(world).endswith(
+        "its members have no scheduling gate, so Karpenter may add nodes before the gang can start"
+    )
 
 
 async def test_without_an_autoscaler_nobody_asks(world: Harness) -> None:
@@ -298,9 +302,7 @@ async def test_a_gang_asks_by_the_room_of_that_moment_and_not_by_its_first_refus
     world.add(pod("other").cpu(1).on("n-a"))  # what is taken wakes nobody
     await wait_for_ask(world)
     assert selectors(world, ["g0"]) == [{ZONE: "b"}]
-    assert said(world).startswith(
-        "AskingForNodes: an autoscaler is asked for nodes in b for 3 members, of which 1 have"
-    )
+    assert said(world).startswith("AskingForNodes: Serried asks an autoscaler for nodes in b: only 1 of 3 members fit")
 
 
 def gpu_members(count: int) -> list[PodBuilder]:
@@ -314,9 +316,7 @@ async def test_a_gang_that_needs_the_first_gpu_of_the_cluster_asks_when_it_is_wh
     await wait_for_ask(world.add(*gpu_members(2)[1:]))
     assert visible(world) == {"g0", "g1"}
     assert selectors(world, ["g0", "g1"]) == [{ZONE: "a"}] * 2
-    assert said(world).startswith(
-        "AskingForNodes: an autoscaler is asked for nodes in a for 2 members, of which 0 have"
-    )
+    assert said(world).startswith("AskingForNodes: Serried asks an autoscaler for nodes in a: only 0 of 2 members fit")
     await world.add(new_node(world, "gpus", cpus=8).allocatable("nvidia.com/gpu", 2)).go()
     assert world.cycle().reservation.domain == "a"
 

@@ -67,7 +67,7 @@ async def test_node_pools_are_read_and_if_they_may_not_be_that_is_said() -> None
     assert [pool.name for pool in (await look(Discovered("karpenter.sh"))).seen.pools] == ["general"]
     seen = (await look(Discovered("karpenter.sh", pools=error(403, "Forbidden")))).seen
     assert seen.karpenter
-    assert seen.unknown.startswith("the NodePools cannot be read")
+    assert seen.unknown.startswith("Serried cannot read NodePools")
 
 
 async def test_while_the_api_server_is_silent_what_was_found_before_holds() -> None:

@@ -77,7 +77,7 @@ async def test_its_members_consume_it_and_stay_behind_their_gates(world: Harness
     name = requests(world)[0]["metadata"]["name"]
     assert [world.annotations(f"g{each}").get(CONSUMES) for each in range(4)] == [name] * 3 + [None]
     assert all(raw["spec"]["schedulingGates"] == HELD for raw in world.api.pods.values())
-    assert said(world).startswith("AskingForNodes: an autoscaler is asked for nodes in a for 3 members")
+    assert said(world).startswith("AskingForNodes: Serried asks an autoscaler for nodes in a: only")
 
 
 async def test_it_goes_when_the_gang_has_its_room(world: Harness) -> None:
@@ -108,7 +108,7 @@ async def test_a_refusal_is_a_reason_and_the_next_gang_asks_at_once(world: Harne
     condition = {"type": "Provisioned", "status": "False", "reason": "CapacityIsNotFound", "message": "no group grows"}
     requests(world)[0]["status"] = {"conditions": [condition]}
     await world.pass_time(6.0)
-    assert said(world).startswith("NoNodesCame: an autoscaler was asked for nodes in a for 3 members, and 1 have room")
+    assert said(world).startswith("NoNodesCame: an autoscaler added too few nodes in a: only 1 of 3 members fit")
     assert said(world).endswith("Cluster Autoscaler: CapacityIsNotFound: no group grows")
     await wait_for_ask(world)
     assert [each["metadata"]["name"].rpartition("-")[0] for each in requests(world)] == ["serried-h"]
@@ -138,7 +138,7 @@ async def test_a_leader_that_dies_before_it_has_made_the_templates_leaves_a_name
     world.api.refuse("get", Key("default", "g0"), error(0))
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     assert (len(requests(world)), templates(world)) == (1, [])
-    assert "the ProvisioningRequest could not be made" in said(world)
+    assert "could not create the ProvisioningRequest" in said(world)
     world.api.recover()
     await world.pass_time(6.0)
     assert (len(requests(world)), len(templates(world))) == (1, 1)

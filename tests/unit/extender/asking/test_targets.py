@@ -78,18 +78,21 @@ def test_only_a_domain_is_asked_for(request_: PlanRequest, domain: str) -> None:
     ("pools", "request_", "why"),
     [
         pytest.param(
-            (PLAIN,), ask(key=RACK), "not known to get the label example.com/rack", id="whose key no node gets"
+            (PLAIN,),
+            ask(key=RACK),
+            "does not know whether new nodes get the label example.com/rack",
+            id="whose key no node gets",
         ),
         pytest.param(
             (NodePool("gpu", {}, (), (Taint("gpu", "", "NoSchedule"),)),),
             ask(key=None),
-            "no NodePool adds nodes to the cluster that its members tolerate",
+            "no NodePool adds nodes to the cluster whose taints and labels suit the members",
             id="that tolerates the taints of no NodePool",
         ),
         pytest.param(
             (PLAIN,),
             ask(key=None, builder=pod("m").cpu(2).selecting("team", "x")),
-            "no NodePool adds nodes to the cluster that its members tolerate and select",
+            "no NodePool adds nodes to the cluster whose taints and labels suit the members",
             id="that selects a label of no NodePool",
         ),
         pytest.param(

@@ -44,7 +44,7 @@ async def test_members_that_wait_at_bind_are_let_go_and_the_other_gang_is_bound(
     held = await hold_at_bind(world, "h0")
     await world.add(gang(2).priority(HIGH), *greater(2)).go()
     assert held.error
-    assert "gives way to PodGroup default/g" in next(
+    assert "releases its nodes for PodGroup default/g" in next(
         each.detail for key, each in world.heard.verdicts if key == OTHER and each.reason is Reason.PLAN_OUTDATED
     )
     assert isinstance(world.filter("h0"), Hold)

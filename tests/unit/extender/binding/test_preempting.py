@@ -178,7 +178,7 @@ async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: 
     await world.pass_time(119)
     assert call.waiting
     await world.pass_time(2)
-    assert "it is tried again" in call.error
+    assert "kube-scheduler tries the pod again" in call.error
     assert world.filter("m0") == Steer("n1")
     again = world.bind("m0")
     await end(world, "low2")
@@ -227,7 +227,7 @@ async def test_a_member_at_bind_whose_room_was_taken_meanwhile_comes_anew(world:
     await world.go()
     world.add(running("thief", "n1", HIGH))
     await end(world, "low2")
-    assert call.error == "serried: node n1 is full"
+    assert call.error == "serried: node n1 has too few free resources"
     assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
 
 
@@ -463,7 +463,7 @@ async def test_a_gang_whose_room_was_taken_meanwhile_does_not_say_that_its_membe
     world.add(running("thief", "n1", HIGH))
     await end(world, "low1", "low2")
     said = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLAN_OUTDATED]
-    assert [verdict.detail for verdict in said] == ["planned members were deleted, or have lost their slots"]
+    assert [verdict.detail for verdict in said] == ["planned members were deleted, or lost their planned nodes"]
     assert world.nothing_reserved
 
 

@@ -15,8 +15,8 @@ from tests.support.extender_harness import GANG, Harness, gang, members, small_n
 
 HIGH = 100
 OTHER = "default-scheduler"
-FOREIGN = "another scheduler serves them, and would take the room"
-CONTESTED = "pods of another scheduler wait for room, and would take theirs"
+FOREIGN = "another scheduler serves these pods, and would take the freed resources"
+CONTESTED = "pods of another scheduler wait, and would take the freed resources"
 NO_CPU = "0/2 nodes are available: 2 Insufficient cpu. preemption: not helpful"
 NO_GPU = "0/2 nodes are available: 2 Insufficient example.com/gpu. preemption: not helpful"
 NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "data" not found. preemption: not helpful'
@@ -184,7 +184,8 @@ async def test_room_that_was_taken_once_is_not_made_a_second_time(world: Harness
     await try_on(world, 120)
     assert sorted(ended(world)) == first
     taken = (
-        "on 2 nodes pods of another scheduler took the room that was freed for it, so no more pods are evicted there"
+        "on 2 nodes pods of another scheduler took the resources that evictions had freed, so Serried evicts no "
+        "more pods there"
     )
     assert world.heard.verdicts[-1][1].detail.endswith(taken)
 

@@ -90,7 +90,9 @@ async def test_one_of_a_later_format_stops_the_takeover_before_anything_is_writt
     cluster.term.active = False
     before = deepcopy(cluster.api.records)
     written = len(cluster.api.said("replace"))
-    with pytest.raises(Invalid, match=f"its format is {later}, which only a later release can read; run that one, or"):
+    with pytest.raises(
+        Invalid, match=f"the Reservation has format {later} of a later release of Serried: run that release, or"
+    ):
         await cluster.recovery.recover()
     await cluster.settle()
     assert cluster.api.records == before

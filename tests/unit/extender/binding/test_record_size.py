@@ -96,7 +96,7 @@ async def test_a_short_one_can_be_read_by_people_and_by_a_release_that_does_not_
 async def test_a_record_of_a_later_format_is_neither_read_nor_deleted(api: FakeApi, records: Records) -> None:
     await records.write(GROUP, large_reservation(GANG, GROUP.uid, 2, Names.SHORT))
     api.records[GANG.object_key]["spec"] |= {"format": 3, "phase": "Committed"}
-    with pytest.raises(Invalid, match="its format is 3, which only a later release can read"):
+    with pytest.raises(Invalid, match="the Reservation has format 3 of a later release"):
         await Records(api.client(), "scheduling.serried.dev/v1beta1", "two").take_over()
     assert api.records[GANG.object_key]["spec"]["format"] == 3
 
@@ -105,7 +105,7 @@ async def test_what_no_packing_helps_is_refused_with_a_sentence_and_nothing_is_s
     api: FakeApi, records: Records
 ) -> None:
     held = large_reservation(GANG, GROUP.uid, 10_000, Names.RANDOM)
-    with pytest.raises(Invalid, match=r"the record of 10000 members would have [0-9,]+ bytes, and the API server"):
+    with pytest.raises(Invalid, match=r"the Reservation of 10000 members has [0-9,]+ bytes, but the API server"):
         await records.write(GROUP, held)
     assert api.calls == []
     await records.remove(held)

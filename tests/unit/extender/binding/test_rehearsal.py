@@ -133,7 +133,7 @@ async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run
     world.add(budget("all").having({}, "spec", "selector").allowing(watched))
     rehearsal = Rehearsal(world.api.client(), world.store, Method.EVICTION)
     await rehearsal.list_budgets()
-    assert await rehearsal.find_refused(victims) == {"pod-low2": "its PodDisruptionBudget does not allow it"}
+    assert await rehearsal.find_refused(victims) == {"pod-low2": "a PodDisruptionBudget does not allow the eviction"}
     assert await rehearsal.find_refused(victims[1:]) == {}
 
 

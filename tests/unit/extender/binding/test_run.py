@@ -207,7 +207,7 @@ class TestBeforeTheCommit:
         await world.add(*small_nodes(2), gang(2), *members(2)).go()
         _, verdict = world.heard.verdicts[-1]
         assert verdict.reason is Reason.RECORD_FAILED
-        assert "takes no more than 100; it needs fewer members" in render(verdict)
+        assert "accepts at most 100: use fewer members" in render(verdict)
         await world.pass_time(60.0)
         assert len(world.heard.verdicts) < 20
         assert world.api.said("create") == []
@@ -472,7 +472,7 @@ class TestAfterTheCommit:
         ("happen", "answer"),
         [
             pytest.param(bound_by_another, "is bound to n9", id="bound elsewhere by another hand"),
-            pytest.param(made_anew, "was made anew", id="made anew under its name"),
+            pytest.param(made_anew, "was deleted and created again", id="made anew under its name"),
             pytest.param(gone, "does not exist any more", id="deleted"),
         ],
     )
@@ -709,7 +709,7 @@ async def test_a_member_is_not_bound_by_a_cycle_that_has_ended_meanwhile() -> No
     call = world.bind("m1")
     await world.settle()
     await world.pass_time(61)
-    assert "the binding cycle is over" in call.error
+    assert "the binding cycle has ended" in call.error
     api.answers.set()
     await world.go()
     assert world.node_of("m1") == ""

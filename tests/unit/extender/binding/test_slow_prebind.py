@@ -119,7 +119,7 @@ class TestABindCallOfAnEarlierPlan:
         await self.begin(world)
         call = world.bind("m1", "n2")
         await world.go()
-        assert call.error == "serried: default/m1 is planned on n3, not on n2; it is tried again"
+        assert call.error == "serried: default/m1 is planned on n3, not on n2: kube-scheduler tries the pod again"
 
     async def test_fails_where_the_node_was_refused(self, world: Harness) -> None:
         await self.begin(world)
@@ -174,4 +174,4 @@ class TestABindCallOfAnEarlierPlan:
         await world.go()
         call = world.bind("m1", "n2")
         await world.go()
-        assert "has no planned slot" in call.error
+        assert "no node is planned for" in call.error

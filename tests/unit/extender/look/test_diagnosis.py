@@ -68,13 +68,17 @@ async def test_each_domain_says_how_many_it_holds_and_what_keeps_the_others_off(
         pytest.param(
             2,
             6,
-            ["uncordon b0; it would go to r2", "ask for 4 cpu instead of 6; it would go to "],
+            ["uncordon b0; the gang would run in r2", "ask for 4 cpu instead of 6; the gang would run in "],
             id="a cordoned node, or smaller members",
         ),
         pytest.param(
             4,
             4,
-            ["uncordon b0; it would go to r2", "prefer {key} instead of requiring it", "let 3 members be enough"],
+            [
+                "uncordon b0; the gang would run in r2",
+                "prefer {key} instead of requiring it",
+                "let 3 members be enough",
+            ],
             id="another rack, or fewer members",
         ),
     ],
@@ -96,8 +100,8 @@ async def test_a_gang_in_the_way_could_move_or_end(world: Harness, http: httpx.A
     await world.add(*wide(2, 4)).go()
     found = (await show(http, query="?diagnosis=advice"))["diagnosis"]["advice"]
     said = {each["change"]: each["text"] for each in found}
-    assert said["moveGang"] == "move gang default/z (1 pod) to b0; it would go to r1"
-    assert said["endGang"] == "end gang default/z (1 pod), or wait for its end; it would go to r1"
+    assert said["moveGang"] == "move gang default/z (1 pod) to b0; the gang would run in r1"
+    assert said["endGang"] == "end gang default/z (1 pod), or wait for its end; the gang would run in r1"
 
 
 async def test_a_tree_hears_of_the_constraint_of_its_groups(world: Harness, http: httpx.AsyncClient) -> None:

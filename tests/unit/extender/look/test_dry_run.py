@@ -67,7 +67,7 @@ async def test_who_would_go_is_told_also_where_nobody_is_evicted(idle: Harness) 
     await idle.go()
     told = await try_out(idle)
     assert told["message"].startswith(
-        "it would fit without 1 pods of lower priority (default/low2), but no pod is evicted: "
+        "the gang would fit without 1 pods of lower priority (default/low2), but Serried evicts no pod: "
     )
     found = told["found"]
     assert (found["domain"], found["victims"]) == ("rack2", ["default/low2"])
@@ -104,7 +104,7 @@ async def test_a_gang_that_has_backed_off_is_told_until_when(world: Harness) -> 
     await world.add(*(pod(f"next{i}").cpu(2).on(f"n{i}") for i in (1, 2))).go()
     await world.pass_time(5)  # in which it says that its victims have not ended in time
     told = await try_out(world)
-    assert told["message"].endswith("but no pod is evicted in the next 25 s: the last search was in vain")
+    assert told["message"].endswith("but Serried evicts no pod in the next 25 s: the last search found no victims")
     assert told["found"]["victims"] == ["default/next1", "default/next2"]
 
 
@@ -113,36 +113,38 @@ async def test_a_forecast_that_wins_is_said(world: Harness) -> None:
     low = [pod(f"low{i}").cpu(2).on(f"n{i}").started(now).lifetime(15) for i in (1, 2)]
     await world.add(*small_nodes(2), *low, *urgent(2)).go()
     told = await try_out(world)
-    assert told["message"].endswith("but no pod is evicted: room is forecast sooner than they would have ended")
+    assert told["message"].endswith(
+        "but Serried evicts no pod: the gang is forecast to fit before these pods would have ended"
+    )
 
 
 @pytest.mark.parametrize(
     ("cluster", "group", "message"),
     [
-        pytest.param(small_nodes(2), urgent(2), "it does not wait for room", id="it has its nodes"),
-        pytest.param([], urgent(2)[:2], "it does not wait for room", id="it has not its members"),
+        pytest.param(small_nodes(2), urgent(2), "the gang does not wait for free resources", id="it has its nodes"),
+        pytest.param([], urgent(2)[:2], "the gang does not wait for free resources", id="it has not its members"),
         pytest.param(
             [*small_nodes(1), pod("low1").cpu(2).on("n1")],
             polite(),
-            "preemptionPolicy Never: its PriorityClass, the group or a member says so",
+            "the PriorityClass, the group or a member has preemptionPolicy Never",
             id="policy Never",
         ),
         pytest.param(
             [*small_nodes(1), pod("other").cpu(2).on("n1").priority(HIGH)],
             urgent(1),
-            "nothing that runs has a lower priority",
+            "no running pod has a lower priority",
             id="nothing is lower",
         ),
         pytest.param(
             [*small_nodes(2), pod("high").cpu(2).on("n1").priority(HIGH), pod("low").cpu(2).on("n2")],
             urgent(2),
-            "preemption would help, but pods of priority 100 are not lower",
+            "preemption would help, but pods of priority 100 have no lower priority",
             id="too little is lower",
         ),
         pytest.param(
             [*small_nodes(1), pod("low").cpu(2).on("n1")],
             urgent(2),
-            "it would not fit if everything went that has a lower priority",
+            "the gang would not fit even if all pods of lower priority were evicted",
             id="nothing would help",
         ),
         pytest.param(
@@ -167,13 +169,13 @@ async def test_nobody_is_looked_for_unless_asked(world: Harness) -> None:
 
 async def test_dry_run_may_be_written_as_for_the_api_server(world: Harness) -> None:
     await full(world, HIGH + 9).add(*urgent(2)).go()
-    assert (await try_out(world, "dryRun=All"))["message"] == "nothing that runs has a lower priority"
+    assert (await try_out(world, "dryRun=All"))["message"] == "no running pod has a lower priority"
 
 
 async def test_one_that_does_not_lead_says_so(world: Harness) -> None:
     await full(world).add(*urgent(2)).go()
     world.core.end_term()
-    assert (await try_out(world))["message"] == "this instance does not plan the group: ask the one that leads"
+    assert (await try_out(world))["message"] == "this instance does not plan the group: ask the instance that leads"
 
 
 async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it(
@@ -190,5 +192,5 @@ async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it
     monkeypatch.setattr(world.core.preemptions, "make_search_function", lambda _: make)
     told = await Inquiries(world.core, lambda: next(ticks) * 0.001).dry_run(GANG)
     assert told.found is None
-    assert told.message == "no victims were found in time"
+    assert told.message == "Serried found no victims in time"
     assert GANG not in world.group_scheduler.take_dirty()

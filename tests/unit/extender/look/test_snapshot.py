@@ -51,7 +51,7 @@ async def test_the_decision_that_is_asked_about_is_made_again(http: httpx.AsyncC
     capture = await read(http, query)
     assert capture.group is not None
     found = decide(capture, capture.group)
-    assert found.describe().startswith("NoCapacity: the cluster has room for 2 of 9 members")
+    assert found.describe().startswith("NoCapacity: only 2 of 9 members fit into the cluster")
     assert compare(find_recorded(capture, capture.group), found) is Match.EQUAL
 
 
@@ -85,7 +85,7 @@ async def test_a_pod_group_of_kueue_is_decided_again(world: Harness) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
         capture = await read(http, "group=default/kueue:g:3")
     found = decide(capture, key)
-    assert found.describe().startswith("NoCapacity: the cluster has room for 2 of 3 members")
+    assert found.describe().startswith("NoCapacity: only 2 of 3 members fit into the cluster")
     assert compare(find_recorded(capture, key), found) is Match.EQUAL
 
 

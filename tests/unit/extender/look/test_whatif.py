@@ -119,8 +119,8 @@ async def test_a_job_that_does_not_fit_is_told_why(world: Harness, asking: Askin
     found = answer["groups"][0]
     assert (found["outcome"], found["reason"], found["placed"]) == ("DoesNotFit", "NoCapacity", 0)
     assert found["message"] == (
-        "NoCapacity: the cluster has room for 4 of 5 members; "
-        "even if nothing ran there is room for 4, so waiting does not help"
+        "NoCapacity: only 4 of 5 members fit into the cluster; "
+        "even if nothing ran, at most 4 members would fit, so waiting does not help"
     )
 
 
@@ -156,7 +156,9 @@ async def test_a_level_that_no_label_stands_for_here_is_a_no(world: Harness, ask
     answer = await asking.ask(wish)
     (said,) = answer["refused"]
     assert answer["fits"] is False
-    assert said.startswith("document 1, Job default/train: LevelUnknown: no node label stands for level spine; fewer")
+    assert said.startswith(
+        "document 1, Job default/train: LevelUnknown: this cluster has no node label for level spine; fewer"
+    )
 
 
 async def test_a_job_that_is_no_gang_fits_if_each_of_its_pods_does(world: Harness, asking: Asking) -> None:
@@ -536,7 +538,7 @@ async def test_a_resource_that_nothing_brings_does_not_fit(world: Harness, askin
     found = await asking.one(wish)
     assert (found["outcome"], found["message"]) == (
         "Fits",
-        f"2 of 2 members fit; 2 members ask for {GPU}, which only the scheduler can count",
+        f"2 of 2 members fit; 2 members ask for {GPU}, which only kube-scheduler can count",
     )
 
 
@@ -545,7 +547,7 @@ async def test_claims_that_are_made_from_a_template_are_there_by_then(world: Har
     found = await asking.one(training(2, resourceClaims=TEMPLATES))
     assert (found["outcome"], found["message"]) == (
         "Fits",
-        "2 of 2 members fit; 2 members claim devices, which only the scheduler can count",
+        "2 of 2 members fit; 2 members claim devices, which only kube-scheduler can count",
     )
     assert world.store.rule(DeviceClaims).wanted, "so that they are listed for the next question"
 
@@ -578,14 +580,14 @@ async def test_devices_of_a_template_that_is_sent_are_counted(world: Harness, as
     assert found["nodes"] == {"n1": 2, "n2": 1}
     answer = await asking.ask(template_of(2), wish)
     assert answer["groups"][0]["outcome"] == "DoesNotFit"
-    assert "the cluster has room for 1 of 3 members" in answer["groups"][0]["message"]
+    assert "only 1 of 3 members fit into the cluster" in answer["groups"][0]["message"]
     assert not answer["skipped"]
 
 
 async def test_a_template_that_is_not_known_is_named(world: Harness, asking: Asking) -> None:
     see_devices(world, 2, 1)
     assert (await asking.one(training(2, resourceClaims=TEMPLATES)))["message"] == (
-        "2 of 2 members fit; 2 members claim devices, which only the scheduler can count "
+        "2 of 2 members fit; 2 members claim devices, which only kube-scheduler can count "
         "(no claim is made yet from ResourceClaimTemplate one)"
     )
 
@@ -603,7 +605,7 @@ def compute_domain(template: str = "one") -> Raw:
     ("template", "size", "outcome", "said"),
     [
         pytest.param("one", 3, "Fits", "3 of 3 members fit", id="as many members as nodes with a channel fit"),
-        pytest.param("one", 4, "DoesNotFit", "room for 3 of 4 members", id="one more does not, though CPUs are free"),
+        pytest.param("one", 4, "DoesNotFit", "only 3 of 4 members fit", id="one more does not, though CPUs are free"),
         pytest.param("other", 4, "Fits", "no claim is made yet from", id="the template of another one is not known"),
     ],
 )
@@ -689,7 +691,10 @@ async def test_a_volume_claim_is_created_sent_or_missing(world: Harness, asking:
     missing = await asking.one(training(2, **MOUNTED))
     assert (missing["outcome"], missing["message"]) == (
         "Fits",
-        "2 of 2 members fit; volume claim data does not exist, and where its volume will be is not known; send it, too",
+        (
+            "2 of 2 members fit; volume claim data does not exist, so Serried cannot tell where its volume will be: "
+            "send the claim, too"
+        ),
     )
     sent = raw(volume_claim("data").asking("made"), "PersistentVolumeClaim", "v1")
     assert (await asking.one(sent, training(2, **MOUNTED)))["nodes"] == {"n2": 2}
@@ -698,7 +703,8 @@ async def test_a_volume_claim_is_created_sent_or_missing(world: Harness, asking:
     assert (shared["outcome"], len(shared["nodes"])) == ("Fits", 1), "one volume for all"
     at_once = raw(volume_claim("data").asking("now"), "PersistentVolumeClaim", "v1")
     assert (await asking.one(at_once, training(2, **MOUNTED)))["message"] == (
-        "2 of 2 members fit; where volume claim data will be is not known, as StorageClass now waits for no pod"
+        "2 of 2 members fit; Serried cannot tell where volume claim data will be, because StorageClass now does "
+        "not wait for the first consumer"
     )
 
 
@@ -707,8 +713,8 @@ async def test_where_volumes_can_be_is_not_known_before_anybody_has_asked(world:
     for kind in (VolumeClaim, Volume):
         world.store.note_state(kind, KindState.KNOWN)
     assert (await asking.one(training(2, **scratch())))["message"] == (
-        "2 of 2 members fit; where volume claim train-scratch can be is not known before StorageClasses are listed; "
-        "ask again"
+        "2 of 2 members fit; Serried cannot tell where volume claim train-scratch can be before it has listed the "
+        "StorageClasses: ask again"
     )
     assert world.store.rule(Volumes).wanted
 

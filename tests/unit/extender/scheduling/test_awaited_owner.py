@@ -16,7 +16,7 @@ from tests.support.parents import leader_worker_set
 JOB = job("j").size(2).scheduler(SCHEDULER)
 PODS = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler(SCHEDULER) for index in range(2)]
 WAITING = GroupKey("default", "j", GroupKind("Job"))
-NOT_SHOWN = "it exists, and no watch has shown it yet"
+NOT_SHOWN = "the API server has the Job, but no watch has shown it yet"
 
 
 def make_unseen(world: Harness, builder: JobBuilder) -> None:
@@ -78,7 +78,7 @@ async def test_an_api_server_that_does_not_say_whether_the_job_exists_leaves_the
     world.api.fail("list", fault)
     await world.pass_time(31.0)
     assert world.filter("j-0") == Hold()
-    assert why(world) == Verdict(Reason.JOB_UNKNOWN, detail=f"cannot tell whether it exists: {fault}")
+    assert why(world) == Verdict(Reason.JOB_UNKNOWN, detail=f"Serried cannot find out whether the Job exists: {fault}")
     await world.pass_time(31.0)
     assert world.filter("j-0") == Pass()
     assert why(world) == Verdict(Reason.JOB_UNKNOWN)

@@ -88,7 +88,7 @@ class TestTheHead:
     async def test_the_rack_that_is_free_first_is_kept_for_it_and_it_says_so(self, world: Harness) -> None:
         await racks(world).add(*large()).go()
         assert kept(world) == {"a1", "a2"}
-        told = f"2 nodes of a are kept for it, and are expected to have room at {wall(world, 600)}"
+        told = f"Serried keeps 2 nodes of a for default/g, which is expected to fit at {wall(world, 600)}"
         assert verdict(world).reason is Reason.NO_DOMAIN_FITS
         assert render(verdict(world)).endswith(told)
         assert world.heard.promises == [600.0]
@@ -107,7 +107,8 @@ class TestTheHead:
         assert planned(world) == set()
         assert (verdict(world, SMALL).reason, verdict(world, SMALL).key) == (Reason.BEHIND_HEAD, "default/g")
         assert render(verdict(world, SMALL)).startswith(
-            "BehindHead: the room for 2 members is kept for default/g, which is before it in the queue; 2 nodes of a"
+            "BehindHead: 2 members would fit, but Serried keeps the free resources for default/g, which is "
+            "before this gang in the queue; "
         )
         world.delete("x")
         await world.go()
@@ -207,7 +208,7 @@ class TestDeadMembers:
         await world.add(*large()).go()
         assert len(world.store.vacancies) == 1
         assert kept(world) == {"a1", "a2"}
-        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
+        assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 600)}")
 
     async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: Harness) -> None:
         await racks(world).go()
@@ -215,7 +216,7 @@ class TestDeadMembers:
         began = left.on("a2").started(wall(world)).lifetime(5 * MINUTE)
         await world.add(gang(3).condition("True", "Scheduled"), began, *others).go()
         assert "a2" not in kept(world)
-        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 3600)}")
+        assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 3600)}")
 
     async def test_slots_that_are_kept_for_the_head_are_room_for_it(self, world: Harness) -> None:
         await racks(world).add(node("c1").cpu(2)).go()
@@ -227,7 +228,7 @@ class TestDeadMembers:
         world.delete("m1")
         await world.add(*[each.uid(f"anew-{place}") for place, each in enumerate(pods)]).go()
         assert kept(world) == {"a1", "a2"}
-        assert render(verdict(world)).endswith(f"are expected to have room at {wall(world, 600)}")
+        assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 600)}")
 
 
 class TestPassing:
@@ -432,7 +433,7 @@ class TestAnExclusiveHead:
         await self.scene(world, self.alone("o", 1))
         assert kept(world) == {"a1", "a2"}
         assert render(verdict(world)).endswith(
-            f"2 nodes of a are kept for it, and are expected to have room at {wall(world, 600)}"
+            f"Serried keeps 2 nodes of a for default/g, which is expected to fit at {wall(world, 600)}"
         )
         world.delete("x")
         await world.go()
@@ -483,7 +484,7 @@ class TestItsEnd:
     async def test_room_is_kept_for_a_time_if_nobody_can_tell_when_it_will_be_enough(self, world: Harness) -> None:
         await self.scene(world)
         assert kept(world) == {"a1", "a2"}
-        assert "nobody can tell when" in render(verdict(world))
+        assert "cannot tell when the gang will fit" in render(verdict(world))
         await world.pass_time(PATIENCE_SECONDS - 1)
         assert planned(world) == set()
 

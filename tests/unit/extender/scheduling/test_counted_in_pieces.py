@@ -46,8 +46,10 @@ def build_racks() -> Harness:
 @pytest.mark.parametrize(
     ("built", "said"),
     [
-        pytest.param(alone(), "the pods that the rules of m0 mean are being counted", id="other pods"),
-        pytest.param(claims(), "the devices that m0 claims are being counted", id="devices"),
+        pytest.param(
+            alone(), "Serried is counting the pods that the affinity or spread rules of m0 select", id="other pods"
+        ),
+        pytest.param(claims(), "Serried is counting the devices that m0 claims", id="devices"),
     ],
 )
 async def test_a_gang_says_that_its_rule_is_being_counted_and_is_planned_by_the_loop_then(

@@ -253,7 +253,7 @@ class TestAMemberThatIsPreempted:
         await preempt_first(world)
         await world.pass_time(60.0)
         assert [text for _, text in world.heard.disruptions] == [
-            "g0 is disrupted (PreemptionByScheduler); 2 more members are to go with it, as the disruption mode is all"
+            "g0 is disrupted (PreemptionByScheduler), and 2 more members with it, because the disruption mode is all"
         ]
 
     async def test_one_that_is_gone_at_once_is_followed_too(self, world: Harness) -> None:

@@ -43,7 +43,9 @@ class TestBeforeAPlan:
         gated = members(1)[0].gate("example.com/quota")
         await world.add(*small_nodes(2), gang(2), gated, *members(2, first=1)).go()
         assert verdict_of(world) == (Reason.MEMBER_GATED, 1, 2)
-        assert "carry a scheduling gate of another owner: example.com/quota" in render(world.heard.verdicts[-1][1])
+        assert "have a scheduling gate that another controller has to remove: example.com/quota" in render(
+            world.heard.verdicts[-1][1]
+        )
         await world.add(members(1)[0]).go()
         assert world.cycle().stage is CycleStage.GATHERING
 
@@ -440,7 +442,7 @@ class TestDuringARound:
         call = world.bind("m0")
         await world.settle()
         await world.add(members(1)[0].in_group("elsewhere")).go()
-        assert "has left the group" in call.error
+        assert "does not belong to the group any more" in call.error
         assert set(world.cycle().reservation.slots) == {"pod-m1", "pod-m2"}
 
     async def test_a_committed_member_that_leaves_the_group_is_bound_all_the_same(self, world: Harness) -> None:

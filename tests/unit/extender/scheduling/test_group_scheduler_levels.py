@@ -59,8 +59,8 @@ class TestExclusive:
         await world.add(self.alone("third"), *thirds).go()
         verdict = world.groups.states[GroupKey("default", "third")].verdict
         assert verdict is not None
-        kept = "1 nodes of r0 are kept for it, and nobody can tell when they will have room"
-        detail = f"2 more are exclusively others', the whole cluster has room for 4, {kept}"
+        kept = "Serried keeps 1 nodes of r0 for default/third, and cannot tell when the gang will fit"
+        detail = f"2 more domains are used exclusively by other gangs; 4 members fit into the whole cluster; {kept}"
         assert (verdict.reason, verdict.detail) == (Reason.NO_DOMAIN_FITS, detail)
 
     async def test_one_that_waits_takes_the_rack_of_the_one_that_ends(self, world: Harness) -> None:

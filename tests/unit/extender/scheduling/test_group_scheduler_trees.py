@@ -135,7 +135,7 @@ class TestWhatIsMissing:
         assert verdict is not None
         assert verdict.reason is Reason.GROUPS_UNPLACED
         assert (verdict.have, verdict.need) == (1, 2)
-        assert verdict.detail.startswith("b: NoDomainFits: no domain of example.com/rack has room for 2 members")
+        assert verdict.detail.startswith("b: NoDomainFits: 2 members do not fit into any domain of example.com/rack")
         await world.add(node("n3").cpu(2).rack("r3").label(ZONE, "z0")).go()
         await bind(world, "a0", "a1", "b0", "b1")
         assert len(bound(world)) == 4
@@ -185,7 +185,7 @@ class TestMoreGroupsThanNeeded:
         calls = await bind(world, "a0", "a1", "b0")
         await world.pass_time(61.0)
         assert bound(world) == {"a0", "a1"}
-        assert calls[2].error == "serried: the others of its PodGroup did not come"
+        assert calls[2].error == "serried: too few members of the pod's PodGroup reached bind in time"
         await bind(world, "b0", "b1")
         assert len(bound(world)) == 4
 

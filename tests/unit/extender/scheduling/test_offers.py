@@ -20,7 +20,7 @@ pytestmark = pytest.mark.core
 GPU = "example.com/gpu"
 CLASS = device_class("gpu").providing(GPU)
 NO_DEVICE = objection("12 cannot allocate all claims")
-NEVER = "even if nothing ran there is room for {}, so waiting does not help"
+NEVER = "even if nothing ran, at most {} members would fit, so waiting does not help"
 NO_GPU = objection(f"12 Insufficient {GPU}")
 TREE = GroupKey("default", "root", GroupKind.COMPOSITE)
 CLAIMS = [{"name": "gpu", "resourceClaimName": "mine"}]
@@ -54,7 +54,7 @@ class TestAResourceThatAClassProvides:
         await world.add(*small_nodes(2), CLASS, gang(2), *asking(2)).go()
         assert world.cycle().stage is CycleStage.GATHERING
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
-        assert planned.detail == f"2 members ask for {GPU}, which only the scheduler can count"
+        assert planned.detail == f"2 members ask for {GPU}, which only kube-scheduler can count"
 
     async def test_nodes_that_have_it_are_counted_beside_those_that_do_not(self, world: Harness) -> None:
         own = [each.allocatable(GPU, 1).rack("own") for each in small_nodes(1, 8)]
@@ -91,7 +91,7 @@ class TestAResourceThatAClassProvides:
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2, detail=NEVER.format(1))
         world.add(CLASS)
         await world.go()
-        assert verdict_of(world).detail.startswith(f"only the scheduler can count {GPU}; the scheduler refuses m0")
+        assert verdict_of(world).detail.startswith(f"only kube-scheduler can count {GPU}; kube-scheduler rejects m0")
         await refuse(world, "m0", "m1", message=offer())
         assert world.cycle().stage is CycleStage.GATHERING
 
@@ -114,7 +114,7 @@ class TestAResourceThatNoNodeHas:
         await refuse(world, "m0", message=NO_GPU)
         (said,) = [verdict for _, verdict in world.heard.verdicts]
         assert render(said) == (
-            "NoCapacity: the cluster has room for 0 of 2 members; "
+            "NoCapacity: only 0 of 2 members fit into the cluster; "
             f"m0 asks for {GPU}, which no node has and no DeviceClass provides"
         )
 
@@ -153,7 +153,7 @@ class TestAResourceThatNoNodeHas:
     async def test_a_refusal_for_another_reason_is_told(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in asking(2)]).go()
         assert verdict_of(world).detail == (
-            f"no node has {GPU}; the scheduler refuses m0 on every node: 12 cannot allocate all claims"
+            f"no node has {GPU}; kube-scheduler rejects m0 on every node: 12 cannot allocate all claims"
         )
 
     async def test_the_markers_of_an_isolated_installation_are_none(self, world: Harness) -> None:
@@ -165,7 +165,7 @@ class TestAResourceThatNoNodeHas:
         self, world: Harness
     ) -> None:
         await world.add(*small_nodes(2), gang(2), *asking(2)).go()
-        world.store.note_state(DeviceClass, KindState.DENIED, "the API server does not let us see deviceclasses")
+        world.store.note_state(DeviceClass, KindState.DENIED, "the API server does not let Serried read deviceclasses")
         await world.go()
         assert world.cycle().stage is CycleStage.GATHERING
 
@@ -213,13 +213,13 @@ class TestClaimsOfDevices:
     async def test_they_are_said_with_the_plan(self, world: Harness) -> None:
         await world.add(*small_nodes(2), gang(2), *claiming(1), *members(1, first=1)).go()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
-        assert planned.detail == "1 members claim devices, which only the scheduler can count"
+        assert planned.detail == "1 members claim devices, which only kube-scheduler can count"
 
     async def test_so_are_those_of_the_group(self, world: Harness) -> None:
         group = gang(2).having(CLAIMS, "spec", "resourceClaims")
         await world.add(*small_nodes(2), group, *members(2)).go()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
-        assert planned.detail == "the PodGroup claims devices, which only the scheduler can count"
+        assert planned.detail == "the PodGroup claims devices, which only kube-scheduler can count"
 
     async def test_a_gang_waits_until_its_claims_are_made_and_says_so(self, world: Harness) -> None:
         pods = [each.having(TEMPLATES, "spec", "resourceClaims") for each in members(2)]
@@ -235,8 +235,8 @@ class TestClaimsOfDevices:
         await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in claiming(2)]).go()
         assert world.heard.plans == []
         assert render(verdict_of(world)) == (
-            "NoCapacity: the cluster has room for 0 of 2 members; only the scheduler can count the devices that are "
-            "claimed; the scheduler refuses m0 on every node: 12 cannot allocate all claims"
+            "NoCapacity: only 0 of 2 members fit into the cluster; only kube-scheduler can count the claimed devices; "
+            "kube-scheduler rejects m0 on every node: 12 cannot allocate all claims"
         )
         await refuse(world, "m0", "m1", message=offer())
         assert world.cycle().stage is CycleStage.GATHERING
@@ -401,5 +401,5 @@ class TestATree:
         verdict = world.groups.states[TREE].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.have, verdict.need) == (Reason.NO_CAPACITY, 1, 2)
-        assert "the scheduler refuses b0" in verdict.detail
+        assert "kube-scheduler rejects b0" in verdict.detail
         assert world.nothing_reserved

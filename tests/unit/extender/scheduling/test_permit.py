@@ -371,7 +371,7 @@ class TestTheSlots:
     def test_another_pod_took_the_room(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         store.occupancy.add_usage("plain", UsageSource.ASSUMED, "n1", pod("plain").cpu(1).value().shape.requests)
-        assert misfit(store, reservation) == "node n1 is full"
+        assert misfit(store, reservation) == "node n1 has too few free resources"
 
     def test_another_pod_that_asks_for_something_else_is_no_misfit(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
@@ -386,12 +386,12 @@ class TestTheSlots:
         store.occupancy.add_usage("pod-m0", UsageSource.RESERVED, "n1", listening.value().shape.requests)
         assert misfit(store, reservation) is None
         store.occupancy.add_usage("plain", UsageSource.BOUND, "n1", pod("plain").host_port(80).value().shape.requests)
-        assert misfit(store, reservation) == "node n1 is full"
+        assert misfit(store, reservation) == "node n1 has too few free resources"
 
     def test_the_node_is_gone(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         store.drop_node("n1")
-        assert misfit(store, reservation) == "node n1 is gone"
+        assert misfit(store, reservation) == "node n1 does not exist any more"
 
     def test_the_node_is_cordoned_or_tainted(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
@@ -410,7 +410,7 @@ class TestTheSlots:
     def test_the_node_shrank(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         store.put_node(node("n1").cpu(1).value())
-        assert misfit(store, reservation) == "node n1 is full"
+        assert misfit(store, reservation) == "node n1 has too few free resources"
 
     @pytest.mark.parametrize(
         "change",
@@ -423,12 +423,12 @@ class TestTheSlots:
     def test_a_member(self, planned: tuple[Store, Reservation], change: PodBuilder) -> None:
         store, reservation = planned
         store.put_pod(change.value())
-        assert misfit(store, reservation) == "member pod-m0 is gone"
+        assert misfit(store, reservation) == "member pod-m0 does not exist any more"
 
     def test_a_member_has_no_slot_any_more(self, planned: tuple[Store, Reservation]) -> None:
         store, reservation = planned
         reservation.remove_slot("pod-m1")
-        assert misfit(store, reservation) == "member pod-m1 is gone"
+        assert misfit(store, reservation) == "member pod-m1 does not exist any more"
 
 
 LOW = 1
@@ -462,15 +462,15 @@ class TestSlotsOfOthers:
     def test_of_lower_priority_are_not_in_the_way(self) -> None:
         store, ledger = self.make(HIGH, LOW)
         assert self.misfit(store, ledger, "g") is None
-        assert self.misfit(store, ledger, "h") == "node n1 is full"
+        assert self.misfit(store, ledger, "h") == "node n1 has too few free resources"
 
     def test_of_equal_priority_are(self) -> None:
         store, ledger = self.make(HIGH, HIGH)
-        assert self.misfit(store, ledger, "g") == "node n1 is full"
+        assert self.misfit(store, ledger, "g") == "node n1 has too few free resources"
 
     def test_that_are_committed_are(self) -> None:
         store, ledger = self.make(HIGH, LOW)
         other = ledger.of_group(GroupKey("default", "h"))
         assert other is not None
         ledger.commit(other, other.slots.keys())
-        assert self.misfit(store, ledger, "g") == "node n1 is full"
+        assert self.misfit(store, ledger, "g") == "node n1 has too few free resources"

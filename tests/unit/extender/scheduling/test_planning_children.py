@@ -114,7 +114,7 @@ async def recover(world: Harness) -> None:
 
 async def test_a_child_that_is_killed_is_followed_by_another_one(world: Harness, forks: Forks) -> None:
     forks.instead = die
-    await end_in_vain(world, "the process that worked on it was ended by SIGKILL")
+    await end_in_vain(world, "the planning process was ended by SIGKILL")
     forks.instead = None
     await recover(world)
     assert not any(map(is_there, forks.begun))
@@ -122,7 +122,7 @@ async def test_a_child_that_is_killed_is_followed_by_another_one(world: Harness,
 
 async def test_so_is_one_that_runs_out_of_memory(world: Harness, forks: Forks) -> None:
     forks.instead = swell
-    await end_in_vain(world, "the process that worked on it ran out of memory")
+    await end_in_vain(world, "the planning process ran out of memory")
     forks.instead = None
     await recover(world)
 
@@ -131,7 +131,7 @@ async def test_one_that_hangs_is_ended(world: Harness, forks: Forks, monkeypatch
     monkeypatch.setattr(module, "_HANG_SECONDS", 0.1)
     monkeypatch.setattr(module, "_HANG_FACTOR", 0.0)
     forks.instead = hang
-    await end_in_vain(world, "the process that worked on it has not answered")
+    await end_in_vain(world, "the planning process has not answered")
     await until(world, lambda: not is_there(forks.begun[0]))
     forks.instead = None
     monkeypatch.setattr(module, "_HANG_SECONDS", 5.0)
@@ -140,7 +140,7 @@ async def test_one_that_hangs_is_ended(world: Harness, forks: Forks, monkeypatch
 
 async def test_where_no_process_can_be_had_only_gangs_that_need_one_wait(world: Harness, forks: Forks) -> None:
     forks.refused = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-    await end_in_vain(world, "no process could be started for it: Resource temporarily unavailable")
+    await end_in_vain(world, "Serried could not start the planning process: Resource temporarily unavailable")
     pauses = []
     for _ in range(4):
         pauses.append(world.groups.states[GANG].entry.backoff_until - world.clock())

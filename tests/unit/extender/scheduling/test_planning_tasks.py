@@ -313,7 +313,7 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
     assert head is not None
     assert head.group == GANG
     assert {name[0] for name in head.forecast.nodes} == {"a"}
-    assert "are kept for it" in world.heard.verdicts[-1][1].detail
+    assert "Serried keeps " in world.heard.verdicts[-1][1].detail
     await world.close()
 
 
@@ -323,7 +323,7 @@ async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_i
     world = racks(Harness(fork=fork, stopwatch=ticking(), preemption=PreemptionMode.ADVICE), cpus=2, size=8)
     world.add(*[pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)])
     world.add(gang(3).priority(100), *[each.cpu(2).priority(100) for each in members(3)]).look()
-    parts = {"are kept for it", "it would fit without 3 pods"}
+    parts = {"Serried keeps ", "the gang would fit without 3 pods"}
     await until(world, lambda: all(part in world.heard.verdicts[-1][1].detail for part in parts))
     await world.close()
 
@@ -424,8 +424,8 @@ def _fail(*_: object) -> None:
 
 def test_a_verdict_that_time_is_over_says_what_helps() -> None:
     said = render(Verdict(Reason.PLAN_UNFINISHED, have=2, need=1300))
-    assert said.startswith("PlanUnfinished: no plan for 1300 members was found in 2 s")
-    assert "fewer different shapes" in said
+    assert said.startswith("PlanUnfinished: Serried found no plan for 1300 members in 2 s")
+    assert "more similar members are planned faster" in said
 
 
 class Victims:

@@ -84,7 +84,7 @@ class TestAClassThatDoesNotExist:
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (
             Reason.PRIORITY_UNKNOWN,
-            "no PodGroup may have more than 1000000000",
+            "the highest priority of a PodGroup is 1000000000",
         )
         await world.close()
 

@@ -31,7 +31,9 @@ def crowd(allowed: int) -> VictimCandidates:
     ("protect", "count"),
     [
         pytest.param(lambda: enforce_budgets(crowd(0)), MANY, id="as a budget allows nothing"),
-        pytest.param(lambda: protect_young(crowd(9), 0, 0.0), MANY, id="as they have just started"),
+        pytest.param(
+            lambda: protect_young(crowd(9), 0, 0.0), MANY, id=("as they have just started (--preemption-spare)")
+        ),
     ],
 )
 def test_thousands_are_protected(protect: Callable[[], VictimCandidates], count: int) -> None:

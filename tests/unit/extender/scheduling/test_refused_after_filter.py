@@ -62,9 +62,10 @@ async def test_where_no_other_node_is_left_everything_is_given_back_and_the_word
     refused = await refuse_after_filter(world, "m1")
     assert world.nothing_reserved
     said = [render(verdict) for _, verdict in world.heard.verdicts]
-    assert any(f"the scheduler refused node {refused} for m1: 1 {TAKEN}" in each for each in said)
+    assert any(f"kube-scheduler rejected node {refused} for m1: 1 {TAKEN}" in each for each in said)
     assert said[-1] == (
-        f"NoCapacity: the cluster has room for 1 of 2 members; the scheduler refuses 1 node after filter: 1 {TAKEN}"
+        "NoCapacity: only 1 of 2 members fit into the cluster; kube-scheduler rejects 1 node after the filter "
+        f"call: 1 {TAKEN}"
     )
 
 

@@ -60,8 +60,8 @@ class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
         await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).go()
         assert world.heard.plans == []
         assert render(verdict_of(world)) == (
-            "NoCapacity: the cluster has room for 1 of 2 members; "
-            'the scheduler refuses m1 on every node: persistentvolumeclaim "data" not found'
+            "NoCapacity: only 1 of 2 members fit into the cluster; "
+            'kube-scheduler rejects m1 on every node: persistentvolumeclaim "data" not found'
         )
 
     async def test_it_is_planned_once_the_scheduler_has_a_node(self, world: Harness) -> None:
@@ -93,8 +93,8 @@ class TestAMemberThatIsRefusedBesideItsMates:
         assert (await try_beside_a_mate(world)).startswith("serried: NoCapacity")
         assert world.nothing_reserved
         assert render(verdict_of(world)) == (
-            "NoCapacity: the cluster has room for 1 of 2 members; the scheduler refuses m1 on every node "
-            f"while others of its gang have theirs: 12 {APART}"
+            "NoCapacity: only 1 of 2 members fit into the cluster; kube-scheduler rejects m1 on every node "
+            f"while other members of the gang have nodes: 12 {APART}"
         )
 
     async def test_it_rests_and_each_rest_is_longer(self, world: Harness) -> None:
@@ -124,8 +124,9 @@ class TestAMemberThatIsRefusedBesideItsMates:
         await try_beside_a_mate(world)
         await offer_all(world)
         await world.pass_time(11)
-        assert f"the scheduler refuses m1 on every node while others of its gang have theirs: 12 {APART}" in render(
-            verdict_of(world)
+        assert (
+            f"kube-scheduler rejects m1 on every node while other members of the gang have nodes: 12 {APART}"
+            in render(verdict_of(world))
         )
         assert world.nothing_reserved
         assert world.core.backfill.head is None
@@ -149,7 +150,7 @@ class TestAMemberThatIsRefusedBesideItsMates:
         assert not world.nothing_reserved
         await world.pass_time(0.6)
         assert world.nothing_reserved
-        assert "the scheduler refuses m1 on every node" in verdict_of(world).detail
+        assert "kube-scheduler rejects m1 on every node" in verdict_of(world).detail
 
     async def test_one_that_bears_its_nomination_has_not_been_tried(self, world: Harness) -> None:
         world.nominate()
@@ -188,7 +189,7 @@ class TestEvictions:
         for _ in range(28):
             await world.pass_time(10)
         assert len(world.api.ended()) == 2
-        assert "the scheduler refuses m1 on every node" in verdict_of(world).detail
+        assert "kube-scheduler rejects m1 on every node" in verdict_of(world).detail
 
 
 class TestAMemberBeyondTheQuorum:
@@ -324,7 +325,7 @@ class TestTheEndOfARejection:
         await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
         await world.add(*members(1, first=2)).go()
         await world.pass_time(60)
-        assert "the scheduler refuses" not in render(verdict_of(world))
+        assert "kube-scheduler rejects" not in render(verdict_of(world))
 
     async def test_with_the_gang_bound_the_nodes_are_open_again(self, world: Harness) -> None:
         await world.add(*racks(2), gang(2).topology(), *members(2)).go()

@@ -466,7 +466,7 @@ class TestAGangThatIsToGrow:
         running = [each.on(f"n{place}") for place, each in enumerate(job_pods(0, 1), 1)]
         world.add(*small_nodes(2, 1), job_gang(3), grown.having(2, "metadata", "generation"))
         await world.add(*running, *job_pods(2)).go()
-        assert "room for 0 of 1 members" in message(world)
+        assert "only 0 of 1 members fit" in message(world)
         yield world
         await world.close()
 
@@ -516,7 +516,9 @@ class TestLostNodes:
         world.delete("m0")
         await world.add(*members(1, first=2)).go()
         assert slot(world, "m2") == ""
-        assert message(world).startswith("Broken: 1 of 2 members of a gang that ran are left; DomainFull:")
+        assert message(world).startswith(
+            "Broken: only 1 of 2 members are left of this gang, which was running; DomainFull:"
+        )
         world.delete("m1")
         await world.add(*members(1, first=3)).go()
         assert {slot(world, "m2"), slot(world, "m3")} == {"a1"}
@@ -571,7 +573,7 @@ class TestAGangOfWhichNobodyRuns:
         world.delete("train-1")
         await world.add(*job_pods(0, 1, generation="b")).go()
         assert world.groups.states[OTHER].cycle is None
-        assert "the cluster has room for 1 of 2 members" in message(world)
+        assert "only 1 of 2 members fit into the cluster" in message(world)
         await world.add(node("n2").cpu(1)).go()
         assert (slot(world, "train-0b"), slot(world, "train-1b")) == ("n1", "n2")
 
@@ -660,7 +662,8 @@ class TestABrokenGang:
         world.delete("m0")
         await world.go()
         assert message(world) == (
-            "Broken: 1 of 2 members of a gang that ran are left; no replacements of the others exist"
+            "Broken: only 1 of 2 members are left of this gang, which was running; no replacements of the "
+            "missing members exist"
         )
         assert world.reasons() == [Reason.SCHEDULED]
 
@@ -670,7 +673,7 @@ class TestABrokenGang:
         world.delete("m0")
         await world.add(*members(1, first=2)).go()
         assert world.reasons() == [Reason.SCHEDULED, Reason.BROKEN]
-        assert "DomainFull: the gang's domain" in message(world)
+        assert "DomainFull: only 0 of 1" in message(world)
 
     async def test_it_goes_before_gangs_that_wait_for_longer(self, world: Harness) -> None:
         await run_gang(world)
@@ -741,12 +744,12 @@ class TestABrokenGang:
         assert message(world).startswith("NoCapacity: ")
         world.delete("m0")
         await world.go()
-        assert message(world).startswith("Broken: 1 of 3 members of a gang that ran are left; ")
+        assert message(world).startswith("Broken: only 1 of 3 members are left of this gang, which was running; ")
 
     async def test_after_a_restart_the_groups_condition_says_that_it_ran(self, world: Harness) -> None:
         ran = gang(2).condition("True", "Scheduled")
         await world.add(*small_nodes(2), ran, members(1)[0].on("n1")).go()
-        assert message(world).startswith("Broken: 1 of 2")
+        assert message(world).startswith("Broken: only 1 of 2")
 
     async def test_one_whose_group_is_gone_is_not_reported(self, world: Harness) -> None:
         await run_gang(world)

@@ -93,8 +93,10 @@ async def test_the_last_rack_is_left_to_other_namespaces(world: Harness) -> None
         await world.add(*exclusive("greedy", f"g{number}")).go()
     assert domains(world, "greedy") == MOST
     waiting = said(world, "greedy", "g4")
-    assert waiting.startswith("NoDomainFits: no domain of example.com/rack has room for 1 members")
-    assert waiting.endswith("gangs of namespace greedy have 4 of 5 domains exclusively, and may have no more")
+    assert waiting.startswith("NoDomainFits: 1 members do not fit into any domain of example.com/rack")
+    assert waiting.endswith(
+        "gangs of namespace greedy have 4 of 5 domains exclusively, and may have no more (--namespace-share)"
+    )
     await world.add(*exclusive("modest", "m")).go()
     assert domains(world, "modest") == 1
 
@@ -142,7 +144,8 @@ async def test_while_others_wait_no_node_is_kept_for_a_gang_beyond_the_share_and
     assert head.group == GroupKey("modest", "some")
     await world.pass_time(1)
     assert said(world, "greedy", "all").endswith(
-        "5 of 5 nodes would have to be kept for it, and 4 may be for one namespace, so none are"
+        "Serried keeps no nodes for the gang, because it would need 5 of 5 nodes, and one namespace may have 4 "
+        "(--namespace-share)"
     )
 
 
@@ -205,7 +208,7 @@ async def test_with_the_whole_as_share_nothing_is_limited() -> None:
     for number in range(RACKS):
         world.add(*running("greedy", f"g{number}", f"n{number}"))
     await world.add(*exclusive("greedy", "late")).go()
-    assert "5 more are exclusively others'" in said(world, "greedy", "late")
+    assert "5 more domains are used exclusively by other gangs" in said(world, "greedy", "late")
     await world.close()
 
 

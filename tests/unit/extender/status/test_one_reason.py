@@ -110,7 +110,7 @@ async def town() -> AsyncIterator[Town]:
 async def test_debug_metric_and_log_have_it_at_once(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         sentence = await town.decide()
-    assert sentence.startswith("NoCapacity: the cluster has room for 2 of 3 members")
+    assert sentence.startswith("NoCapacity: only 2 of 3 members fit into the cluster")
     group = await town.pages.get("groups/default/g")
     assert (group["reason"], group["message"]) == ("NoCapacity", sentence)
     assert [each["message"] for each in (await town.pages.get("queue"))["waiting"]] == [sentence]

@@ -394,7 +394,7 @@ async def test_a_topology_that_does_not_count_is_told_once(office: Office) -> No
         office.reports.report_verdict(GANG, verdict)
         await office.pass_time(3)
     (told,) = [said for said in office.speaker.said if said[2] == "TopologyIgnored"]
-    text = "the members are not kept in one domain of example.com/rack: Kueue has chosen hosts in r1, r2"
+    text = "Serried does not place the members in one domain of example.com/rack: Kueue has chosen hosts in r1, r2"
     assert told == ("PodGroup/g", "Warning", "TopologyIgnored", text)
 
 
@@ -830,7 +830,7 @@ class TestBrokenGangs:
     async def test_one_that_stays_broken_is_a_warning_on_the_group_and_no_condition(self, office: Office) -> None:
         office.reports.report_broken(GANG, Verdict(Reason.BROKEN, have=1, need=2, detail="broken for 300 s"))
         await office.settle()
-        text = "Broken: 1 of 2 members of a gang that ran are left; broken for 300 s"
+        text = "Broken: only 1 of 2 members are left of this gang, which was running; broken for 300 s"
         assert office.speaker.said == [("PodGroup/g", "Warning", "GangBroken", text)]
         assert office.api.conditions == []
         assert office.reports.decisions[-1].reason == "GangBroken"
@@ -851,7 +851,10 @@ async def test_a_gang_that_goes_with_one_of_its_members_is_a_warning_on_the_grou
 
 
 class TestPriorities:
-    TEXT = "the group counts with priority 5, and all its members do; 1 of 1 members have another, such as m0 with 0"
+    TEXT = (
+        "Serried uses priority 5 for all members of the group, although 1 of 1 members have another priority, "
+        "such as m0 with 0"
+    )
 
     async def test_a_member_that_has_another_than_its_group_is_one_event_and_no_reason(self, office: Office) -> None:
         office.store.put_priority_class(priority_class("high", 5).value())
@@ -889,7 +892,7 @@ async def test_a_tree_that_1_38_takes_for_invalid_is_one_event_on_its_root_and_n
         office.reports.report_verdict(tree, verdict)
         await office.settle()
     text = (
-        "kube-scheduler 1.38 schedules no pod of this tree where its own gang scheduling is on: "
+        "kube-scheduler 1.38 with its own gang scheduling rejects every pod of this tree: "
         "root is a gang, and g below it is basic"
     )
     assert office.speaker.said.count(("CompositePodGroup/root", "Warning", "TreeInvalidIn138", text)) == 1

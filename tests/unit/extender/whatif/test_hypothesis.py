@@ -24,12 +24,12 @@ H = GroupKey("default", "h")
         pytest.param(Changes(drained=("n2",)), "Scheduled: 2 members are bound", id="enough members stay"),
         pytest.param(
             Changes(drained=("n1",)),
-            "Broken: 1 of 2 members of a gang that ran are left; no other place was looked for",
+            "Broken: only 1 of 2 members are left of this gang, which was running; no other place was looked for",
             id="too few members stay",
         ),
         pytest.param(
             Changes(removed=(GANG,)),
-            "Broken: 0 of 2 members of a gang that ran are left; no other place was looked for",
+            "Broken: only 0 of 2 members are left of this gang, which was running; no other place was looked for",
             id="it is taken away itself",
         ),
     ],
