@@ -1,15 +1,15 @@
 """Pods (`decode_pod`), and their shapes (`Shape`): the part of a pod that decides on which nodes it fits.
 
-Equal shapes are one shared object, and the raw pod is not kept. The spec of pods from one template is decoded once and
-cached (`_read_spec_cached`).
+Pods with equal shapes share one `Shape` object, to save memory. For the same reason the JSON of a pod is not stored.
+The spec of pods from one template is decoded once and cached (`_read_spec_cached`).
 
-Host ports become amounts of pseudo resources of which every node has the same (``resources.SHARES``), by the rules of
-NodePorts (HostPortInfo.CheckConflict). So do rules about other pods where possible (``serried.api.interpod``). So
-code that counts resources also keeps conflicting pods apart.
+A pod with a host port requests a pseudo resource, of which every node has the same capacity (``resources.SHARES``), by
+the rules of NodePorts (HostPortInfo.CheckConflict). Rules about other pods become pseudo resources, too, where that is
+possible (``serried.api.interpod``). So code that only adds up requests also prevents conflicts between pods.
 
-The reasons why kube-scheduler found no node are parsed from the pod's condition PodScheduled, the text of a FitError
-(1.37, scheduler/framework/types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot allocate all claims.
-preemption: ...``.
+The reasons why kube-scheduler found no node are parsed from the message of the pod's condition PodScheduled, which is
+the text of a FitError (1.37, scheduler/framework/types.go): ``0/5 nodes are available: 2 Insufficient cpu, 3 cannot
+allocate all claims. preemption: ...``.
 """
 
 import marshal
@@ -87,9 +87,9 @@ _TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def read_conflicts(pod: Raw, interpod: InterPodRules | None = None) -> dict[str, int]:
-    """Return the amounts that represent the pod's host ports and anti-affinity terms; empty for most pods.
+    """Return the pseudo resources that a raw pod requests for its host ports and anti-affinity terms, with amounts.
 
-    ``interpod`` are the pod's rules about other pods, None if it has none.
+    Empty for most pods. ``interpod`` are the pod's rules about other pods; None if it has none.
     """
     asked = _read_ports(read_map(pod, "spec"))
     if interpod is not None:
@@ -98,7 +98,10 @@ def read_conflicts(pod: Raw, interpod: InterPodRules | None = None) -> dict[str,
 
 
 def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
-    """Return the label selectors of the pod's required affinity to pods; empty for most pods."""
+    """Return the label selectors of a pod's required pod affinity: one tuple of requirements for each term.
+
+    Empty for most pods.
+    """
     affinity = read_map(spec, "affinity")
     terms = read_objects(read_map(affinity, "podAffinity"), _TERMS) if affinity else ()
     found = (read_label_selector(term, "labelSelector") for term in terms)
@@ -106,10 +109,11 @@ def read_affinity(spec: Raw) -> tuple[tuple[Requirement, ...], ...]:
 
 
 def _read_ports(spec: Raw) -> dict[str, int]:
-    """Return the amounts for host ports: for a port on every address, all of its SHARES.
+    """Return the pseudo resources that a pod with these host ports requests, with amounts.
 
-    For a port on one address: all SHARES of the port on that address, and one share of the port. So the port on every
-    address and the port on one address exclude each other.
+    For a port on every address it requests all SHARES of the port. For a port on one address it requests all SHARES of
+    the port at this address, and 1 of the port. So a pod with the port on every address excludes all pods with the
+    port, but pods with the port on different addresses fit together.
     """
     asked: dict[str, int] = {}
     sidecars = [init for init in read_objects(spec, "initContainers") if init.get("restartPolicy") == "Always"]
@@ -130,28 +134,32 @@ def _read_ports(spec: Raw) -> dict[str, int]:
 
 
 HELD_GATE = "scheduling.serried.dev/held"
-"""Serried's scheduling gate, added by its MutatingAdmissionPolicy and removed by the extender."""
+"""Serried's scheduling gate. Its MutatingAdmissionPolicy adds it to new pods of gangs, and the extender removes it."""
 
 HELD = "Serried holds this pod for its gang"
-"""The start of filter's answer for a pod that is held; kube-scheduler writes it into the pod's condition and event.
+"""The first words of the extender's answer to a filter call for a member whose gang has to wait.
 
-The rest names the gang and why it waits. It must seldom change: each change updates the pod, and kube-scheduler
-retries a pod that was updated (upstream's pkg/scheduler/backend/queue/scheduling_queue.go).
+kube-scheduler writes the answer into the pod's condition and an event. The rest of it names the gang and the reason.
+It must seldom change: each change updates the pod, and kube-scheduler retries a pod that was updated (upstream's
+pkg/scheduler/backend/queue/scheduling_queue.go).
 """
 
 KEPT = "Serried keeps these nodes for the first gang in its queue: see /debug/queue"
-"""Filter's answer for a plain pod all of whose offered nodes are kept for a gang. Constant, for the same reason."""
+"""The extender's answer to a filter call for a plain pod if Serried keeps all feasible nodes free for a gang.
+
+It is constant, because kube-scheduler retries a pod as soon as the message in its condition changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The part of a pod that decides on which nodes it fits. Members with equal shapes are one class to the planner."""
+    """The part of a pod that decides on which nodes it fits. The planner treats members with equal shapes as equal."""
 
     requests: tuple[tuple[str, int], ...]
-    """The requested amounts, sorted by name. ``pods`` is always one of them.
+    """The requested resources as (name, amount), sorted by name. ``pods`` is always one of them, with amount 1.
 
-    Some are of pseudo resources: host ports and anti-affinity by host name (``resources.SHARES``), and device claims
-    (``resources.PROVIDED``).
+    Some are pseudo resources: for host ports (``resources.SHARES``), for rules about other pods
+    (``serried.api.interpod``) and for device claims (``resources.PROVIDED``).
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -162,10 +170,14 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
 
     neighbours: InterPodRules | None = None
-    """The pod's rules about other pods; None for most pods. Snapshots have the field under this name."""
+    """The pod's rules about other pods; None for most pods. (It has kept an old name, as it is in snapshot files.)"""
 
     volumes: tuple[VolumeChoice, ...] = ()
-    """The volume claims that are bound when the pod is scheduled (WaitForFirstConsumer), and so limit its nodes."""
+    """The pod's PersistentVolumeClaims that are bound when it is scheduled (WaitForFirstConsumer).
+
+    The pod can only run on nodes where a volume for each of them is available or can be provisioned. The decoder leaves
+    it empty; the rule for volumes sets it.
+    """
 
     @property
     def extended(self) -> tuple[str, ...]:
@@ -175,14 +187,20 @@ class Shape:
 
 
 DISRUPTION_PREFIX = "serried: "
-"""The start of the message of a DisruptionTarget condition that Serried has written."""
+"""The first characters of the message of every DisruptionTarget condition that Serried writes to a pod."""
 
 PREEMPTION_PREFIX = f"{DISRUPTION_PREFIX}preempted by "
-"""The start of that message on a victim of a preemption. On other pods, which are evicted with a victim, it differs."""
+"""The first characters of the message of a DisruptionTarget condition on a pod that Serried preempts for a gang.
+
+The pods that are evicted only because their gang loses such a pod have another message.
+"""
 
 
 class Link(StrEnum):
-    """The means by which a pod names its group: its field, a label of one of three projects, or its Job."""
+    """The means by which Serried knows the group of a pod: a field of its spec, a label, or the Job that owns it.
+
+    The labels are those of Serried (LABEL), scheduler-plugins (COMPATIBLE) and Kueue (COUNTED).
+    """
 
     FIELD = "schedulingGroup"
     LABEL = "label"
@@ -201,7 +219,7 @@ class ControllerRef:
 
 
 class Phase(StrEnum):
-    """The pod's phase, reduced: ACTIVE (needs or uses a node), SUCCEEDED or FAILED."""
+    """Whether a pod needs or uses a node (ACTIVE: its phase is Pending, Running or Unknown), or how it has ended."""
 
     ACTIVE = "Active"
     SUCCEEDED = "Succeeded"
@@ -210,7 +228,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, as the cache holds it. Decoding sets most fields; rules of the cache set the others."""
+    """A pod, as the cache holds it.
+
+    `decode_pod` sets most fields. The others say what rules have found out from other objects, such as claims; the
+    rules in `serried.rules` set them when the pod is put into the cache.
+    """
 
     namespace: str
     name: str
@@ -221,17 +243,17 @@ class Pod:
     scheduler: str = "default-scheduler"
 
     node: str = ""
-    """``spec.nodeName``."""
+    """The name of the node to which the pod is bound (``spec.nodeName``); "" if it is not bound."""
 
     nominated: str = ""
-    """``status.nominatedNodeName``."""
+    """The name of the node in ``status.nominatedNodeName``; "" if there is none."""
 
     priority: int = 0
     preemption: PreemptionPolicy | None = None
     phase: Phase = Phase.ACTIVE
 
     group: GroupKey | None = None
-    """The group that the pod itself names, by its field or else its labels; None if it names none."""
+    """The group that the pod names by a field of its spec, or else by a label; None if it names none."""
 
     link: Link | None = None
     owner: ControllerRef | None = None
@@ -243,7 +265,7 @@ class Pod:
     """The names of the PersistentVolumeClaims that the pod mounts."""
 
     own_claims: frozenset[str] = NO_CLAIMS
-    """The names among ``claims`` that are created for the pod's ephemeral volumes."""
+    """The names among ``claims`` of the claims that exist only for this pod: those of its ephemeral volumes."""
 
     labels: Labels = field(default_factory=dict, hash=False)
 
@@ -254,12 +276,15 @@ class Pod:
     """The names of all its scheduling gates, including Serried's."""
 
     index: int | None = None
-    """The completion index in an Indexed Job, or the pod's number in its replica (the leader has 0)."""
+    """The completion index in an Indexed Job, or the pod's number in its LeaderWorkerSet replica (the leader has 0).
+
+    None for other pods.
+    """
 
     deleting: bool = False
 
     unschedulable: bool = False
-    """True if kube-scheduler has tried the pod without success. It retries after an event."""
+    """True if kube-scheduler's last attempt to schedule the pod has failed (condition PodScheduled is False)."""
 
     created: int | None = None
     """The time of creation, in seconds since 1970."""
@@ -280,52 +305,73 @@ class Pod:
     """The terminationGracePeriodSeconds."""
 
     ends: int | None = None
-    """The time at which it ended, or has to end if it is being deleted, in seconds since 1970; else None."""
+    """The time at which the pod ended, in seconds since 1970. If it is being deleted: the time by which it must end.
+
+    None for other pods.
+    """
 
     disruption: str = ""
     """The reason of its condition DisruptionTarget if that is True; else ""."""
 
     disrupted: int | None = None
-    """The lastTransitionTime of that condition, in seconds since 1970."""
+    """The lastTransitionTime of its condition DisruptionTarget, in seconds since 1970; None if that is not True."""
 
     disruption_message: str = ""
-    """The message of that condition."""
+    """The message of its condition DisruptionTarget; "" if that is not True."""
 
     refusal: str = ""
     """The reason with which the kubelet rejected the bound pod, such as ``OutOfcpu``; "" if it did not."""
 
     domain: str = ""
-    """The annotation DOMAIN from its Binding: the gang's domain; "" without it."""
+    """The domain of its gang, from the annotation `names.DOMAIN` that Serried adds with the Binding; "" without it."""
 
     told: bool = False
-    """True if the pod has the annotation GANG from its Binding, which proves that the gang had its quorum."""
+    """True if the pod has the annotation `names.GANG`, which Serried adds with the Binding.
+
+    It shows that the pod was bound as a member of a gang, so that the gang had its quorum.
+    """
 
     asked: str = ""
-    """The annotation ASKED: when and where an autoscaler was asked for a node for it; "" if none was."""
+    """The value of the annotation `names.ASKED`: when, and for which domain, Serried asked an autoscaler for nodes.
+
+    "" if it has not asked for this pod.
+    """
 
     consumes: str = ""
-    """The name of the ProvisioningRequest of Cluster Autoscaler that has got its node; "" for none."""
+    """The name of the ProvisioningRequest by which Cluster Autoscaler has added its node; "" for none."""
 
     stranded: bool = False
-    """True if the pod was bound as a member of a gang whose API is no longer served. Its group cannot be read."""
+    """True if the pod was bound as a member of a gang whose PodGroup Serried cannot read any more.
+
+    That is so if the API server has stopped to serve the apiVersion of the PodGroup.
+    """
 
     marked: bool = False
-    """True if the pod requests all MARKERS, so that an isolated kube-scheduler calls the extender for it."""
+    """True if the pod requests all `resources.MARKERS`.
+
+    In an isolated installation, kube-scheduler calls the extender only for such pods.
+    """
 
     device_claims: tuple[str, ...] = ()
-    """The origins of its device claims (`names.read_device_claims`). Only kube-scheduler can count them in general."""
+    """A text for each device claim of the pod: ``template NAME`` or ``claim`` (`names.read_device_claims`)."""
 
     claim_refs: tuple[ClaimRef, ...] = ()
-    """The device claims by template and name."""
+    """The device claims of the pod, each with the names of its template and of the claim."""
 
     counted: bool = False
-    """True if Serried counts all ``device_claims`` and ``uncounted`` itself. Set by `rules.devices.cluster`."""
+    """True if Serried itself can count the devices that the pod requests: all ``device_claims`` and ``uncounted``.
+
+    False for a pod without any. `rules.devices.cluster` sets it.
+    """
 
     uncountable: str = ""
-    """A phrase why ``counted`` is False; "" if nothing prevents it."""
+    """A phrase that says why Serried cannot count the devices that the pod requests; "" if it can, or for none."""
 
     uncounted: tuple[str, ...] = ()
-    """The requested extended resources that nodes need not list as allocatable. Set by `rules.extended.cluster`."""
+    """The requested extended resources that a DeviceClass provides or that no node lists as allocatable.
+
+    `rules.extended.cluster` sets it.
+    """
 
     missing: tuple[str, ...] = ()
     """The names in ``uncounted`` that neither a node nor a DeviceClass provides."""
@@ -334,37 +380,59 @@ class Pod:
     """The names in ``uncounted`` that a DeviceClass provides."""
 
     offered: bool = False
-    """True if filter held the pod in its last attempt: kube-scheduler itself had found nodes for it."""
+    """True if in kube-scheduler's last attempt it was the extender that rejected the nodes.
+
+    So kube-scheduler itself had found feasible nodes for the pod.
+    """
 
     said: str = ""
-    """kube-scheduler's reasons for rejecting nodes in its last attempt. Nodes that they do not count were not rejected.
+    """kube-scheduler's reasons in its last attempt, such as ``2 Insufficient example.com/gpu, 3 node(s) had ...``.
 
-    "" if there are no such reasons, if it offered a node to Serried, or if every plan checks these reasons itself.
+    "" if the attempt did not fail, if the extender rejected nodes, or if every plan checks all these reasons itself.
+    The numbers count nodes; if they are fewer than the cluster has, the other nodes were feasible.
     """
 
     objection: str = ""
-    """The value of ``said`` if the reasons reject all nodes; else ""."""
+    """The same text as ``said`` if kube-scheduler found no feasible node at all; else ""."""
 
     wants_room: bool = False
-    """True if, by ``objection``, some nodes may lack only free resources or other members. Both may come later."""
+    """True if some nodes in ``objection`` may become feasible when resources become free or other members are bound.
+
+    False without an objection.
+    """
 
     lacks_only_room: bool = False
-    """True if all reasons of kube-scheduler's last attempt are ones that every plan checks itself."""
+    """True if kube-scheduler's last attempt failed, but for no other reasons than those that every plan checks itself.
+
+    For instance too little cpu is free. ``said`` is "" then.
+    """
 
     affinity: tuple[tuple[Requirement, ...], ...] = ()
-    """The label selectors of its required affinity to pods."""
+    """The label selectors of its required pod affinity, one tuple for each term; empty for most pods."""
 
     obstacle: str = ""
-    """A phrase why no node can take the pod, however much is free; "" if no such reason is known. Set by rules."""
+    """A phrase that says why no node can take the pod, even if it were empty; "" if no such reason is known.
+
+    The rules of the cache set it, for instance if a volume claim does not exist.
+    """
 
     awaits: str = ""
-    """A phrase naming what a rule still has to count before the pod's nodes are known; "" if all is counted."""
+    """A phrase that names what a rule still has to count before it knows which nodes can take the pod; "" for nothing.
+
+    The pod is not planned until then.
+    """
 
     outranked: bool = False
-    """True if the obstacle is another member that has to be scheduled first. kube-scheduler offers nodes until then."""
+    """True if ``obstacle`` is that another member has to be scheduled before this one.
+
+    kube-scheduler does not know that, and finds feasible nodes for the pod nevertheless.
+    """
 
     unclaimed: str = ""
-    """The template of a device claim that does not exist yet, "" for none. kube-scheduler waits for the claim."""
+    """The template of a device claim that kube-controller-manager has not created yet; "" if all claims exist.
+
+    kube-scheduler does not schedule the pod before the claim exists.
+    """
 
     version: str = ""
 
@@ -375,16 +443,22 @@ class Pod:
 
     @property
     def only_scheduler_counts(self) -> bool:
-        """Return whether the pod requests something that only kube-scheduler can count."""
+        """Return whether the pod requests devices or extended resources that only kube-scheduler can count.
+
+        Serried then has to rely on kube-scheduler's answers about nodes.
+        """
         return bool(self.uncounted or self.device_claims) and not self.counted
 
     @property
     def refused(self) -> bool:
-        """Return whether no node can take the pod as far as is known, so that planning it would be useless.
+        """Return whether no node can take the pod at present, so that it would be useless to plan it.
 
-        That is the case, for example, while one of its claims does not exist or a rule is still counting. A pod that
-        requests a resource which nothing provides is refused without asking kube-scheduler, unless kube-scheduler
-        offers a node: it may ignore the resource, or know more.
+        There are three cases:
+
+        - One of Serried's rules excludes all nodes, or still has to count (``obstacle``, ``awaits``).
+        - kube-scheduler has rejected all nodes for reasons that free resources would not remove (``objection``).
+        - The pod requests a resource that nothing provides. But it is not refused if kube-scheduler has found nodes: it
+          may be configured to ignore the resource.
         """
         if self.awaits or (self.obstacle and (self.outranked or not self.offered)):
             return True
@@ -399,12 +473,18 @@ class Pod:
 
     @property
     def is_marked_victim(self) -> bool:
-        """Return whether Serried has marked the pod as a victim of a preemption. It may not be evicted yet, or ever."""
+        """Return whether Serried has written a condition to the pod that says that it is preempted for a gang.
+
+        The eviction follows later, or never if the plan changes meanwhile.
+        """
         return self.disruption == PREEMPTED and self.disruption_message.startswith(PREEMPTION_PREFIX)
 
     @property
     def is_marked_follower(self) -> bool:
-        """Return whether Serried has marked the pod to be evicted together with a preempted member of its gang."""
+        """Return whether Serried has written a condition to the pod that says that it is evicted because of its gang.
+
+        That is, another member of its gang was disrupted, and the gang has disruption mode ``all``.
+        """
         return (
             self.disruption == PREEMPTED
             and self.disruption_message.startswith(DISRUPTION_PREFIX)
@@ -413,14 +493,15 @@ class Pod:
 
     @property
     def pending(self) -> bool:
-        """Return whether the pod has no node yet and may still get one."""
+        """Return whether the pod waits for a node: it has none, has not ended, and is not being deleted."""
         return not self.node and self.phase is Phase.ACTIVE and not self.deleting
 
     @property
     def may_be_member(self) -> bool:
-        """Return whether the pod may be a member of a group: it names a group, or belongs to a parent or a Job.
+        """Return whether the pod may be a member of a group: it names a group, or a Job or parent owns it.
 
-        Other pods never are members. The policy that marks pods (``manifests/kustomize/marker``) has the same rule.
+        Other pods never are members. The admission policy that adds `resources.MARKERS` to pods
+        (``manifests/kustomize/marker``) decides in the same way.
         """
         return self.group is not None or self.place is not None or (self.owner is not None and self.owner.kind == JOB)
 
@@ -431,7 +512,7 @@ class Pod:
 
     @property
     def gated_by_others(self) -> bool:
-        """Return whether the pod has a scheduling gate other than Serried's (reason MemberGated)."""
+        """Return whether the pod has a scheduling gate other than Serried's; its gang waits with reason MemberGated."""
         return any(gate != HELD_GATE for gate in self.gates)
 
     @property
@@ -447,20 +528,20 @@ _CHECKED_BY_PLANS = re.compile(
     r"\d+ (?:Insufficient (?:cpu|memory|ephemeral-storage)|Too many pods|node\(s\) had untolerated taint.*"
     r"|node\(s\) were unschedulable|node\(s\) didn't match Pod's node affinity/selector)"
 )
-"""Matches kube-scheduler's reasons that every plan checks itself, with newer data."""
+"""Matches kube-scheduler's reasons that Serried need not believe: every plan checks the same, with newer data."""
 
 _FIXED_BY_RESOURCES = re.compile(
     rf"{_CHECKED_BY_PLANS.pattern}|\d+ (?:Insufficient .*|node\(s\) didn't have free ports for the requested pod ports)"
 )
-"""Matches the reasons that free resources would remove, if Serried counts all that the pod requests."""
+"""Matches kube-scheduler's reasons for a node that may disappear when resources become free on it."""
 
 _LACKS_AFFINITY = re.compile(r"\d+ node\(s\) didn't match pod affinity rules")
-"""Matches a reason that may disappear when other members have their nodes."""
+"""Matches kube-scheduler's reason that no pod matches the affinity. It may disappear when other members are bound."""
 
 _ANTI_AFFINITY = re.compile(
     r"\d+ node\(s\) didn't (?:match pod anti-affinity|satisfy existing pods anti-affinity) rules"
 )
-"""Matches a reason that Serried counts itself if the anti-affinity is an amount (`Shape.requests`)."""
+"""Matches kube-scheduler's reasons about anti-affinity, which Serried can check as a pseudo resource."""
 
 _CLAIM_IN_USE = re.compile(
     r"\d+ node\(s\) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode .*"
@@ -481,13 +562,16 @@ _REASON_BY_AMOUNT = {
     DEVICES: _NO_DEVICES,
     SHARED_CLAIM: _NO_DEVICES,
 }
-"""The reasons that Serried counts itself for a pod with such an amount, by the prefix of the amount's name."""
+"""kube-scheduler's reasons that Serried can check by a pseudo resource in `Shape.requests`, by its prefix.
+
+For instance: if a pod requests a resource with the prefix ATTACHED, Serried knows when a node can attach more volumes.
+"""
 
 
 def _read_scheduling_result(conditions: "_Conditions", shape: Shape) -> dict[str, Any]:
-    """Return the fields of Pod that kube-scheduler's last attempt decides, from the condition PodScheduled False.
+    """Return the fields of Pod about kube-scheduler's last attempt, from the condition PodScheduled with status False.
 
-    Empty without the condition. A gated pod has the condition, too, but was never tried.
+    Empty without the condition. A gated pod has the condition, too, but kube-scheduler never tried it.
     """
     condition = conditions.get(("PodScheduled", "False"))
     if condition is None:
@@ -506,10 +590,10 @@ def _read_scheduling_result(conditions: "_Conditions", shape: Shape) -> dict[str
 
 
 def may_fit_later(objection: str, shape: Shape) -> bool:
-    """Return whether free resources, or other members in place, could make some node suitable for a pod.
+    """Return whether some node may become feasible when resources become free, or when other members are bound.
 
-    ``objection`` are kube-scheduler's reasons, ``shape`` is the pod's shape. Reasons about amounts in the shape count
-    as removable by free resources, even if only kube-scheduler can count them.
+    ``objection`` are kube-scheduler's reasons for rejecting all nodes (`Pod.objection`). Reasons about volumes, devices
+    and anti-affinity are only taken into account if ``shape`` has a pseudo resource for them. False for no objection.
     """
     reasons = objection.split(", ") if objection else ()
     counted = [
@@ -522,32 +606,38 @@ def may_fit_later(objection: str, shape: Shape) -> bool:
 
 
 def lacks_matching_pods(objection: str) -> bool:
-    """Return whether some nodes were rejected because the pod's required affinity finds no pod there."""
+    """Return whether kube-scheduler rejected some nodes because no pod there matches the required affinity."""
     return any(_LACKS_AFFINITY.fullmatch(reason) for reason in objection.split(", "))
 
 
 def is_by_node(objection: str) -> bool:
-    """Return whether the reasons count nodes. If not, they are about the pod on any node (a PreFilter plugin)."""
+    """Return whether kube-scheduler's reasons count nodes, as in ``2 Insufficient cpu``.
+
+    If not, a PreFilter plugin has rejected the pod itself, whatever the node.
+    """
     return _COUNT.match(objection) is not None
 
 
 def is_about_one_node(objection: str) -> bool:
-    """Return whether the reasons are about a single node.
+    """Return whether kube-scheduler's reasons are one reason for one node.
 
-    In a cluster with more nodes it is the node that filter answered: a Reserve, Permit or PreBind plugin rejected it
-    afterwards (a FitError with NumAllNodes 1 in upstream's pkg/scheduler/schedule_one.go).
+    If the cluster has more nodes, a Reserve, Permit or PreBind plugin has rejected the node that the extender had
+    returned from filter (a FitError with NumAllNodes 1 in upstream's pkg/scheduler/schedule_one.go).
     """
     return objection.startswith("1 ") and ", " not in objection
 
 
 def is_partly_checked(objection: str) -> bool:
-    """Return whether some nodes were rejected for a reason that every plan checks itself, such as too little CPU."""
+    """Return whether one of kube-scheduler's reasons is one that every plan checks itself, such as too little cpu."""
     return any(_CHECKED_BY_PLANS.fullmatch(reason) for reason in objection.split(", "))
 
 
 @lru_cache(maxsize=1024)
 def _find_objection(message: str) -> tuple[str, str, bool]:
-    """Parse the message of a FitError. Return the fields ``said``, ``objection`` and ``lacks_only_room`` of a Pod."""
+    """Return the fields ``said``, ``objection`` and ``lacks_only_room`` of a Pod, parsed from a FitError's message.
+
+    All are empty or False if the message is no FitError, or if the extender rejected nodes in this attempt.
+    """
     found = _FIT_ERROR.match(message)
     if found is None or HELD in message:
         return "", "", False
@@ -587,10 +677,10 @@ class _Spec:
     """The decoded part of a pod's spec that is equal for all pods of one template."""
 
     shape: Shape | None
-    """The shape of a pod that is not being resized; None if it also depends on the pod's labels."""
+    """The shape of the pods that are not being resized; None if the shape also depends on the pod's labels."""
 
     rest: Mapping[str, Any]
-    """Keyword arguments for Pod."""
+    """Further fields of `Pod`, as keyword arguments."""
 
 
 _SPEC_FIELDS = frozenset(
@@ -598,7 +688,7 @@ _SPEC_FIELDS = frozenset(
     | {"preemptionPolicy", "resourceClaims", "resources", "schedulerName", "schedulingGates", "tolerations"}
     | {"terminationGracePeriodSeconds", "topologySpreadConstraints"}
 )
-"""The fields that `_read_spec` reads. It does not read node, group and volumes, which differ between pods."""
+"""The fields of a pod's spec that `_read_spec` reads. They have the same values in all pods of one template."""
 
 _CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
 
@@ -641,7 +731,7 @@ def _read_spec(spec: Raw) -> _Spec:
 
 
 _MAX_CACHED_ENTRIES = 64
-"""The limit on amounts, and on terms with their values, of a shape that is cached."""
+"""The maximum size of a cached shape: the number of its pseudo resources, or of its affinity terms and values."""
 
 
 def _is_small(terms: Terms | None) -> bool:
@@ -816,7 +906,10 @@ def _read_status(obj: Raw, status: Raw) -> dict[str, Any]:
 
 
 def _read_group(metadata: Raw, spec: Raw, namespace: str) -> tuple[GroupKey | None, Link | None]:
-    """Return the group that the pod names, and the means: its field, else Serried's label, else scheduler-plugins'."""
+    """Return the group that the pod names, and by which means; (None, None) if it names none.
+
+    The field of the spec takes precedence, then Serried's label, then the label of scheduler-plugins.
+    """
     if group := read_group_field(spec, namespace):
         return group, Link.FIELD
     if group := read_group_label(metadata, namespace):
@@ -879,5 +972,9 @@ def _read_index(labels: Raw, annotations: Raw, place: Place | None) -> int | Non
 
 
 def may_be_repelled(pod: Pod) -> bool:
-    """Return whether rules about other pods may decide about a pod: its own, or the anti-affinity of other pods."""
+    """Return whether rules about other pods may restrict the nodes of a pod.
+
+    That is so if it has such rules itself. It is also so for each waiting pod that may be a member, because the
+    anti-affinity of another pod may exclude it.
+    """
     return pod.shape.neighbours is not None or (pod.pending and pod.may_be_member)

@@ -32,26 +32,32 @@ _EXPONENT = re.compile(r"[eE]([+-]?+)(?=[0-9])0*+([0-9]{0,19}+)")
 
 _MAX_INT64 = (1 << 63) - 1
 _INT64_DIGITS = 18
-"""A number with at most so many digits fits into an int64 (maxInt64Factors)."""
+"""Numbers with up to this many digits fit into an int64 (upstream: maxInt64Factors)."""
 
 _INT64_BINARY_DIGITS = 14
 _NANO = -9
-"""The power of ten of the smallest unit; smaller amounts are rounded up to it."""
+"""The power of ten of the smallest unit of a quantity, a billionth. Smaller amounts are rounded up to 1 billionth."""
 
 _UNCHECKED_POWERS = frozenset({1, 2, 3, 6, 9})
 """The powers of ten by which upstream multiplies without checking for overflow."""
 
 _SAFE_POWER = 100
-"""Every integer times this power of ten, or a higher one, is 0 modulo 2 ** 64."""
+"""Multiplying an integer by 10 to this power, or to a higher one, always gives 0 modulo 2 ** 64.
+
+So higher exponents in a quantity need not be computed.
+"""
 
 _SAFE_PLACES = 70
-"""So many decimals decide how an amount is rounded, if the last one is made non-zero for any non-zero further one."""
+"""The number of decimals that are enough to round an amount. Further ones are cut off.
+
+If a digit that is cut off is not 0, a 1 is appended, so that the amount is rounded up nevertheless.
+"""
 
 _SAFE_DIGITS = 200
-"""So many digits, with at most ``_SAFE_PLACES`` decimals, decide the value modulo 2 ** 64."""
+"""The number of last digits that decide the value modulo 2 ** 64, if at most ``_SAFE_PLACES`` of them are decimals."""
 
 _MAX_CACHED_LENGTH = 40
-"""The length of the longest quantity that is cached. Longer ones are rare, and may be very long."""
+"""The maximum length of a quantity, in characters, whose parsed value is cached. Longer ones are rare."""
 
 
 def parse_quantity(text: str) -> int:
@@ -65,7 +71,10 @@ def parse_cpu(text: str) -> int:
 
 
 def parse_exact(text: str) -> int:
-    """Return the amount in billionths, for comparisons as Quantity.Cmp. Raises ValueError if it is no quantity."""
+    """Return the amount in billionths, as exact as upstream compares it (Quantity.Cmp).
+
+    Raises ValueError if ``text`` is no quantity.
+    """
     parse_quantity(text)
     found = _QUANTITY.fullmatch(text)
     sign, _, whole, fraction, suffix = found.groups(default="") if found else ("", "", "", "", "")
@@ -97,7 +106,10 @@ _parse_cached = lru_cache(maxsize=32768)(_parse)
 
 
 def _read_suffix(suffix: str) -> tuple[int, int]:
-    """Return the exponents of ten and of two for a quantity's suffix; raise ValueError if it is unknown."""
+    """Return the exponents of ten and of two for a quantity's suffix: (3, 0) for ``k``, (0, 10) for ``Ki``.
+
+    Raises ValueError if the suffix is unknown.
+    """
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], 0
     if suffix in _BINARY:
@@ -110,14 +122,21 @@ def _read_suffix(suffix: str) -> tuple[int, int]:
 
 
 def _is_small(whole: int, fraction: int, two: int) -> bool:
-    """Return whether upstream uses an int64 for a number with so many digits; else it uses unlimited ones (inf.Dec)."""
+    """Return whether upstream computes with an int64; for larger numbers it uses one of unlimited size (inf.Dec).
+
+    ``whole`` and ``fraction`` are the numbers of digits before and after the point, ``two`` is the exponent of two in
+    the suffix. The two kinds of numbers round and overflow differently.
+    """
     if two:
         return fraction == 0 and whole + two * 3 // 10 <= _INT64_BINARY_DIGITS
     return whole + fraction <= _INT64_DIGITS
 
 
 def _shift(amount: int, power: int) -> int:
-    """Return ``amount * 10**power`` as upstream's int64, rounded away from zero (int64Amount.AsScaledInt64)."""
+    """Return ``amount * 10**power`` as upstream computes it with an int64 (int64Amount.AsScaledInt64).
+
+    It is rounded away from zero. If it overflows, the result is wrong in the same way as upstream's.
+    """
     if power < 0:
         size: int = -(-abs(amount) // 10**-power)
         return -size if amount < 0 else size
@@ -129,10 +148,10 @@ def _shift(amount: int, power: int) -> int:
 
 
 def _round_up(digits: str, scale: int, two: int) -> int:
-    """Return ``digits * 2**two * 10**scale`` in billionths, rounded up.
+    """Return ``digits * 2**two * 10**scale`` in billionths, rounded up. ``digits`` is a decimal number as text.
 
-    For an amount far beyond 64 bits, the result is another number that is equal modulo 2 ** 64. So the time is linear
-    in the number of digits, unlike that of converting them to a Python integer.
+    Far beyond 64 bits, the result is a smaller number that is equal modulo 2 ** 64, which is all that upstream's result
+    depends on. So a user's quantity with a million digits takes linear time; converting it would take quadratic time.
     """
     if scale < -_SAFE_PLACES:
         cut = max(0, len(digits) - (-scale - _SAFE_PLACES + 1))
@@ -147,7 +166,10 @@ def _round_up(digits: str, scale: int, two: int) -> int:
 
 
 def _shift_down(amount: int, places: int) -> int:
-    """Return ``amount / 10**places``, rounded as upstream's scaledValue: up if positive, toward zero plus 1 if not."""
+    """Return ``amount / 10**places`` as upstream's scaledValue rounds it.
+
+    A positive amount is rounded up. A negative amount is rounded toward zero, and 1 is added if there was a remainder.
+    """
     divisor: int = 10**places
     if amount >= _MAX_INT64:
         return _wrap(-(-amount // divisor), 64)
@@ -157,57 +179,81 @@ def _shift_down(amount: int, places: int) -> int:
 
 
 def _wrap(number: int, bits: int) -> int:
-    """Return the value of a number after overflow in a signed integer with so many bits."""
+    """Return what a signed integer of ``bits`` bits holds if ``number`` is stored in it: the value after overflow."""
     half = 1 << bits - 1
     return (number + half) % (2 * half) - half
 
 
 MARKERS = frozenset({"scheduling.serried.dev/member", "scheduling.serried.dev/member-bind"})
-"""Extended resources that mark pods for an isolated installation: kube-scheduler calls the extender only for these.
+"""Extended resources that mark the pods of gangs in an isolated installation.
 
-No node has them. One is for filter and preempt, the other for bind, because kube-scheduler does not accept one name in
-two extender entries.
+An admission policy adds them to the pods' requests, and kube-scheduler is configured to call the extender only for pods
+that request them (``managedResources``). No node has them; kube-scheduler ignores them for its own decisions. One is
+for filter and preempt calls, the other for bind calls, because kube-scheduler does not accept one name in two extender
+entries.
 """
 
 
 Resources = Mapping[str, int]
-"""Amounts by resource name; an absent name means 0. Shared, so it must not be changed."""
+"""Amounts by resource name; an absent name means 0. Several objects share one mapping, so it must not be changed."""
 
 PODS = "pods"
 
 SHARES = 1 << 16
-"""The capacity that every node has of a pseudo resource, such as a host port. Their names contain a colon.
+"""The capacity that every node has of a pseudo resource by which pods exclude each other, such as a host port.
 
-Two pods whose amounts of one sum up to more than this exclude each other.
+Two pods exclude each other on a node if their requests of one such resource add up to more than this. The name of a
+pseudo resource contains a colon, unlike that of any other resource.
 """
 
 ONCE = "once:"
-"""The prefix for a ReadWriteOncePod claim: the pod that uses it takes all SHARES on its node."""
+"""The prefix of the pseudo resource for a ReadWriteOncePod claim.
+
+A pod that uses the claim requests all SHARES of it, so that a second one does not fit on the node.
+"""
 
 ATTACHED = "attach:"
-"""The prefix for a CSI driver: the number of its volumes that can be attached to a node (NodeVolumeLimits)."""
+"""The prefix of the pseudo resource for a CSI driver, which a pod requests once for each volume of the driver.
+
+The capacity of a node is the number of volumes that can be attached to it (NodeVolumeLimits).
+"""
 
 CHOSEN = "volume:"
-"""The prefix for a wish of a volume claim: a planned pod takes one of the volumes that fulfil it."""
+"""The prefix of the pseudo resource for unbound volume claims with equal requirements (`volume.ClaimRequirements`).
+
+A pod requests 1 for each such claim; the planner then takes one of the matching free volumes.
+"""
 
 PROVIDED = "provided:"
-"""The prefix for what a node may have without listing it as allocatable: extended resources, devices of claims."""
+"""The prefix of the name under which pods request an extended resource or device claim that nodes need not list.
+
+For instance a DeviceClass provides the resource. On nodes that do not list it, its capacity is UNLIMITED.
+"""
 
 DEVICES = "devices:"
-"""The prefix for devices that Serried counts for claims. A node without an entry has none."""
+"""The prefix of the pseudo resource for devices that Serried counts for DRA claims.
+
+A node that does not list it has no such devices.
+"""
 
 SETS = DEVICES + "sets of "
-"""The prefix for sets of devices that only a search can find, so that their number on an empty node is not known."""
+"""The prefix of the pseudo resource for device claims that depend on each other, such as two devices of one NUMA node.
+
+A pod requests 1. How many such pods fit on a node only a search can tell, so the capacity of an empty node is unknown.
+"""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""The prefix of the extended resource that every DeviceClass provides; the name of the class follows."""
+"""The prefix of an extended resource by which pods request devices of a DeviceClass; its name follows the prefix."""
 
 UNLIMITED = 1 << 62
 """The capacity of a ``PROVIDED`` resource on a node that does not list it: only kube-scheduler knows the real one."""
 
 
 def capacity(allocatable: Resources, name: str) -> int:
-    """Return a node's capacity of a resource or pseudo resource, by its ``allocatable`` and the kind of ``name``."""
+    """Return a node's capacity of a resource or pseudo resource. ``allocatable`` are the amounts that the node lists.
+
+    For a name that is not listed it is 0, or for a pseudo resource the default for its prefix, such as SHARES.
+    """
     amount = allocatable.get(name)
     if amount is not None:
         return amount
@@ -217,9 +263,9 @@ def capacity(allocatable: Resources, name: str) -> int:
 
 
 def is_extended(name: str) -> bool:
-    """Return whether a resource is an extended one, which a device plugin or a DeviceClass provides.
+    """Return whether ``name`` is an extended resource, which a device plugin or a DeviceClass provides.
 
-    That is a name with a domain other than kubernetes.io, or with DEVICE_CLASS_PREFIX (kube-scheduler's
+    Such a name has a domain other than kubernetes.io, or begins with DEVICE_CLASS_PREFIX (kube-scheduler's
     IsDRAExtendedResourceName).
     """
     if "/" not in name or ":" in name:
@@ -236,7 +282,7 @@ def add(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def subtract(amounts: Resources, less: Resources) -> dict[str, int]:
-    """Return ``amounts`` minus ``less``, name by name; names that only ``less`` has are left out."""
+    """Return ``amounts`` minus ``less``, name by name; results may be negative. Names only in ``less`` are left out."""
     return {name: amount - less.get(name, 0) for name, amount in amounts.items()}
 
 
@@ -250,10 +296,10 @@ def total(parts: Iterable[Resources]) -> dict[str, int]:
 
 
 def count_slots(allocatable: Resources, used: Resources, request: Resources) -> int:
-    """Return how many times ``request`` fits into ``allocatable - used``; 0 if the node is over-committed.
+    """Return how many pods with this ``request`` fit on a node in addition to what is ``used`` there.
 
-    Resources that are not requested do not matter, as in NodeResourcesFit. A request always has ``pods``, so the result
-    is finite.
+    Return 0 if a requested resource is over-committed already. Resources that are not requested do not matter, as in
+    kube-scheduler's NodeResourcesFit. ``request`` must contain ``pods``, so that the result is finite.
     """
     # This is the planner's innermost loop: ``capacity`` is only called for the few names that the node does not list.
     slots: int | None = None
@@ -278,13 +324,16 @@ _WithStatus = list[tuple[Raw, Raw]]
 
 
 class _Resize(NamedTuple):
-    """A pod that is being resized: the kubelet reports other amounts than the spec desires."""
+    """A pod for which the kubelet reports other amounts than its spec has, because it is being resized in place.
+
+    ``main`` and ``init`` are its containers and init containers.
+    """
 
     desired: Amounts
-    """The requests of its containers in the spec, aggregated."""
+    """The requests in the spec: the total of its containers, as `_aggregate` computes it."""
 
     pod_level: Amounts
-    """The pod-level requests in the spec."""
+    """The pod-level requests in the spec (``spec.resources``)."""
 
     main: _WithStatus
     init: _WithStatus
@@ -302,7 +351,10 @@ def read_amounts(obj: Raw, name: str) -> Amounts:
 
 
 def pod_requests(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> tuple[tuple[str, int], ...]:
-    """Return the requests of a raw pod as (name, amount), sorted by name, without zeros. ``pods`` is always 1."""
+    """Return the requests of a raw pod as kube-scheduler counts them: (name, amount), sorted by name, without zeros.
+
+    ``pods`` is always among them, with amount 1. ``rule`` says how a pod is counted that is being resized in place.
+    """
     spec = read_map(pod, "spec")
     containers = read_objects(spec, "containers")
     inits = read_objects(spec, "initContainers")
@@ -321,14 +373,17 @@ def pod_requests(pod: Raw, rule: ResizeRule = ResizeRule.LARGEST) -> tuple[tuple
 
 
 def is_resized(pod: Raw) -> bool:
-    """Return whether the kubelet reports amounts for a raw pod that may differ from its spec."""
+    """Return whether the kubelet reports requests for a raw pod that may differ from its spec, as during a resize."""
     spec = read_map(pod, "spec")
     containers, inits = read_objects(spec, "containers"), read_objects(spec, "initContainers")
     return _read_resize({}, {}, containers, inits, read_map(pod, "status")) is not None
 
 
 def has_markers(spec: Raw) -> bool:
-    """Return whether the containers request all MARKERS, as kube-scheduler checks it (extender.go: IsInterested)."""
+    """Return whether the containers of a pod request all MARKERS, so that kube-scheduler calls the extender for it.
+
+    kube-scheduler checks it in the same way (extender.go: IsInterested).
+    """
     named: set[str] = set()
     for container in (*read_objects(spec, "containers"), *read_objects(spec, "initContainers")):
         resources = read_map(container, "resources")
@@ -342,10 +397,10 @@ def _read_requests(container: Raw) -> Amounts:
 
 
 def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Amounts:
-    """Return the larger of the requests in the main phase and at the peak of the init phase.
+    """Return the requests of a pod, resource by resource: what its containers need together, or the init phase if more.
 
-    ``main`` and ``init`` are the requests of containers. ``inits`` are the raw containers of ``init``, in the same
-    order: those with restartPolicy Always are sidecars.
+    ``main`` and ``init`` are the requests of its containers and init containers. ``inits`` are the init containers in
+    the spec, in the same order. Those with restartPolicy Always are sidecars, which run along with the containers.
     """
     asked: Amounts = {}
     for amounts in main:
@@ -366,7 +421,10 @@ def _aggregate(main: list[Amounts], init: list[Amounts], inits: list[Raw]) -> Am
 def _read_resize(
     desired: Amounts, pod_level: Amounts, containers: list[Raw], inits: list[Raw], status: Raw
 ) -> _Resize | None:
-    """Return the amounts that the kubelet reports; None if it reports none, or those of the spec."""
+    """Return a `_Resize` if the kubelet reports other requests than the spec has; else None.
+
+    ``desired`` and ``pod_level`` are the requests in the spec, ``status`` is the pod's status.
+    """
     known = {
         read_text(entry, "name"): entry
         for field in ("containerStatuses", "initContainerStatuses")
@@ -383,7 +441,7 @@ def _read_resize(
 
 
 def _count_sums(resize: _Resize) -> Amounts:
-    """Return the requests by `ResizeRule.SUMS`: the largest of the sums desired, granted and in effect (1.37)."""
+    """Return the requests of a pod that is being resized, by the rule `ResizeRule.SUMS` (since Kubernetes 1.37)."""
     asked: Amounts = {} if resize.refused else dict(resize.desired)
     status = resize.status
     if status.get("allocatedResources") is not None and read_map(status, "resources").get("requests") is not None:
@@ -402,7 +460,7 @@ def _count_sums(resize: _Resize) -> Amounts:
 
 
 def _count_containers(resize: _Resize) -> Amounts:
-    """Return the requests by `ResizeRule.CONTAINERS`: the sum of each container's largest amount (1.35 and 1.36)."""
+    """Return the requests of a pod that is being resized, by the rule `ResizeRule.CONTAINERS` (1.35 and 1.36)."""
     main = [_read_largest(container, said, refused=resize.refused) for container, said in resize.main]
     init = [
         _read_largest(each, said if each.get("restartPolicy") == "Always" else {}, refused=resize.refused)
@@ -437,19 +495,22 @@ def _aggregate_with(resize: _Resize, read: Callable[[Raw, Amounts], Amounts]) ->
 
 
 def _read_pod_level(status: Raw) -> Iterable[Amounts]:
-    """Return the pod-level amounts that the kubelet has granted, and those in effect."""
+    """Return two pod-level resource lists from a pod's status: what the kubelet has granted, and what is in effect."""
     return read_amounts(status, "allocatedResources"), read_amounts(read_map(status, "resources"), "requests")
 
 
 def _override(asked: Amounts, pod_level: Amounts) -> None:
-    """Replace amounts of containers by pod-level amounts: cpu, memory and hugepages."""
+    """Replace the containers' sums in ``asked`` by pod-level requests, where there are any: cpu, memory, hugepages."""
     for resource, amount in pod_level.items():
         if resource in {"cpu", "memory"} or resource.startswith("hugepages-"):
             asked[resource] = amount
 
 
 def _matches_spec(container: Raw, status: Raw) -> bool:
-    """Return whether the kubelet reports the requests of the spec. The texts are compared: both have one format."""
+    """Return whether the kubelet reports the same requests for a container as its spec has, or none.
+
+    The texts are compared, which is enough because both are in canonical form.
+    """
     asked = read_map(container, "resources").get("requests")
     reports = status.get("allocatedResources"), read_map(status, "resources").get("requests")
     return all(report is None or report == asked for report in reports)
@@ -469,9 +530,10 @@ def _read_effective(status: Raw, otherwise: Amounts) -> Amounts:
 
 
 def _read_largest(container: Raw, status: Raw, *, refused: bool) -> Amounts:
-    """Return by resource the largest of spec requests, ``allocatedResources`` and ``status.resources``.
+    """Return for each resource the largest of a container's requests: desired, granted and in effect.
 
-    With ``refused`` (the resize is infeasible) the spec does not count. Without a status it alone does.
+    If the kubelet has rejected the resize (``refused``), the desired requests do not count. If it has reported no
+    status yet, only they do.
     """
     desired = _read_requests(container)
     if status.get("resources") is None:
