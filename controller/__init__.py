@@ -1,1 +1,1 @@
-"""The controller: creates a Workload and its PodGroups for each Job, JobSet or LeaderWorkerSet that is a gang."""
+"""The controller: creates a Workload and its PodGroups for each gang, which is a Job, JobSet, LeaderWorkerSet etc."""

@@ -6,10 +6,10 @@
                                                  ▲                        │
                                                  └── backoff, delay ◀─────┘ failure, requeue_after_seconds
 
-The queue behaves like client-go's (util/workqueue). A key waits at most once, is worked on by one worker at a time, is
-queued again if it was added meanwhile, and is delayed exponentially after failures. In addition, namespaces take turns.
-Of the tasks that the API server rejected, the oldest is retried every few seconds. When that succeeds, all others are
-retried at once, so the end of an outage is noticed soon.
+The queue behaves like client-go's (util/workqueue). A key is in the queue at most once, is worked on by one worker at a
+time, is queued again if it was added meanwhile, and is delayed exponentially after failures. In addition, the queue
+alternates between namespaces. Of the tasks that the API server rejected, the oldest is retried every few seconds. When
+that succeeds, all others are retried at once, so the end of an outage is noticed soon.
 """
 
 import asyncio
@@ -47,7 +47,10 @@ _BACKOFF = Backoff(first=0.1, cap=60.0)
 
 @dataclass(eq=False)
 class WorkQueue(Generic[K]):
-    """Keys that need work, handed to workers one at a time. Namespaces take turns."""
+    """A queue of keys that need work, like client-go's rate limiting queue. Each key is handed to one worker at a time.
+
+    It alternates between namespaces, so that one with many keys does not delay the others.
+    """
 
     clock: Callable[[], float]
     """Return the monotonic time in seconds."""
@@ -59,7 +62,7 @@ class WorkQueue(Generic[K]):
     """
 
     namespace_of: Callable[[K], str]
-    """Return the namespace of a key: each namespace gets one key handed out in turn."""
+    """Return the namespace of a key. The queue hands out one key of each namespace in turn."""
 
     backoff: Backoff = _BACKOFF
 
@@ -70,39 +73,45 @@ class WorkQueue(Generic[K]):
     """The keys in ``_ready``, for a fast test of membership."""
 
     _working: set[K] = field(default_factory=set, init=False)
-    """The keys that workers have got and not reported as done."""
+    """The keys that workers have taken and not reported by `done`."""
 
     _added_while_working: set[K] = field(default_factory=set, init=False)
-    """The keys that were added while in work: they are queued again when done."""
+    """The keys that were added while a worker had them. `done` queues them again."""
 
     _delayed_keys: list[tuple[float, int, K]] = field(default_factory=list, init=False)
-    """A heap of delayed keys: time at which one is due, a running number, the key. May contain outdated entries."""
+    """A heap of the keys that `add_after` delays: the time at which the key is queued, a running number, the key.
+
+    May contain entries that an earlier time has replaced.
+    """
 
     _due: dict[K, float] = field(default_factory=dict, init=False)
-    """The time at which each delayed key is due. An entry of the heap with another time is outdated."""
+    """By delayed key, the time at which it is queued. Heap entries with another time are outdated."""
 
     _last_delayed: int = field(default=0, init=False)
     """The running number of the latest heap entry; it breaks ties between equal times."""
 
     _failures: dict[K, int] = field(default_factory=dict, init=False)
-    """Consecutive failures by key; no entry for a key that has not failed since its last success."""
+    """The number of consecutive failures by key; no entry for a key whose last attempt succeeded."""
 
     _idle_workers: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
-    """The futures of workers that wait for a key, longest waiting first."""
+    """A future for each worker that waits in `get`, the longest waiting first. Its result wakes the worker."""
 
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
-    """The timer for the next delayed key. Set only while a worker waits."""
+    """The timer that queues the next delayed key. None while no worker waits."""
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._added_while_working)
 
     @property
     def idle(self) -> bool:
-        """Return whether no key waits for a worker and none is in work. Delayed keys do not count."""
+        """Return whether no key waits for a worker and no worker has one. Delayed keys do not count."""
         return not self._ready and not self._working
 
     def add(self, key: K) -> None:
-        """Queue the key, unless it waits already. A key in work is queued when it is done."""
+        """Queue the key, unless it is queued already.
+
+        A key that a worker has is queued when the worker reports it as done.
+        """
         if key in self._working:
             self._added_while_working.add(key)
         elif key not in self._waiting:
@@ -111,7 +120,7 @@ class WorkQueue(Generic[K]):
             self._wake_worker()
 
     def add_after(self, key: K, delay: float) -> None:
-        """Queue the key after ``delay`` seconds. Of several delays for a key, the one that ends first counts."""
+        """Queue the key after ``delay`` seconds. If the key is delayed already, the earlier time counts."""
         due = self.clock() + delay
         if self._due.get(key, math.inf) <= due:
             return
@@ -122,18 +131,18 @@ class WorkQueue(Generic[K]):
             self._set_timer()
 
     def add_rate_limited(self, key: K) -> int:
-        """Queue the failed key after its backoff. Return its number of consecutive failures."""
+        """Count a failure of the key, and queue it after the backoff for that number of failures. Return the number."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         self.add_after(key, self.backoff.delay(failures) * (1 - self.random() / 2))
         return failures
 
     def failures(self, key: K) -> int:
-        """Return the key's number of consecutive failures."""
+        """Return how often the key has failed since its last success."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """Reset the key's failures after a success."""
+        """Reset the key's number of failures, after a success or to start its backoff anew."""
         self._failures.pop(key, None)
 
     def try_get(self) -> K | None:
@@ -147,7 +156,10 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Mark the end of the work on a key, failed or not. A key added meanwhile is queued again."""
+        """Report that a worker has finished with the key, failed or not.
+
+        If the key was added meanwhile, it is queued again.
+        """
         self._working.discard(key)
         if key in self._added_while_working:
             self._added_while_working.discard(key)
@@ -172,7 +184,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def _wake_worker(self) -> None:
-        """Wake one worker for one key: waking all would cost more than the work."""
+        """Wake the worker that has waited longest, for one key. To wake all would cost more than the work."""
         while self._idle_workers:
             called = self._idle_workers.popleft()
             if not called.done():
@@ -202,15 +214,20 @@ class WorkQueue(Generic[K]):
 
 
 PROBE_SECONDS = 5.0
-"""Seconds between two retries out of turn. Objects are to be created within 10 s of the API server's return."""
+"""Seconds between two retries of the failed task with the oldest attempt, to learn whether an outage is over.
+
+Objects are to be created within 10 s of that moment.
+"""
 
 INVALID_SECONDS = 300.0
-"""Seconds until the retry of a task whose own objects are invalid. An admission policy may reject them, and may change.
+"""Seconds until a task is retried whose objects the API server rejects as invalid.
+
+The reason may be an admission policy, which may change.
 """
 
 
 class Retries(Generic[K]):
-    """Tasks whose last attempt failed. Decides when each is retried; owned by the loop."""
+    """The tasks whose last attempt failed. Decides when each is retried; owned by the loop."""
 
     def __init__(self, queue: WorkQueue[K], clock: Callable[[], float]) -> None:
         self._queue = queue
@@ -227,10 +244,11 @@ class Retries(Generic[K]):
         return len(self._failed)
 
     def record_failure(self, task: K, error: Exception) -> int | None:
-        """Queue the failed task after its backoff. Return its number of consecutive failures.
+        """Record that a task failed, and queue it after its backoff. Return its number of consecutive failures.
 
-        If the API server rejects the task as invalid while other tasks succeed, the task's own objects are to blame.
-        Then return None: the task is retried when its objects change, or after INVALID_SECONDS.
+        If the API server has rejected the task as invalid again while other tasks wrote successfully, the task's own
+        objects must be invalid. Then return None: the task is retried when its objects change, or after
+        INVALID_SECONDS.
         """
         before = self._failed.pop(task, None)
         if isinstance(error, Invalid) and before is not None and before < self._last_success:
@@ -241,10 +259,10 @@ class Retries(Generic[K]):
         return self._queue.add_rate_limited(task)
 
     def record_success(self, task: K, *, wrote: bool) -> None:
-        """Record that the task succeeded; ``wrote``: it has written something.
+        """Record that a task succeeded. ``wrote``: it has written something, so the API server accepts writes.
 
-        If the task had failed before and has now written, the API server is back. Then all failed tasks are queued, at
-        most once in PROBE_SECONDS, because single failures come and go.
+        If it had failed before and has now written, an outage is over. Then all failed tasks are queued at once, but at
+        most every PROBE_SECONDS, because single failures come and go.
         """
         self._queue.forget(task)
         if wrote:
@@ -255,7 +273,10 @@ class Retries(Generic[K]):
                 self._queue.add(other)
 
     def retry_oldest(self) -> None:
-        """Queue the failed task that was tried longest ago, before its backoff ends. Call every PROBE_SECONDS."""
+        """Queue the failed task with the oldest attempt, without waiting for its backoff.
+
+        To be called every PROBE_SECONDS.
+        """
         task = next(iter(self._failed), None)
         if task is not None:
             self._failed[task] = self._failed.pop(task)
@@ -269,20 +290,23 @@ _SECONDS_BETWEEN_API_CHECKS = 1.0
 
 
 RELEASE_GROUPS = "leaving groups of"
-"""Subject of a task that takes the finalizer off the PodGroups of a namespace. The task's key has no name."""
+"""`Task.subject` of a task that removes the finalizer from deleted PodGroups of a namespace. Its key has no name."""
 
 PRIORITY = "priority of"
-"""Subject of a task for a PodGroup whose priority is not written yet."""
+"""`Task.subject` of a task that writes the priority of a PodGroup."""
 
 COMPOSITE_PRIORITY = "priority of composite"
-"""Subject of a task for a CompositePodGroup whose priority is not written yet."""
+"""`Task.subject` of a task that writes the priority of a CompositePodGroup."""
 
 
 class Task(NamedTuple):
-    """One entry of the queue: reconcile an owner, release PodGroups, or write a priority."""
+    """One entry of the queue. ``subject`` says what is to be done, ``key`` for which object or namespace."""
 
     subject: str
-    """The kind of an owner, ``RELEASE_GROUPS``, ``PRIORITY`` or ``COMPOSITE_PRIORITY``. Appears in logs."""
+    """What the task does with ``key``: the kind of an owner means to reconcile it, else one of the constants above.
+
+    Appears in logs.
+    """
 
     key: Key
 
@@ -293,7 +317,7 @@ class Task(NamedTuple):
 
 @dataclass(eq=False)
 class Loop:
-    """Turns changes in the Store into tasks, and runs the workers that carry the tasks out. One per process."""
+    """Turns changes in the Store into tasks, and runs the workers that carry out the tasks. One per process."""
 
     store: Store
     feed: Feed
@@ -305,7 +329,7 @@ class Loop:
     """Return the monotonic time in seconds."""
 
     record_progress: Callable[[], None]
-    """Called when a task has ended, failed or not."""
+    """Called when a task has ended, failed or not, for the watchdog of the process."""
 
     metrics: ControllerMetrics
 
@@ -316,9 +340,9 @@ class Loop:
     # --- changes ---------------------------------------------------------------------------------------------------
 
     def on_change(self, old: Item | None, new: Item | None) -> None:
-        """Queue the tasks that a change of an object in the Store asks for.
+        """Queue the tasks that became necessary by the change of an object in the Store.
 
-        ``old`` is None for a new object, ``new`` for a deleted one.
+        ``old`` is None for a new object, ``new`` is None for a deleted one.
         """
         item = new or old
         match item:
@@ -396,7 +420,10 @@ class Loop:
     # --- work ------------------------------------------------------------------------------------------------------
 
     async def run(self, workers: int) -> None:
-        """Run the workers and the regular retries until cancelled."""
+        """Run the workers and the regular retries until cancelled.
+
+        ``workers`` is the number of tasks carried out at a time.
+        """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._retry_regularly())
             tasks.create_task(self._report_api_unavailable())
@@ -405,12 +432,15 @@ class Loop:
 
     @property
     def lacks_group_api(self) -> bool:
-        """Return whether all kinds are listed except Workloads and PodGroups, which the API server does not offer."""
+        """Return whether all watches have listed their kind, except those of Workloads and PodGroups.
+
+        The API server does not offer these kinds then, so no gang can be created.
+        """
         return bool(self.store.obstacles.native) and self.feed.unlisted <= GROUP_KINDS
 
     @property
     def has_work(self) -> bool:
-        """Return whether a task is in work, or a worker could start one now."""
+        """Return whether a worker has a task or could take one now. False until all watches have their first list."""
         # Without the API of gangs, each worker holds a task and waits. Another leader could do no more.
         return self.feed.synced.is_set() and not self.queue.idle
 
@@ -504,8 +534,8 @@ def _read_status(levels: Item | None) -> LevelTable | None:
 def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
     """Return whether a PodGroup was added, deleted, or changed in more than its status.
 
-    A status does not matter to the owner. Reconciling an owner goes through all its PodGroups, and a set of 10,000
-    replicas gets as many conditions.
+    A change of status needs no reconciliation of the owner. That goes through all PodGroups of the owner, so with
+    10,000 replicas, whose conditions change one by one, it would be too expensive.
     """
     if not (isinstance(old, PodGroup) and isinstance(new, PodGroup)):
         return True
@@ -522,14 +552,14 @@ def _differs_beyond_status(old: Item | None, new: Item | None) -> bool:
 
 
 def _has_ended(old: Item | None, new: Item | None) -> bool:
-    """Return whether a pod was deleted or has finished. Other changes of a Job's pods need no work."""
+    """Return whether a pod was deleted or changed its phase. Other changes of a Job's pods need no reconciliation."""
     return new is None or (isinstance(old, Pod) and isinstance(new, Pod) and old.phase is not new.phase)
 
 
 def _leader_changed(old: Item | None, new: Item | None) -> bool:
-    """Return whether a replica's leader pod was added, deleted, is being deleted, or changed its replica.
+    """Return whether a replica's leader pod was added, deleted or given to another replica, or its deletion has begun.
 
-    A new replica needs a PodGroup, and the PodGroup of a replica that is gone may have to be deleted.
+    A new replica needs a PodGroup, and the PodGroup of a removed replica may have to be deleted.
     """
     if not (isinstance(old, Pod) and isinstance(new, Pod)):
         return True

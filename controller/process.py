@@ -1,9 +1,9 @@
-"""The controller process: wires the parts, fills the Store by watches, and reconciles while it holds the Lease.
+"""The controller process: creates its parts, fills the Store by watches, and reconciles while it holds the Lease.
 
 `main` is entered from the command line and runs until SIGTERM or SIGINT.
 
-The process also ends if it holds the Lease and finishes no work for long: a process that is stuck still renews its
-Lease, so no other controller could take over. A write that the API server rejects counts as work, because it would
+The process also ends if it holds the Lease and makes no progress for long: a process that is stuck still renews its
+Lease, so no other controller could take over. A write that the API server rejects counts as progress, because it would
 reject the write of another controller, too.
 """
 
@@ -37,27 +37,30 @@ from serried.ops.tls import list_expiries
 from serried.settings import ControllerSettings, controller_settings
 
 BLIND_SECONDS = 60.0
-"""Seconds without an open watch after which the leader gives up. A new list of a large cluster takes some tens of them.
+"""Seconds without any open watch after which a controller that holds the Lease ends.
+
+To list all objects of a large cluster anew takes some tens of seconds.
 """
 
 STUCK_SECONDS = 180.0
-"""Seconds without a finished task, while there are tasks, after which the leader gives up.
+"""Seconds without a finished task or write, while there are tasks, after which a controller that holds the Lease ends.
 
 One write with all its attempts takes less.
 """
 
 
 class IdleError(Exception):
-    """Raised to end a controller that holds the Lease and does no work."""
+    """Ends a controller that holds the Lease and makes no progress."""
 
 
 class Idleness:
-    """The watchdog of a controller that leads.
+    """The watchdog of a controller that holds the Lease.
 
-    `check` raises IdleError once watches or workers have stood still for too long.
+    `check` raises IdleError if the watches have shown nothing for `BLIND_SECONDS`, or the workers have finished nothing
+    for `STUCK_SECONDS`.
 
-    ``blind_since``: the time since when changes do not arrive from the API server; infinity while they do.
-    ``has_work``: whether a task is in work or could be. All times are seconds of ``clock``.
+    ``blind_since`` returns the time since when changes do not arrive from the API server; infinity while they do.
+    ``has_work`` returns whether a worker has a task or could take one. All times are seconds of ``clock``.
 
     The limits are fixed, unlike those of the extender. A controller that ended starts anew, fills its caches before it
     asks for the Lease, and kubelet restarts it with a growing delay.
@@ -73,14 +76,15 @@ class Idleness:
         """Time of the last progress: a task or a write ended, or there was no work."""
 
     def record_progress(self) -> None:
-        """Record progress.
+        """Record that something was finished.
 
-        Call after each task and after each answered write, also a failed one: one task may have thousands.
+        To be called after each task and after each write that the API server has answered, also if it failed: one task
+        may have thousands of writes.
         """
         self._finished = self._clock()
 
     def check(self) -> None:
-        """Raise IdleError if the Lease should be given up."""
+        """Raise IdleError if there was no progress for too long, so that another controller can get the Lease."""
         now = self._clock()
         if not self._has_work():
             self._finished = now
@@ -95,11 +99,11 @@ log = logging.getLogger(__name__)
 _SYNC_CHECK_SECONDS = 0.5
 
 _IDLENESS_CHECK_SECONDS = 1.0
-"""Seconds between two checks of the watchdog."""
+"""Seconds between two calls of `Idleness.check`."""
 
 
 class Controller:
-    """The wired parts of one process, for the API level that discovery has found. Lives as long as the process."""
+    """All parts of the controller process, for the API level that the API server serves. One per process."""
 
     def __init__(
         self,
@@ -187,7 +191,7 @@ class Controller:
         self.events.emit(about, "Warning", sentence.reason, sentence.message)
 
     async def run(self) -> None:
-        """Keep the Store filled until cancelled; reconcile and write only while this process holds the Lease.
+        """Fill the Store until cancelled, and reconcile and write while this process holds the Lease.
 
         A standby queues tasks for every change and carries none out, so its queue is complete when it becomes the
         leader. A controller that loses the Lease ends, as Kubernetes' own controllers do: its half-done work is not
@@ -214,9 +218,9 @@ class Controller:
             self._idleness.check()
 
     async def _await_first_lists(self) -> None:
-        """Return when the caches are filled, or can be filled no further because the API of gangs is missing.
+        """Wait until the Store has the first list of every watch, before the process asks for the Lease.
 
-        A controller that sees nothing yet does not ask for the Lease.
+        Also return if only Workloads and PodGroups are missing, because the API server does not offer them.
         """
         while not self.feed.synced.is_set() and not self.loop.lacks_group_api:
             try:
@@ -227,14 +231,17 @@ class Controller:
         log.info("caches are filled", extra={"jobs": len(self.store.jobs), "workloads": len(self.store.workloads)})
 
     def readiness(self) -> dict[str, bool]:
-        """Return the conditions of ``/readyz``: ready once every watch has brought its first list."""
+        """Return the conditions of ``/readyz`` by name. There is one: every watch has its first list."""
         return {"synced": self.feed.synced.is_set()}
 
     def note_refused(self, level: ApiLevel) -> None:
-        """Do nothing: the log says already that the API server rejects this version, and no owner waits for it."""
+        """Do nothing if the API server rejects the API version ``level``.
+
+        The log says so already, and no owner waits for it.
+        """
 
     def routes(self) -> Sequence[APIRouter]:
-        """Return no routes: the operations listener has only probes and metrics."""
+        """Return no HTTP routes besides the probes and metrics that each process has."""
         return []
 
 

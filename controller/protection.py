@@ -4,9 +4,9 @@
                                   ▲    │ a pod names it
                                   └────┘ growing pause
 
-Any pod may name a PodGroup, and the watches show only some pods. Therefore all pods of the namespace are read. One read
-decides about all PodGroups that were seen as deleting before it began, so each pod that is older than the deletion is
-in it.
+The finalizer keeps a PodGroup as long as an unfinished pod names it. Any pod may name a PodGroup, and the watches show
+only some pods. Therefore all pods of the namespace are read from the API server. One read decides about all PodGroups
+that were seen as deleting before it began, so each pod that is older than the deletion is in it.
 
 A priority is written once, as the admission plugin Priority does: the value of the class, of the global default class,
 or 0. Later changes of the class have no effect. If the class does not exist, the priority stays unset until it does.
@@ -30,35 +30,45 @@ from serried.kube.retry import Backoff
 
 
 class Priorities:
-    """Writes the priority of PodGroups and CompositePodGroups that have none, where no admission plugin does."""
+    """Writes ``spec.priority`` of PodGroups and CompositePodGroups of Serried's own API group that lack it.
+
+    For these, no admission plugin does.
+    """
 
     def __init__(self, store: Store, writes: Writes) -> None:
         self._store = store
         self._writes = writes
 
     def missing_priority(self, group: PodGroup | Composite) -> int | None:
-        """Return the priority to write for the group; None if it has one, or if its class does not exist."""
+        """Return the priority to write for the group; None if there is nothing to write.
+
+        That is so if the group has a priority, is being deleted, is not of Serried's own API group, or names a class
+        that does not exist.
+        """
         ours = FALLBACK.api_version in {group.api, self._store.level.api_version}
         lacks = ours and group.priority is None and not group.deleting
         return self.resolve(group.priority_class) if lacks else None
 
     def groups_without_priority(self, priority_class: PriorityClass) -> list[PodGroup | Composite]:
-        """Return the groups without priority that name this class."""
+        """Return the groups that name this class and whose priority is not written yet."""
         groups: list[PodGroup | Composite] = [group for group in self._store.groups.values() if group.branch is None]
         groups += self._store.forest.composites.values()
         naming = (group for group in groups if group.priority_class == priority_class.name)
         return [group for group in naming if self.missing_priority(group) is not None]
 
     def resolve(self, name: str) -> int | None:
-        """Return the priority of a class, "" for the default; None if the class does not exist."""
+        """Return the value of the PriorityClass ``name``; None if it does not exist.
+
+        "" stands for the global default class, or 0 without one.
+        """
         return resolve_priority(name, self._store.priority_classes)
 
     async def set_group_priority(self, key: GroupKey) -> None:
-        """Write the priority of a PodGroup, if it still has none. Raises ApiError."""
+        """Write the priority of the PodGroup ``key``, unless it has one or is gone. Raises ApiError."""
         await self._write_missing(self._store.groups.get(key))
 
     async def set_composite_priority(self, key: Key) -> None:
-        """Write the priority of a CompositePodGroup, if it still has none. Raises ApiError."""
+        """Write the priority of the CompositePodGroup ``key``, unless it has one or is gone. Raises ApiError."""
         await self._write_missing(self._store.forest.composites.get(key))
 
     async def _write_missing(self, group: PodGroup | Composite | None) -> None:
@@ -78,17 +88,20 @@ _PAUSE = Backoff(first=1.0, cap=30.0)
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTiming:
-    """The times at which the pods that may name a deleted PodGroup are read."""
+    """When the pods of a namespace are read, to learn whether they name a PodGroup that is being deleted."""
 
     grace_seconds: float = 5.0
-    """Seconds in which the PodGroup is left to kube-controller-manager, which does the same where its gate is on."""
+    """Seconds after a deletion or the end of a pod during which the finalizer is left to kube-controller-manager.
+
+    kube-controller-manager removes it, too, where its gate is on.
+    """
 
     pause: Backoff = _PAUSE
-    """The pauses after reads that found a pod. The first pause is the length of a tick, too."""
+    """The pauses in seconds after each read that found a pod. They grow."""
 
     @property
     def tick_seconds(self) -> float:
-        """Reads happen at multiples of this many seconds, so that PodGroups share them."""
+        """Return the seconds of which the time of each read is a multiple, so that one read serves many PodGroups."""
         return self.pause.first
 
 
@@ -97,30 +110,30 @@ RELEASE_TIMING = ReleaseTiming()
 
 @dataclass(slots=True)
 class _Release:
-    """A PodGroup that is being deleted and still has its finalizer. Times are seconds of the monotonic clock."""
+    """A PodGroup that is being deleted and still has the finalizer. Times are in seconds of the monotonic clock."""
 
     not_before: float
-    """End of the grace time. The PodGroup is left alone until then."""
+    """The time until which the finalizer is left to kube-controller-manager."""
 
     due: float
-    """Time of the next read of pods."""
+    """The time of the next read of the namespace's pods for this PodGroup."""
 
     reads: int = 0
-    """Number of reads begun for the PodGroup. The pause until the next one grows with it."""
+    """How often pods were read for this PodGroup. The pause until the next read grows with it."""
 
 
 @dataclass(eq=False)
 class Protection:
-    """Removes the finalizer of deleted PodGroups that no pod names. Owned by the loop.
+    """Removes the finalizer of PodGroups that are being deleted and that no unfinished pod names. Owned by the loop.
 
-    The caller calls `release_due` after `seconds_until_due`: each time that `observe_group` or `observe_pod_end` has
-    returned True, and after each `release_due`.
+    The caller calls `release_due` when the time by `seconds_until_due` has passed. It asks for that time after each
+    `release_due`, and after `observe_group` or `observe_pod_end` has returned True.
     """
 
     store: Store
 
     read_named_groups: Callable[[str], Awaitable[AbstractSet[GroupKey]]]
-    """Reads from the API server which PodGroups the pods of a namespace name (`writes.read_named_groups`)."""
+    """Reads from the API server which PodGroups a namespace's unfinished pods name (`writes.read_named_groups`)."""
 
     writes: Writes
 
@@ -128,15 +141,18 @@ class Protection:
     """Return the monotonic time in seconds."""
 
     record_progress: Callable[[], None]
-    """Called when the API server has answered a write."""
+    """Called when the API server has answered a write, for the watchdog of the process."""
 
     timing: ReleaseTiming = RELEASE_TIMING
 
     _releases: dict[str, dict[GroupKey, _Release]] = field(default_factory=dict, init=False)
-    """The deleted PodGroups that still have their finalizer, by namespace."""
+    """The PodGroups that are being deleted and still have the finalizer, by namespace."""
 
     def observe_group(self, key: GroupKey) -> bool:
-        """Update the PodGroup's entry after a change in the Store. Return whether a new entry was added."""
+        """Take note of a changed PodGroup: whether it is being deleted and still has the finalizer.
+
+        Return True if it is and was not before, so that the time of the next read may be earlier.
+        """
         if self._find(key) is None:
             self._forget(key)
             return False
@@ -148,9 +164,9 @@ class Protection:
         return True
 
     def observe_pod_end(self, key: GroupKey) -> bool:
-        """Bring the next read forward after the end of a pod that names the PodGroup.
+        """Read pods earlier, because a pod that names the PodGroup has finished or was deleted.
 
-        Return whether the read is earlier now.
+        Return whether the next read is earlier now.
         """
         release = self._releases.get(key.namespace, {}).get(key)
         due = self._round_up_to_tick(self.clock() + self.timing.grace_seconds)
@@ -160,12 +176,12 @@ class Protection:
         return True
 
     def seconds_until_due(self, namespace: str) -> float | None:
-        """Return the seconds until the next read for the namespace, None if no PodGroup releases there."""
+        """Return the seconds until pods of the namespace must be read again, None if no PodGroup there waits for it."""
         releases = self._releases.get(namespace)
         return max(0.0, min(release.due for release in releases.values()) - self.clock()) if releases else None
 
     async def release_due(self, namespace: str) -> None:
-        """Remove the finalizer of the PodGroups that no pod names, if a read is due.
+        """Read the pods of the namespace if the time has come, and remove the finalizer of PodGroups that no pod names.
 
         Raises the first ApiError, after all PodGroups were tried.
         """
@@ -208,14 +224,14 @@ class Protection:
         return None
 
     def _find(self, key: GroupKey) -> PodGroup | None:
-        """Return the PodGroup if it is being deleted and still has the finalizer, else None."""
+        """Return the PodGroup from the Store if it is being deleted and still has the finalizer, else None."""
         group = self.store.groups.get(key)
         return group if group is not None and group.deleting and PROTECTION in group.finalizers else None
 
     def _has_known_pod(self, group: PodGroup) -> bool:
-        """Return whether the watch shows an unfinished pod that names the PodGroup.
+        """Return whether the Store has an unfinished pod that names the PodGroup.
 
-        No read is needed then: the pod's end will be seen.
+        No read is needed then, because the watch will show the end of that pod.
         """
         members = self.store.members.of_group(group.key)
         return any(pod.group == group.key and pod.phase is Phase.ACTIVE for pod in members)

@@ -1,10 +1,11 @@
-"""The reconciler: compares the objects of one owner with what the owner needs, and writes the difference.
+"""The reconciler: compares the existing objects of one owner with those it needs, and writes the difference.
 
 `Reconciler.reconcile` is called by a worker of the loop and repeats four steps until nothing is left to create:
 
     observe (Store + expectations) ──▶ diff ──changes──▶ write ──▶ events about the owner
 
-A restart between two writes does no harm: the next process finds what is left. No owner gets the same event twice.
+An owner is a Job, or a parent of Jobs or pods such as a JobSet or LeaderWorkerSet. A restart between two writes does no
+harm: the next process finds what is left. No owner gets the same event twice.
 
 kube-controller-manager makes Workloads for Jobs, too, where its gate WorkloadWithJob is on. The API does not show the
 gate, but its first Workload does. From then on, each Job that kube-controller-manager manages is left to it for some
@@ -69,7 +70,10 @@ from serried.ops.metrics import ControllerMetrics
 
 
 def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
-    """Return the objects that refer to the owner, with the created ones that the Store lacks so far."""
+    """Return the Workloads and PodGroups that refer to the owner.
+
+    They are those in the Store, and those in ``expectations``, which the watch has not shown yet.
+    """
     referring = store.membership.referring_to(owner) + expectations.workloads_of(owner)
     counting, replaced = split_replaced(referring, owner)
     workloads = [workload for workload in counting if not workload.api] or counting  # as `Membership.workloads_of`
@@ -83,17 +87,20 @@ def observe(store: Store, expectations: Expectations, owner: Owner) -> Observed:
 
 
 def _known_groups_of(store: Store, workload: Workload, owner: Owner) -> list[PodGroup]:
-    """Return the PodGroups of a Workload; none for inline groups, which are a part of the Workload."""
+    """Return the PodGroups in the Store that were made from the Workload for the owner.
+
+    Return an empty list for an inline Workload (v1alpha1), which contains its groups as fields.
+    """
     return [] if workload.inline else store.membership.groups_of(workload, owner)
 
 
 def list_groups_and_templates(observed: Observed) -> list[PodGroup | Template]:
-    """Return the PodGroups of an owner and the templates of its Workloads."""
+    """Return the existing PodGroups of an owner, followed by the templates in its Workloads."""
     return [*observed.groups, *(template for workload in observed.workloads for template in workload.templates)]
 
 
 def list_labels(observed: Observed) -> frozenset[str]:
-    """Return the node labels that the topology of the owner's objects names."""
+    """Return all node labels that the owner's objects name as required or preferred topology."""
     made = list_groups_and_templates(observed)
     preferred = (level.key for each in made for level in each.preference.levels)
     required = (each.topology_key for each in made if each.topology_key is not None)
@@ -101,7 +108,10 @@ def list_labels(observed: Observed) -> frozenset[str]:
 
 
 def differs_from_level(level: str, table: LevelTable, observed: Observed) -> bool:
-    """Return whether an object of the owner has no topology key, or has the label of another level than ``level``."""
+    """Return whether an object of the owner requires no topology, or a label of another level than ``level``.
+
+    ``table`` says which labels may stand for a level in this cluster.
+    """
     made = {each.topology_key for each in list_groups_and_templates(observed)}
     others = (labels for name, labels in table.candidates.items() if name != level)
     return None in made or any(label in made for labels in others for label in labels)
@@ -115,9 +125,10 @@ def _find_replicas(store: Store, owner: Owner) -> Collection[str]:
 
 
 class Renewals:
-    """Decides whether the objects of a suspended Job are deleted, to be created again with changed annotations.
+    """Decides whether a suspended Job's objects are deleted, to be created again with its changed annotations.
 
-    At most once for each change of a Job. If the new objects differ from the Job, too, another client created them.
+    That is done at most once for each change of a Job. If the new objects differ from the Job, too, another client must
+    have created them.
     """
 
     def __init__(self, store: Store) -> None:
@@ -126,9 +137,10 @@ class Renewals:
         """By Job: the UID and settings for which its objects were last deleted, and the UIDs of these objects."""
 
     def try_begin(self, owner: Owner, observed: Observed, action: DesiredAction) -> bool:
-        """Return whether the Job's objects may be deleted to be created again, and remember that they are.
+        """Return whether the owner's objects are to be deleted now, and if so, record that they are.
 
-        Only for a suspended Job without pods, so no pod waits for the objects.
+        ``action`` is what the controller does for the owner. Only objects of a suspended Job without pods are deleted,
+        so no pod waits for them. Return False for other owners, and if the same change has been handled before.
         """
         if not isinstance(owner, Job) or not self._is_idle(owner, action):
             return False
@@ -142,7 +154,7 @@ class Renewals:
         return True
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """Forget an owner that was deleted."""
+        """Drop what is known about an owner that was deleted."""
         self._renewed.pop(owner_key, None)
 
     def _is_idle(self, job: Job, action: DesiredAction) -> bool:
@@ -151,20 +163,20 @@ class Renewals:
 
 
 _ALREADY_EXISTS_BEFORE_EVENT = 4
-"""Consecutive attempts that must end with AlreadyExists before an event reports it.
+"""Number of consecutive attempts that must fail with AlreadyExists before the owner gets an event about it.
 
-The first ones only mean that the caches do not show yet what another client has created.
+Usually another client has created the object, and the watch has not shown it yet.
 """
 
 
 _MOST_REMEMBERED = 16
-"""Messages remembered per owner. Its author may cause any number of different ones."""
+"""The largest number of messages remembered per owner, because its author may cause any number of different ones."""
 
 
 class OwnerEvents:
-    """Writes events about owners, and leaves out those that an owner has got already. One per reconciler.
+    """Writes events about owners, but none that the same owner has got already. One per reconciler.
 
-    An owner that is deleted and created again gets all events again.
+    The memory is by the owner's UID: an owner that is deleted and created again gets all events again.
     """
 
     def __init__(self, writes: Writes) -> None:
@@ -175,7 +187,10 @@ class OwnerEvents:
         """The owners whose last reconciliation failed and who have an event about it."""
 
     def report_once(self, owner: Owner, warning: EventText, kind: str = "Warning") -> None:
-        """Write an event unless the owner has one with the same message. ``kind`` is Warning or Normal."""
+        """Write an event about the owner, unless one with the same message was written before.
+
+        ``kind`` is the event's type, Warning or Normal.
+        """
         owner_key = owner_key_of(owner)
         uid, known = self._messages.get(owner_key, ("", ()))
         if uid != owner.uid:
@@ -185,9 +200,10 @@ class OwnerEvents:
             self._writes.emit(owner, kind, warning)
 
     def report_failure(self, owner: Owner, kind_and_verb: tuple[str, str], error: ApiError, failures: int) -> None:
-        """Write an event about the first failure in a row of failed reconciliations.
+        """Write a Warning about a failed write, unless the owner's previous reconciliation failed, too.
 
-        ``kind_and_verb``: the kind of the object and the verb. ``failures``: the consecutive failures before this one.
+        ``kind_and_verb`` says what was written (`changes.kind_and_verb`). ``failures`` is the number of consecutive
+        failures before this one: AlreadyExists is reported only after a few.
         """
         owner_key = owner_key_of(owner)
         enough = _ALREADY_EXISTS_BEFORE_EVENT if isinstance(error, AlreadyExists) else 1
@@ -196,20 +212,23 @@ class OwnerEvents:
             self._writes.emit_failure(owner, kind_and_verb, error)
 
     def succeed(self, owner_key: OwnerKey) -> None:
-        """Record a successful reconciliation: the owner's next failure gets an event again."""
+        """Record that the owner's reconciliation succeeded, so that its next failure is reported again."""
         self._failing.discard(owner_key)
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """Forget an owner that was deleted."""
+        """Drop what is known about an owner that was deleted."""
         self._messages.pop(owner_key, None)
 
 
 PATIENCE_SECONDS = 10.0
-"""Seconds in which a Job is left to kube-controller-manager, which creates the Workload before the first pod."""
+"""Seconds for which a Job is left to kube-controller-manager, which creates the Workload before the first pod."""
 
 
 def is_made_by_upstream(workload: Workload, owner: Owner) -> bool:
-    """Return whether kube-controller-manager made the Workload, by its name, owner reference and lack of our label."""
+    """Return whether kube-controller-manager has made the Workload for the owner, a Job.
+
+    It has if the Workload's name is upstream's, the Job is its controlling owner, and Serried's label is missing.
+    """
     # The last test costs a hash.
     return (
         isinstance(owner, Job)
@@ -220,7 +239,7 @@ def is_made_by_upstream(workload: Workload, owner: Owner) -> bool:
 
 
 class UpstreamJobs:
-    """The Jobs that are left to kube-controller-manager, which creates Workloads, too, if its gate is on.
+    """Decides which Jobs are left to kube-controller-manager, which creates Workloads, too, if its gate is on.
 
     One per reconciler.
     """
@@ -234,18 +253,18 @@ class UpstreamJobs:
         """By Job that is left to kube-controller-manager: its UID, and the time since when."""
 
     def detect(self, owner: Owner, workloads: Sequence[Workload]) -> None:
-        """Set `is_seen` if kube-controller-manager made one of the owner's ``workloads``."""
+        """Set `is_seen` if kube-controller-manager has made one of ``workloads``, which refer to the owner."""
         self.is_seen = self.is_seen or any(is_made_by_upstream(workload, owner) for workload in workloads)
 
     def forget(self, owner_key: OwnerKey) -> None:
-        """Forget an owner that was deleted."""
+        """Drop what is known about an owner that was deleted."""
         self._left_since.pop(owner_key, None)
 
     def seconds_to_wait(self, owner: Owner) -> float:
-        """Return the seconds for which the owner is still left to kube-controller-manager; 0 if it is not.
+        """Return for how many seconds the owner is still left to kube-controller-manager; 0 if it is not left to it.
 
-        The time starts with the first call for the owner. Once it is over, kube-controller-manager's gate is taken to
-        be off.
+        The time begins with the first call for the owner. If it ends without a Workload, kube-controller-manager's gate
+        is taken to be off, also for all other Jobs.
         """
         if not self.manages(owner):
             return 0.0
@@ -260,10 +279,10 @@ class UpstreamJobs:
         return 0.0
 
     def manages(self, owner: Owner) -> bool:
-        """Return whether kube-controller-manager makes the Workload of such an owner. False while its gate seems off.
+        """Return whether kube-controller-manager is expected to make the Workload of this owner.
 
-        kube-controller-manager makes one for a Job that it manages, that has no controlling owner, and whose name is
-        usable in its template name.
+        That is so for a Job that it manages, that has no controlling owner, and whose name is short enough for
+        upstream's template name. False for all owners while the gate seems to be off.
         """
         if not self.is_seen or not isinstance(owner, Job) or owner.managed_by:
             return False
@@ -273,7 +292,9 @@ class UpstreamJobs:
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_READS = 5.0
-"""Seconds between two reads of pods, while pods of a removed replica, or of an earlier owner of the name, still exist.
+"""Seconds until a parent's pods are read again, while pods of a removed replica still exist.
+
+Also while pods exist that may be of an earlier parent of the same name.
 """
 
 _WRITES_AT_ONCE = 8
@@ -281,18 +302,18 @@ _WRITES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a successful task."""
+    """The outcome of a task that did not fail."""
 
     created: bool = False
-    """True if an object was created."""
+    """True if the task has created an object."""
 
     requeue_after_seconds: float | None = None
-    """Seconds until the task runs again without a change; None if only a change queues it."""
+    """Seconds until the task is queued again; None if only a change in the Store queues it."""
 
 
 @dataclass(eq=False)
 class Reconciler:
-    """Reconciles Jobs and their parents (JobSets, LeaderWorkerSets and others). One per process, owned by the loop."""
+    """Reconciles Jobs and parents such as JobSets and LeaderWorkerSets. One per process, owned by the loop."""
 
     store: Store
     writes: Writes
@@ -302,7 +323,7 @@ class Reconciler:
     """Reads the pods of a parent from the API server (`writes.read_pods_of`)."""
 
     record_progress: Callable[[], None]
-    """Called when the API server has answered a write."""
+    """Called when the API server has answered a write, for the watchdog of the process."""
 
     metrics: ControllerMetrics
 
@@ -319,14 +340,18 @@ class Reconciler:
         """
 
     def pop_unresolved(self) -> set[OwnerKey]:
-        """Return the owners that a changed table of levels may affect, and forget them."""
+        """Return the owners to reconcile after a change of the table of levels, and forget them.
+
+        They name a topology level for which no label was known, or are suspended Jobs.
+        """
         taken, self._unresolved = self._unresolved, set()
         return taken
 
     async def reconcile(self, owner_key: OwnerKey, failures: int) -> Result:
-        """Create, change and delete the owner's objects until they are as the owner needs them.
+        """Create, change and delete the owner's Workload and PodGroups until they are as the owner needs them.
 
-        ``failures`` is the number of consecutive failures for the owner. Raises the first ApiError of the writes.
+        ``failures`` is the number of consecutive failures for the owner before this call. Raises the first ApiError of
+        the writes.
         """
         result = await self._reconcile(owner_key, failures)
         self._owner_events.succeed(owner_key)
@@ -359,7 +384,10 @@ class Reconciler:
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def action_of(self, owner: Owner) -> DesiredAction:
-        """Return the action for an owner in the Store; NONE for a Job that is a part of a larger gang."""
+        """Return what the controller has to do for an owner in the Store.
+
+        A Job whose parent is the gang, such as a Job of a JobSet, gets NONE.
+        """
         if isinstance(owner, Job):
             if self.store.membership.governs_job(owner):
                 return DesiredAction.NONE
@@ -374,14 +402,14 @@ class Reconciler:
         return DesiredAction.START if self.store.membership.is_eligible(owner) else DesiredAction.COMPLETE
 
     def report_api_unavailable(self) -> None:
-        """Warn each owner whose objects cannot be created, because the API server does not offer the API of gangs."""
+        """Write a Warning about each gang that cannot be created, because the API server does not offer PodGroups."""
         owners: list[Owner] = [*self.store.jobs.values(), *self.store.parents.values()]
         for owner in owners:
             if self.action_of(owner) is DesiredAction.START:
                 self._owner_events.report_once(owner, api_unavailable_event(owner, self.store.obstacles.native))
 
     def _compute_changes(self, owner: Owner) -> Iterator[Change]:
-        """Report problems of the owner, and return the changes to write, creates first.
+        """Return the changes to write for the owner, creates first. Write events about the owner's mistakes.
 
         Each change is computed when the caller takes it.
         """
@@ -407,9 +435,10 @@ class Reconciler:
         return self._filter_unresolved_creates(owner, changes) if resolved.missing else changes
 
     def _resolve_levels(self, owner: Owner, observed: Observed, action: DesiredAction) -> Resolved[Owner]:
-        """Return the owner with node labels in place of topology levels.
+        """Return the owner with node labels in place of the topology levels that it names.
 
-        Existing objects keep their labels, unless the owner is a suspended Job.
+        If its objects exist, the labels are those of the objects, unless the owner is a suspended Job. A preferred
+        level without a label in this cluster is left out, and the owner gets an event.
         """
         if not names_levels(owner.topology_key, owner.preference):
             return Resolved(owner)
@@ -424,11 +453,11 @@ class Reconciler:
         return resolved
 
     def _find_ignored_annotations(self, key: str | None, resolved: Resolved[Owner], observed: Observed) -> list[str]:
-        """Return the annotations that were changed without effect.
+        """Return the owner's annotations whose change had no effect, because its objects exist already.
 
-        ``key`` is the required topology as the owner names it.
-
-        A level may get another label meanwhile: for a running gang, that is no change of its owner.
+        ``key`` is the required topology as the owner names it: a label or a level. ``resolved`` is the owner with
+        labels. If only the label of a level has changed in the cluster, the owner did not change, so its annotation is
+        not returned.
         """
         unsure = {PREFERRED_TOPOLOGY} if resolved.left_out or resolved.missing else set()
         if key in LEVELS:
@@ -440,10 +469,10 @@ class Reconciler:
         return [name for name in find_ignored_changes(resolved.owner, observed) if name not in unsure]
 
     def _filter_unresolved_creates(self, owner: Owner, changes: Iterator[Change]) -> Iterator[Change]:
-        """Yield the changes, except creates that name a level without a label yet.
+        """Yield the changes, except creates for a topology level for which no label is known yet.
 
-        A PodGroup gets the label of its template, if that has one. The extender reports levels without label to waiting
-        pods.
+        The owner is then reconciled again when the table of levels changes. A PodGroup is created if its template has a
+        label.
         """
         for change in changes:
             key = change.template.topology_key if isinstance(change, CreatePodGroup) else None
@@ -453,10 +482,10 @@ class Reconciler:
                 yield change
 
     def _report_no_gang(self, owner: Owner) -> None:
-        """Report to an owner without objects why it is no gang, if it asks for Serried.
+        """Write an event that says why the owner is no gang, if it asks for Serried by annotations or schedulerName.
 
-        An owner that only names the scheduler gets the event before its pods start, so that a restart does not repeat
-        it.
+        If it only names the scheduler, the event is written only before its pods start, so that a restart of the
+        controller does not repeat it.
         """
         refusal = find_no_gang_event(owner, self.settings)
         is_told = owner.annotated or not self.store.owners.has_started(owner_key_of(owner), owner.uid)
@@ -474,9 +503,9 @@ class Reconciler:
             self._owner_events.report_once(owner, upstream_basic_event(made, owner))
 
     def _is_name_taken(self, change: Change) -> bool:
-        """Return whether the name to be created is still used by an object that is being deleted.
+        """Return whether an object of the name to be created exists and is being deleted.
 
-        The end of that object will queue the owner again.
+        False for other changes than creates. When that object is gone, the owner is queued again.
         """
         match change:
             case CreateWorkload():
@@ -490,7 +519,11 @@ class Reconciler:
     # --- creating --------------------------------------------------------------------------------------------------
 
     async def _postpone_create(self, owner: Owner, create: Create) -> Result | None:
-        """Return a Result if nothing is to be created now, None if the create may be sent."""
+        """Return the result of the task if ``create`` must not be sent now, None if it may be sent.
+
+        The owner may be left to kube-controller-manager for some seconds. For a parent, the pods may have started
+        already.
+        """
         if seconds := self._upstream.seconds_to_wait(owner):
             return Result(requeue_after_seconds=seconds)
         if isinstance(owner, Parent) and isinstance(create, CreateWorkload):
@@ -498,9 +531,10 @@ class Reconciler:
         return None
 
     async def _stop_if_started(self, parent: Parent) -> Result | None:
-        """Return a Result if a pod of the parent has started, so that the gang comes too late; else None.
+        """Return the result of the task if a pod of the parent has started, so that a gang comes too late; else None.
 
-        Only some pods of a parent are watched, so they are read from the API server.
+        Also return a result if the parent has changed meanwhile. The pods are read from the API server, because only
+        some pods of a parent are watched.
         """
         pods = await self.read_pods(parent)
         has_workload = bool(observe(self.store, self.expectations, parent).workloads)
@@ -513,9 +547,9 @@ class Reconciler:
         )
 
     async def _create(self, owner: Owner, changes: Iterable[Change], failures: int) -> None:
-        """Send the creates among the changes, a batch at a time, until the owner changes.
+        """Send the creates among the changes, a batch at a time, until the owner changes in the Store.
 
-        Raises the first rejection after the last batch. If a whole batch is rejected, no further one is sent.
+        If all creates of a batch are rejected, no further batch is sent. Raises the first rejection at the end.
         """
         waiting = (each for each in changes if isinstance(each, Create))
         refusals: list[ApiError] = []
@@ -531,9 +565,10 @@ class Reconciler:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     async def _apply(self, changes: Iterable[Change], failures: int) -> float | None:
-        """Send updates and deletes. Raise the first rejection. ``failures`` are the attempts before, for the backoff.
+        """Carry out the changes other than creates. Raise the first rejection by the API server.
 
-        Return the seconds until the owner is reconciled again; None if the next change of it is soon enough.
+        ``failures`` is the number of consecutive failures before. Return the seconds until the owner must be reconciled
+        again; None if a change in the Store will queue it.
         """
         seconds = None
         for change in changes:
@@ -548,9 +583,9 @@ class Reconciler:
         return seconds
 
     async def _delete_empty_replicas(self, change: DeleteEmptyReplicas, failures: int) -> float | None:
-        """Delete the PodGroups whose replicas have no pods.
+        """Delete those of the PodGroups in ``change`` whose replicas have no pods.
 
-        Return the seconds until the others are to be tried, None for no others.
+        Return the seconds until the other PodGroups are to be tried; None if all are deleted.
         """
         if not isinstance(change.owner, Parent):
             return None
@@ -563,9 +598,10 @@ class Reconciler:
         return _SECONDS_BETWEEN_READS if len(deletable) < len(change.groups) else None
 
     async def _write_or_report(self, write: Write, failures: int) -> ApiError | None:
-        """Send one write.
+        """Send one write. Return None if it succeeds.
 
-        If the API server rejects it, report that to the owner and return the error; else return None.
+        If the API server rejects it, write an event about the owner and return the error. ``failures`` is the number of
+        consecutive failures before.
         """
         try:
             await self._write(write)
@@ -613,5 +649,8 @@ def _counts_as_started(pod: Pod) -> bool:
 
 
 def _may_be_of_earlier_parent(pod: Pod) -> bool:
-    """Return whether the pod may belong to an earlier parent of the same name: it is being deleted and names no UID."""
+    """Return whether the pod may belong to an earlier parent of the same name, which was deleted.
+
+    True for a pod that is being deleted and has no label with the UID of its parent.
+    """
     return pod.deleting and pod.place is not None and not pod.place.uid

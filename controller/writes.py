@@ -1,4 +1,4 @@
-"""The controller's requests: `Writes` carries out the changes of a diff, two functions read pods that are not watched.
+"""The controller's requests to the API server: `Writes` carries out changes, two functions read pods.
 
 Each successful write gives the owner an event. `Expectations` remembers the created objects that the watch does not
 show yet (kube-controller-manager's ControllerExpectations): without it, the next reconciliation would create everything
@@ -34,13 +34,13 @@ from serried.kube.events import EventWriter
 from serried.kube.wire import JSON, PODS, Resource, Selection, composites, pod_groups, workloads
 
 TIMEOUT_SECONDS = 30.0
-"""Seconds until an expectation ends: a created object that the watch has not shown by then is taken for deleted."""
+"""Seconds after which a created object that the watch has not shown is taken to have been deleted."""
 
 Created = TypeVar("Created", Workload, PodGroup)
 
 
 class Expectations:
-    """The created objects that the Store lacks: the API server has confirmed them, the watch has not shown them.
+    """The objects that the API server has created and the watch has not shown, so that the Store lacks them.
 
     Owned by the reconciler.
     """
@@ -56,7 +56,7 @@ class Expectations:
         return len(self._workloads) + len(self._groups)
 
     def expect(self, created: Workload | PodGroup) -> None:
-        """Expect an object that the API server has created, unless the watch has shown it already."""
+        """Remember an object that the API server has created, unless it is in the Store already."""
         until = self._clock() + TIMEOUT_SECONDS
         if isinstance(created, Workload):
             if created.key not in self._store.workloads:
@@ -65,24 +65,30 @@ class Expectations:
             self._groups.add(created, until)
 
     def observe(self, seen: Workload | PodGroup) -> None:
-        """End the expectation of an object: the watch has shown it, or its deletion."""
+        """Forget an object, because the watch has shown that it was added, changed or deleted."""
         (self._workloads if isinstance(seen, Workload) else self._groups).drop(seen.key)
 
     def workloads_of(self, owner: Owner) -> list[Workload]:
-        """Return the expected Workloads of this owner, compared by UID."""
+        """Return the remembered Workloads of this owner.
+
+        An earlier owner of the same name has another UID and does not count.
+        """
         return self._workloads.of((owner_key_of(owner), owner.uid))
 
     def groups_of(self, workload: Workload) -> list[PodGroup]:
-        """Return the expected PodGroups of a Workload."""
+        """Return the remembered PodGroups made from the Workload."""
         return self._groups.of((workload.key.namespace, workload.key.name))
 
     def expire(self) -> list[Workload | PodGroup]:
-        """Drop the expectations whose time is over. Return their objects, whose owners need to be reconciled."""
+        """Forget the objects that were created more than `TIMEOUT_SECONDS` ago.
+
+        Return them: their owners must be reconciled.
+        """
         return [*self._workloads.expire(self._clock()), *self._groups.expire(self._clock())]
 
 
 class _Expected(Generic[Created]):
-    """The expected objects of one kind, indexed by their origin: in a burst there are hundreds."""
+    """The expected objects of one kind, with an index by their origin, because a burst creates hundreds."""
 
     def __init__(self, read_origin: Callable[[Created], Hashable]) -> None:
         self._read_origin: Callable[[Created], Hashable] = read_origin
@@ -123,7 +129,7 @@ def _workload_of(group: PodGroup) -> Hashable:
 
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector for the pods that have not finished. Includes pods that are being deleted."""
+"""Field selector of the pods that have not finished. Pods that are being deleted match, too."""
 
 _KINDS = (
     *(Kind.PODS, *SELECTED_PODS, Kind.JOBS, Kind.POD_GROUPS, Kind.WORKLOADS),
@@ -131,23 +137,24 @@ _KINDS = (
 )
 
 JOB_PODS = Selection(labels="batch.kubernetes.io/job-name")
-"""Selects the pods of Jobs. The API server sets the label in the pod template of each Job.
+"""Selects the pods of Jobs, by the label that the API server sets in each Job's pod template.
 
-Jobs with ``manualSelector`` lack it, and these are no gangs.
+Jobs with ``manualSelector`` lack the label; they are never gangs.
 """
 
 
 def watched_kinds(level: ApiLevel) -> tuple[Kind, ...]:
-    """Return the kinds to watch at an API level.
+    """Return the kinds of objects that the controller watches at an API level.
 
-    CompositePodGroups are watched where this controller writes their priority, because no admission plugin does.
+    CompositePodGroups of Serried's own API group are included in any case: this controller writes their priority,
+    because no admission plugin does.
     """
     composites = Kind.COMPOSITES if level == FALLBACK else Kind.COMPOSITES_BESIDE
     return (*_KINDS, Kind.POD_GROUPS_BESIDE, Kind.WORKLOADS_BESIDE, composites)
 
 
 async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[GroupKey]:
-    """Return the PodGroups that the pods of a namespace name, except finished pods. Raises ApiError.
+    """Return the PodGroups that the unfinished pods of a namespace name. Raises ApiError.
 
     The answer includes every pod that existed when the call began. Therefore the list is requested without
     ``resourceVersion=0``, which the API server may answer from a cache that lags behind. Without it the answer is the
@@ -161,7 +168,11 @@ async def read_named_groups(client: ApiClient, namespace: str) -> frozenset[Grou
 
 
 async def read_pods_of(client: ApiClient, level: ApiLevel, parent: Parent) -> list[Pod]:
-    """Read the newest state of a parent's pods from the API server, because only some are watched. Raises ApiError."""
+    """Read a parent's pods from the API server, because only some of them are watched. Raises ApiError.
+
+    Pods with the label of the parent's name count, unless they name another UID. ``level`` decides how pods are
+    decoded.
+    """
     selection = Selection(parent.key.namespace, labels=f"{PARENTS[parent.kind].labels.name}={parent.key.name}")
     found = [decode_pod(pod, level.readable_versions) async for pod in client.items(PODS, selection)]
     return [pod for pod in found if isinstance(pod, Pod) and pod.place and pod.place.uid in {"", parent.uid}]
@@ -175,7 +186,10 @@ def _groups_of(pod: JSON, namespace: str) -> list[GroupKey]:
 
 
 class Writes:
-    """Sends changes to the API server, and queues an event about each. A failed write raises ApiError instead."""
+    """Sends changes to the API server, and queues an event about each success.
+
+    If a write fails, it raises ApiError instead.
+    """
 
     def __init__(self, client: ApiClient, level: ApiLevel, events: EventWriter) -> None:
         self._level = level
@@ -183,7 +197,7 @@ class Writes:
         self._events = events
 
     async def create_workload(self, change: CreateWorkload) -> Workload:
-        """Create the Workload. Return it as stored by the API server. Raises ApiError."""
+        """Create the owner's Workload, and return it as the API server has stored it. Raises ApiError."""
         owner = change.owner
         body = workload_body(change, self._level)
         resource = workloads(self._level.group, self._level.version)
@@ -192,7 +206,10 @@ class Writes:
         return made
 
     async def create_pod_group(self, change: CreatePodGroup) -> PodGroup:
-        """Create the PodGroup at the API level of its Workload. Return it as stored. Raises ApiError."""
+        """Create a PodGroup at the API level of its Workload, and return it as the API server has stored it.
+
+        Raises ApiError.
+        """
         owner = change.owner
         level = self._level_of(change.workload)
         body = pod_group_body(change, level)
@@ -202,7 +219,7 @@ class Writes:
         return replace(made, api=change.workload.api)
 
     def _level_of(self, item: Workload | PodGroup | Composite) -> ApiLevel:
-        """Return the API level that serves the object: the level in use, or the second one beside it."""
+        """Return the API level that serves the object: the one in use, or the second one that is watched as well."""
         return self._level.level_of(item.api)
 
     def _resource_of(self, item: Workload | PodGroup | Composite) -> Resource:
@@ -216,22 +233,26 @@ class Writes:
                 return composites(level)
 
     async def set_finalizers(self, group: PodGroup, finalizers: Sequence[str]) -> None:
-        """Remove all finalizers of the PodGroup but ``finalizers``.
+        """Replace the finalizers of the PodGroup by ``finalizers``.
 
-        Raises Conflict if the PodGroup has changed, NotFound if it is gone.
+        Raises Conflict if the PodGroup has changed since it was read, NotFound if it is gone, ApiError for other
+        failures.
         """
         patch = {"metadata": {"resourceVersion": group.version, "finalizers": list(finalizers) or None}}
         await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_priority(self, group: PodGroup | Composite, priority: int) -> None:
-        """Write the priority of a group. Raises Conflict if the group has changed, NotFound if it is gone."""
+        """Write ``spec.priority`` of a PodGroup or CompositePodGroup.
+
+        Raises Conflict if it has changed since it was read, NotFound if it is gone, ApiError for other failures.
+        """
         patch = {"metadata": {"resourceVersion": group.version}, "spec": {"priority": priority}}
         await self._client.patch_merge(self._resource_of(group), group.key.namespace, group.key.name, patch)
 
     async def set_min_count(self, change: SetMinCount) -> None:
-        """Change minCount of a Workload's template or of a PodGroup.
+        """Change minCount of a PodGroup or of a Workload's template. Raises ApiError.
 
-        An object that is gone, or has another UID, is left alone.
+        Do nothing if the object is gone, or was replaced by one with another UID.
         """
         item = change.item
         try:
@@ -257,9 +278,10 @@ class Writes:
         await self._client.patch_json(self._resource_of(workload), workload.key.namespace, workload.key.name, steps)
 
     async def delete(self, change: Delete) -> None:
-        """Delete an object. One that is gone, or has another UID, is left alone.
+        """Delete a Workload or PodGroup. Raises ApiError.
 
-        The finalizer of a PodGroup may delay the end of the deletion.
+        Do nothing if the object is gone, or was replaced by one with another UID. A PodGroup with a finalizer goes on
+        existing until the finalizer is removed.
         """
         owner = change.owner
         item = change.item
@@ -270,12 +292,15 @@ class Writes:
         self.emit(owner, "Normal", deleted_event(kind_of_item(item), item.key.name, owner))
 
     def emit_failure(self, owner: Owner, kind_and_verb: tuple[str, str], error: Exception) -> None:
-        """Queue a Warning about a failed write; ``kind_and_verb``: see `changes.kind_and_verb`."""
+        """Queue a Warning about the owner for a failed write.
+
+        ``kind_and_verb`` says what was written (`changes.kind_and_verb`).
+        """
         kind, verb = kind_and_verb
         self.emit(owner, "Warning", failed_write_event(kind, verb, owner, error))
 
     def emit(self, owner: Owner, event_type: str, sentence: EventText) -> None:
-        """Queue an event about the owner. ``event_type`` is Normal or Warning."""
+        """Queue an event about the owner with this reason and message. ``event_type`` is Normal or Warning."""
         about = {
             "apiVersion": api_version_of(owner),
             "kind": kind_of(owner),

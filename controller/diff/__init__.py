@@ -1,1 +1,1 @@
-"""The diff of one owner: takes the objects that exist, and returns the changes that are needed. Pure functions."""
+"""The diff of one owner (a Job, JobSet, LeaderWorkerSet, ...): compares existing and needed objects. Pure functions."""

@@ -1,4 +1,4 @@
-"""The input and the output of the diff: the objects that exist for an owner, and the changes that the owner needs."""
+"""The input and the output of the diff: an owner's existing Workload and PodGroups, and the changes that it needs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,27 +9,30 @@ from serried.api.parent import Owner
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The objects that refer to one owner, at the time of one diff.
+    """The existing Workloads and PodGroups that refer to one owner, at the time of one diff.
 
-    Includes created objects that the watch does not show yet.
+    Also those that the API server has created and the watch does not show yet.
     """
 
     workloads: Sequence[Workload] = ()
-    """The Workloads that refer to the owner, except replaced ones."""
+    """The Workloads that refer to the owner. Those that another Workload replaces are in `outdated` instead."""
 
     groups: Sequence[PodGroup] = ()
-    """The PodGroups of the Workload; empty unless there is exactly one Workload."""
+    """The PodGroups of the owner's only Workload; empty if it has no Workload or several."""
 
     outdated: Sequence[Workload | PodGroup] = ()
-    """The objects to delete: PodGroups of replaced Workloads first, then these Workloads."""
+    """The objects to delete: first the PodGroups of Workloads that another one replaces, then these Workloads."""
 
     replicas: Collection[str] = ()
-    """The indexes of the replicas that have a leader pod, in order of arrival; empty for an owner without replicas."""
+    """The indexes of the owner's replicas that have a leader pod, in the order in which they were seen.
+
+    Empty for an owner without replicas, such as a Job.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """Create the owner's Workload. Its PodGroups follow in the next diff, when the Workload exists."""
+    """The owner needs a Workload. Its PodGroups are created by the next diff, which sees the Workload."""
 
     owner: Owner
 
@@ -38,12 +41,12 @@ class CreateWorkload:
     templates: tuple[Template, ...]
 
     replaces: str = ""
-    """UID of the Workload that the new one replaces, "" if there is none."""
+    """UID of the Workload that the new one replaces after a change of the Job's size, "" if it is the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePodGroup:
-    """Create one PodGroup of the owner's Workload."""
+    """The owner needs a PodGroup, made from ``template`` of ``workload``."""
 
     owner: Owner
 
@@ -59,7 +62,7 @@ class CreatePodGroup:
 
 @dataclass(frozen=True, slots=True)
 class SetMinCount:
-    """Change minCount in a Workload or PodGroup made by Serried, after a change of the owner's size."""
+    """A Workload or PodGroup made by Serried needs another minCount, because the owner's size has changed."""
 
     owner: Owner
 
@@ -69,12 +72,12 @@ class SetMinCount:
     """The new minCount."""
 
     template: int = 0
-    """Index of the template to change in a Workload; unused for a PodGroup."""
+    """Index of the template to change if ``item`` is a Workload; unused for a PodGroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object made by Serried. An object of the same name with another UID is kept."""
+    """An object made by Serried is to be deleted. It is left alone if it has been replaced by one with another UID."""
 
     owner: Owner
     item: Workload | PodGroup
@@ -82,34 +85,34 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEmptyReplicas:
-    """Delete PodGroups made by Serried, for replicas that the owner no longer has."""
+    """PodGroups made by Serried are to be deleted, for replicas that the owner no longer has."""
 
     owner: Owner
 
     groups: Sequence[PodGroup]
-    """The candidates. One is deleted once no pod of its replica is left."""
+    """The PodGroups of these replicas. Each is deleted only when no pod of its replica exists any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportAmbiguous:
-    """Report to the owner that its pods are scheduled one by one, because their PodGroup is ambiguous."""
+    """An event is to say that the owner's pods are no gang, because it is unclear which PodGroup is theirs."""
 
     owner: Owner
 
     problem: str
-    """The reason, as a phrase for the event."""
+    """Why it is unclear, as a phrase for the event."""
 
 
 Create = CreateWorkload | CreatePodGroup
 
 Write = Create | SetMinCount | Delete
-"""A change that is one request to the API server."""
+"""A change that is carried out by one request to the API server."""
 
 Change = Write | DeleteEmptyReplicas | ReportAmbiguous
 
 
 def kind_and_verb(write: Write) -> tuple[str, str]:
-    """Return the kind of the written object, and the verb: Create, Update or Delete."""
+    """Return the kind of the object that the change writes, and the verb: Create, Update or Delete."""
     match write:
         case CreateWorkload():
             return "Workload", "Create"
@@ -122,5 +125,5 @@ def kind_and_verb(write: Write) -> tuple[str, str]:
 
 
 def kind_of_item(item: Workload | PodGroup) -> str:
-    """Return the API kind of an object."""
+    """Return the API kind of the object: Workload or PodGroup."""
     return "Workload" if isinstance(item, Workload) else "PodGroup"

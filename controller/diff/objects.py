@@ -1,4 +1,6 @@
-"""Names and JSON bodies of the objects that the diff creates: scheduling.k8s.io (1.35 to 1.37) and Serried's own group.
+"""Names and JSON bodies of the Workloads and PodGroups that the controller creates, for each API level.
+
+The levels are scheduling.k8s.io of Kubernetes 1.35 to 1.37 and Serried's own API group.
 
 Names and bodies equal those of upstream's Job controller byte for byte (1.36 on; pkg/controller/job/
 job_scheduling_manager.go, pkg/util/hash, apimachinery util/rand). Equal names keep two controllers from creating two
@@ -36,10 +38,10 @@ _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
 
 _MAX_NAME_LENGTH = 253
-"""Characters of a DNS subdomain."""
+"""The most characters of an object's name (a DNS subdomain)."""
 
 _MAX_LABEL_LENGTH = 63
-"""Characters of a DNS label."""
+"""The most characters of a DNS label, such as the name of a template."""
 
 _TEMPLATE_SUFFIX = "-pgt-0"
 
@@ -53,27 +55,33 @@ def hash_fnv32a(text: str) -> int:
 
 
 def encode_safe(number: int) -> str:
-    """Encode the decimal digits like ``rand.SafeEncodeString``: with letters that spell no words."""
+    """Return the decimal digits of the number, each replaced by a letter or digit, as ``rand.SafeEncodeString`` does.
+
+    The alphabet has no vowels, so that names spell no words.
+    """
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
 
 
 def workload_name(owner: Owner) -> str:
-    """Return the Workload's name: the owner's name and a hash of its UID, which is printed as Go's spew prints it."""
+    """Return the name of an owner's first Workload: the owner's name, and a hash of the owner's UID.
+
+    The hash is over ``(types.UID)`` and the UID, as upstream's hash over Go's representation is.
+    """
     tail = "-" + encode_safe(hash_fnv32a(f"(types.UID){owner.uid}"))
     return owner.key.name[: _MAX_NAME_LENGTH - len(tail)] + tail
 
 
 def successor_name(job: Job, count: int) -> str:
-    """Return the name of the Workload that replaces another after the Job's parallelism became ``count``."""
+    """Return the name of the Workload that replaces a Job's first one after its parallelism changed to ``count``."""
     tail = f"-{count}"
     return workload_name(job)[: _MAX_NAME_LENGTH - len(tail)] + tail
 
 
 def template_name(owner: Owner) -> str:
-    """Return the name of the Workload's only PodGroupTemplate, always a DNS label.
+    """Return the name of the Workload's only PodGroupTemplate, which must be a DNS label.
 
-    The name is upstream's ``<job>-pgt-0`` if that is a DNS label. If the Job's name has dots or is too long, upstream's
-    name would be invalid; here the Job's name is shortened, with a hash of the whole name.
+    The name is upstream's ``<job>-pgt-0`` if that is a DNS label. If the Job's name has dots or is too long for that, a
+    shortened name with a hash of the whole name is used; upstream creates no Workload then.
     """
     name = owner.key.name
     if is_upstream_template(owner):
@@ -83,14 +91,17 @@ def template_name(owner: Owner) -> str:
 
 
 def is_upstream_template(owner: Owner) -> bool:
-    """Return whether upstream's template name for the owner is valid. Else upstream creates no Workload and no pods."""
+    """Return whether upstream's template name for the owner, ``<job>-pgt-0``, is a DNS label.
+
+    If not, kube-controller-manager creates no Workload for the Job.
+    """
     return len(owner.key.name) + len(_TEMPLATE_SUFFIX) <= _MAX_LABEL_LENGTH and "." not in owner.key.name
 
 
 def pod_group_name(workload: str, template: str) -> str:
-    """Return the PodGroup's name: Workload, template and a hash of both.
+    """Return the name of a PodGroup: the names of its Workload and its template, and a hash of both.
 
-    Names that are too long are cut, each by its share.
+    If that is too long, the longer name is cut. If both have more than half of the characters, both are cut to half.
     """
     tail = encode_safe(hash_fnv32a(workload + template))
     room = _MAX_NAME_LENGTH - len(tail) - 2
@@ -112,9 +123,10 @@ Body = dict[str, Any]
 
 
 def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
-    """Return the body of the Workload. It refers to its owner, which controls it.
+    """Return the JSON body of a Workload, with the owner as its controlling owner.
 
-    At the level where Workloads contain their groups (v1alpha1), all groups of a Workload have the same topology key.
+    ``level`` decides the fields. In v1alpha1, where a Workload contains its groups, all its groups get the topology key
+    of the first template.
     """
     owner = change.owner
     metadata = _metadata(owner, change.name, [_controller_reference(owner)])
@@ -134,10 +146,11 @@ def workload_body(change: CreateWorkload, level: ApiLevel) -> Body:
 
 
 def pod_group_body(change: CreatePodGroup, level: ApiLevel) -> Body:
-    """Return the body of a PodGroup from a template of a Workload, which may be a user's.
+    """Return the JSON body of a PodGroup from a template of a Workload, which a user may have created.
 
-    The PodGroup has two owner references, so it is deleted with either object: the owner as the controller, and the
-    Workload. A Workload made by the Job's own controller gets no reference, as in 1.37.
+    ``level`` decides the fields. The PodGroup has two owner references, so that it is deleted with either object: the
+    owner as the controller, and the Workload. A Workload that the Job's own controller made gets no reference, as in
+    1.37.
     """
     owner = change.owner
     workload = change.workload
@@ -184,7 +197,7 @@ def _metadata(owner: Owner, name: str, owners: list[Body]) -> Body:
 
 
 def _controller_reference(owner: Owner) -> Body:
-    """Return the owner reference that ``metav1.NewControllerRef`` makes."""
+    """Return the owner reference to the controlling owner, as ``metav1.NewControllerRef`` makes it."""
     return {
         "apiVersion": api_version_of(owner),
         "kind": kind_of(owner),
@@ -201,7 +214,7 @@ def _policy(template: Template) -> Body:
 
 
 def _scheduling(template: Template, level: ApiLevel) -> Body:
-    """Return the spec fields that a template shares with its PodGroups; unset ones are left out."""
+    """Return the fields that the spec of a template and of its PodGroup have in common, without unset ones."""
     said: Body = {"schedulingPolicy": _policy(template)}
     if constraints := _constraints(template):
         said["schedulingConstraints"] = constraints
@@ -220,7 +233,10 @@ def _scheduling(template: Template, level: ApiLevel) -> Body:
 
 
 def _constraints(template: Template) -> Body:
-    """Return the topology constraints of a template. Preferred levels exist at the fallback API level only."""
+    """Return the field ``schedulingConstraints`` of a template; {} if it has no topology.
+
+    Preferred levels exist only in Serried's own API group.
+    """
     said: Body = {}
     if template.topology_key is not None:
         said["topology"] = [{"key": template.topology_key}]
@@ -235,19 +251,19 @@ def _claim(claim: SharedClaim) -> Body:
 
 
 def desired_templates(owner: Owner) -> tuple[Template, ...]:
-    """Return the templates of the owner's Workload: one for each gang, so one for a Job."""
+    """Return the templates that the owner's Workload needs, one for each gang. A Job is one gang."""
     if isinstance(owner, Job):
         return (job_template(owner, Policy(desired_count(owner))),)
     return tuple(_parent_template(owner, gang) for gang in gangs_of(owner))
 
 
 def tracking_templates(job: Job) -> tuple[Template, ...]:
-    """Return the template of a Job that is no gang, with policy basic."""
+    """Return the templates for the Workload of a Job that is no gang: one with policy basic."""
     return (job_template(job, BASIC),)
 
 
 def job_template(job: Job, policy: Policy) -> Template:
-    """Return the only template of a Job's Workload."""
+    """Return the only template of a Job's Workload, with the given policy."""
     return Template(
         name=template_name(job),
         policy=policy,
@@ -269,14 +285,18 @@ def _parent_template(parent: Parent, gang: Stage) -> Template:
 
 
 def desired_count(job: Job) -> int:
-    """Return the minCount of a Job's gang; 0 for a Job with parallelism 0."""
+    """Return the minCount that a Job's gang needs: its own setting, at most the pods that run at once.
+
+    It is 0 for a Job with parallelism 0.
+    """
     return min(job.min_count or job.at_once, job.at_once)
 
 
 def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
-    """Return the minCount by template name; no entry for a template that keeps its minCount.
+    """Return the minCount that each template of the Workload needs, by the template's name.
 
-    A Job with parallelism 0 keeps it. A stage that shrinks to one pod or none gets 1.
+    A Job with parallelism 0 has no entry: its template keeps the minCount that it has. A stage, i.e. pods that are
+    created together such as a ReplicatedJob, gets 1 even if it has no pods.
     """
     if isinstance(owner, Job):
         count = desired_count(owner)
@@ -285,17 +305,20 @@ def desired_counts(owner: Owner, workload: Workload) -> dict[str, int]:
 
 
 def list_used_templates(owner: Owner, workload: Workload) -> list[Template]:
-    """Return the templates of the Workload that are used for a stage of the owner. A Job has one stage."""
+    """Return the templates of the Workload that are for the owner's stages, without duplicates.
+
+    A stage is a set of pods that are created together, such as a ReplicatedJob of a JobSet. A Job has one stage.
+    """
     names: Sequence[str] = [WHOLE] if isinstance(owner, Job) else [stage.name for stage in owner.stages]
     found = (find_template(workload, owner, name) for name in names)
     return list(dict.fromkeys(template for template in found if template is not None))
 
 
 def resolve_class(template: Template, level: ApiLevel, classes: Mapping[str, PriorityClass]) -> Template:
-    """Return the template with the fields that its PodGroup takes from the priority class.
+    """Return the template with the fields that its PodGroup takes from its PriorityClass.
 
-    At the fallback API level that is the priority. A priority in the template is ignored: a client wrote it, and no
-    admission plugin compares it with the class there. In 1.37 it is ``preemptionPolicy``. If the class says Never,
+    At the fallback API level, that is the priority. A priority in the template is ignored: a client wrote it, and no
+    admission plugin compares it with the class there. In 1.37, it is ``preemptionPolicy``: if the class says Never,
     admission rejects a PodGroup without the field, because the default differs (seen on 1.37.1). An API server without
     the gate PodGroupPreemptionPolicy drops the field.
     """

@@ -1,12 +1,13 @@
-"""The diff: which changes one owner needs (KEP-5547, Controller Workflow), and which warnings it gets.
+"""The diff: which changes one owner needs (KEP-5547, Controller Workflow), and which warnings its author gets.
 
 The reconciler calls `action_of_job` to learn what an owner needs, then `diff` for the changes, and `find_warnings` for
 the events.
 
-An owner has one Workload, with a template for each of its gangs, and a PodGroup for each template. A LeaderWorkerSet
-has a PodGroup for each template in each replica that has a leader pod; replicas that exist only in the spec cost
-nothing. A Job is an owner with one gang and no replicas. Objects made by others are used and never changed. If another
-client's Workload refers to the owner, the objects made by Serried are deleted. If several do, none is used.
+An owner is a Job, or a parent of Jobs or pods such as a JobSet or LeaderWorkerSet. It has one Workload, with a template
+for each of its gangs, and a PodGroup for each template. A LeaderWorkerSet has a PodGroup for each template in each
+replica that has a leader pod; for replicas without a leader pod, nothing is created. A Job is an owner with one gang
+and no replicas. Objects made by other clients are used and never changed. If one Workload of another client refers to
+the owner, the objects made by Serried are deleted. If several do, none is used.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,16 +60,16 @@ from serried.api.preference import EXCLUSIVE, PACKING, PREFERRED_TOPOLOGY
 
 
 class Elastic(StrEnum):
-    """The setting for a gang's minCount when its Job's parallelism changes."""
+    """The setting that decides what happens to a gang's minCount when its Job's parallelism changes."""
 
     FOLLOW = "follow"
-    """minCount changes with it."""
+    """minCount follows the parallelism."""
     REFUSE = "refuse"
-    """minCount stays."""
+    """minCount stays as it is."""
 
 
 class Suspended(StrEnum):
-    """The setting for the Workload and PodGroup of a suspended Job."""
+    """The setting that decides what happens to the Workload and PodGroup of a suspended Job."""
 
     KEEP = "keep"
     """Keep them."""
@@ -77,12 +78,12 @@ class Suspended(StrEnum):
 
 
 class Track(StrEnum):
-    """The setting for the Jobs that get a Workload and a PodGroup."""
+    """The setting that decides which Jobs get a Workload and a PodGroup."""
 
     GANGS = "gangs"
     """Only gangs."""
     ALL = "all"
-    """All Jobs; with policy basic for a Job that is no gang."""
+    """All Jobs. A Job that is no gang gets policy basic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +100,26 @@ class GangSettings:
 
 
 class DesiredAction(Enum):
-    """The task of the controller for an owner."""
+    """What the controller has to do for an owner."""
 
     START = "start"
-    """Create the Workload and the PodGroups: the owner is a gang, and none of its pods has started."""
+    """Create Workload and PodGroups: the owner is a gang, and none of its pods has started."""
     TRACK = "track"
-    """Create the objects with policy basic: the owner is a Job that is no gang."""
+    """Create Workload and PodGroup with policy basic: the owner is a Job that is no gang (`Track.ALL`)."""
     COMPLETE = "complete"
-    """Create the PodGroups of an existing Workload, but no Workload: the pods wait for the PodGroups.
+    """Create the missing PodGroups of an existing Workload, but no Workload.
 
-    kube-controller-manager 1.36 does the same, and KEP-5547 says it of restarts.
+    For an owner whose pods have started, or that is a gang only by a user's Workload: pods may wait for these
+    PodGroups. kube-controller-manager 1.36 does the same, and KEP-5547 says it of restarts.
     """
     RELEASE = "release"
-    """Delete the objects made by Serried: the owner is a suspended Job."""
+    """Delete the objects made by Serried: the owner is a suspended Job (`Suspended.DELETE`)."""
     NONE = "none"
-    """Do nothing: the owner has finished, or Serried does not serve it."""
+    """Do nothing: the owner has finished, or is not for Serried."""
 
 
 def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> DesiredAction:
-    """Return the action for a Job. ``pods`` are the Job's own."""
+    """Return what the controller has to do for a Job. ``pods`` are all pods that the Job owns, whatever their state."""
     if settings.gang_jobs is GangJobs.NONE:
         return DesiredAction.NONE
     gang = is_gang_job(job, settings.schedulers, settings.gang_jobs)
@@ -135,13 +137,16 @@ def action_of_job(job: Job, pods: Collection[Pod], settings: GangSettings) -> De
 
 
 def is_served(parent: Parent, settings: GangSettings) -> bool:
-    """Return whether the controller acts for a parent: one of Serried's schedulers, neither finished nor deleted."""
+    """Return whether the controller acts for a JobSet, LeaderWorkerSet or another parent.
+
+    All its pods must name schedulers that Serried serves. It must not have finished, nor be in deletion.
+    """
     ours = parent.group is None and parent.schedulers <= frozenset(settings.schedulers)
     return ours and settings.gang_jobs is not GangJobs.NONE and not parent.finished and not parent.deleting
 
 
 def is_unserved(job: Job, settings: GangSettings) -> bool:
-    """Return whether a Job asks to be a gang, or for a property of gangs, but its scheduler is not Serried's."""
+    """Return whether a Job asks by annotations to be a gang, but names a scheduler that Serried does not serve."""
     asks = job.gang_policy is GangPolicy.JOB_AS_GANG or (job.annotated and job.gang_policy is None)
     return (
         asks
@@ -162,7 +167,10 @@ def _has_started(pods: Iterable[Pod]) -> bool:
 
 
 def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -> list[EventText]:
-    """Return the warnings for an owner: mistakes, and effects that its author may not expect."""
+    """Return the warnings for an owner's author: mistakes, and effects that may be unexpected.
+
+    ``action`` is what the controller does for the owner; if that is nothing, most warnings do not apply.
+    """
     if isinstance(owner, Job):
         concerned, found = action is not DesiredAction.NONE, find_warnings_of_job(owner, action, settings)
     else:
@@ -172,7 +180,7 @@ def find_warnings(owner: Owner, action: DesiredAction, settings: GangSettings) -
 
 
 def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings) -> list[EventText]:
-    """Return the warnings for a Job."""
+    """Return the warnings for a Job's author, as `find_warnings`."""
     warnings = (
         [foreign_scheduler_event(job, [job.scheduler], settings.schedulers)] if is_unserved(job, settings) else []
     )
@@ -186,14 +194,14 @@ def find_warnings_of_job(job: Job, action: DesiredAction, settings: GangSettings
 
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""The scheduler of pods that name none. A pod with this scheduler does not ask for Serried by it."""
+"""The scheduler of pods that name none. To name it does not mean to ask for Serried, even if Serried serves it."""
 
 
 def find_no_gang_event(owner: Owner, settings: GangSettings) -> EventText | None:
-    """Return the event that says why an owner is no gang, although it asks for Serried.
+    """Return the event that says why an owner is no gang, although it asks for Serried; None if it needs none.
 
-    It asks by an annotation, or by the name of a scheduler that Serried serves. Return None for a gang, for an owner
-    that declares to be none, and for a Job whose parent gets the event.
+    An owner asks for Serried by an annotation, or by naming a scheduler that Serried serves. Return None for a gang,
+    for an owner with the annotation that it is no gang, and for a Job whose parent gets the event.
     """
     served = frozenset(settings.schedulers) - {DEFAULT_SCHEDULER}
     if isinstance(owner, Job):
@@ -207,7 +215,10 @@ def find_no_gang_event(owner: Owner, settings: GangSettings) -> EventText | None
 
 
 def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list[EventText]:
-    """Return the warnings for a parent that has not finished. ``schedulers`` are the ones that Serried serves."""
+    """Return the warnings for the author of a JobSet, LeaderWorkerSet or another parent that has not finished.
+
+    ``schedulers`` are the names of the schedulers that Serried serves.
+    """
     if parent.problem:
         return [invalid_annotation_event(parent)]
     foreign = sorted(parent.schedulers - frozenset(schedulers))
@@ -224,9 +235,9 @@ def find_warnings_of_parent(parent: Parent, schedulers: Collection[str]) -> list
 
 
 def find_ignored_changes(owner: Owner, observed: Observed) -> list[str]:
-    """Return the annotations that differ from the objects made by Serried, none if all agree.
+    """Return the owner's annotations that differ from its Workload and PodGroups: their change had no effect.
 
-    Objects made by others are not compared: the owner's annotations have no effect on them.
+    Return an empty list if Serried did not make the Workload: the annotations have no effect on objects of others.
     """
     if len(observed.workloads) != 1 or not is_ours(observed.workloads[0], owner):
         return []
@@ -252,34 +263,38 @@ def _differs_in_disruption(owner: Owner, workload: Workload) -> bool:
 
 
 class MinCountUpdate(Enum):
-    """The way in which minCount follows the size of its owner."""
+    """How the minCount of a gang is changed when its owner's size changes."""
 
     PATCH = "patch"
-    """Patch Workload and PodGroup, if the API server allows it (1.37)."""
+    """Patch minCount in Workload and PodGroup, if the API server allows that (1.37)."""
     REPLACE = "replace"
-    """Create a second Workload that replaces the first (1.35, 1.36).
+    """Create a second Workload, which replaces the first one (1.35, 1.36).
 
-    For Jobs only: the objects of parents stay unchanged.
+    Only for Jobs: the objects of parents such as JobSets stay unchanged.
     """
     NEVER = "never"
 
 
 def choose_min_count_update(settings: GangSettings, level: ApiLevel) -> MinCountUpdate:
-    """Return the way in which minCount follows the size of owners at an API level."""
+    """Return how minCount is changed, by the controller's settings and by what the API level allows."""
     if settings.elastic is Elastic.REFUSE:
         return MinCountUpdate.NEVER
     return MinCountUpdate.PATCH if level.count_mutable else MinCountUpdate.REPLACE
 
 
 PodGroupsByPlace = Mapping[tuple[str | None, str], Sequence[PodGroup]]
-"""The PodGroups of an owner by template name and replica index. The index is "" for an owner without replicas."""
+"""The PodGroups of an owner, by the name of their template and the index of their replica.
+
+The template is None for a PodGroup that names none. The index is "" for an owner without replicas.
+"""
 
 
 def diff(owner: Owner, observed: Observed, action: DesiredAction, update: MinCountUpdate) -> Iterator[Change]:
-    """Yield the next changes for an owner, creates first, because the rest may depend on them.
+    """Yield the next changes for an owner, creates first, because the others may depend on them.
 
-    Each change is computed when it is taken. A LeaderWorkerSet may lack thousands of PodGroups, and the caller writes a
-    few at a time, so only these few names are computed.
+    After these are written, the next diff yields the rest. Each change is computed when the caller takes it: a
+    LeaderWorkerSet may lack thousands of PodGroups, and the caller writes a few at a time, so only the names of these
+    few are computed.
     """
     if action is DesiredAction.NONE:
         return
@@ -320,7 +335,7 @@ def _changes_without_workload(owner: Owner, action: DesiredAction) -> Sequence[C
 
 
 def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
-    """Return the create of an owner's first Workload. A Job that is no gang gets policy basic."""
+    """Return the create of an owner's first Workload. For `DesiredAction.TRACK` it has policy basic."""
     name = workload_name(owner)
     if isinstance(owner, Job) and action is DesiredAction.TRACK:
         return CreateWorkload(owner, name, tracking_templates(owner))
@@ -328,10 +343,10 @@ def make_workload_create(owner: Owner, action: DesiredAction) -> CreateWorkload:
 
 
 def list_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
-    """Return the deletes of the objects made by Serried, the Workload last.
+    """Return the deletes of the owner's objects that Serried made.
 
-    One diff deletes replaced objects and PodGroups, the next one the Workload. After a restart in between, the
-    remaining PodGroups are found through the Workload.
+    Replaced Workloads and PodGroups are deleted first. If there are none, the Workload is: after a restart in between,
+    the remaining PodGroups are found through it.
     """
     return _deletes_of_ours(owner, [*observed.outdated, *observed.groups]) or _deletes_of_ours(
         owner, observed.workloads
@@ -343,7 +358,7 @@ def _deletes_of_ours(owner: Owner, items: Sequence[Workload | PodGroup]) -> Sequ
 
 
 def _explain_workloads(owner: Owner, observed: Observed) -> str:
-    """Return why the owner's Workloads cannot be used, "" if they can."""
+    """Return why none of the owner's Workloads can be used, as a phrase; "" if the only one has a template for it."""
     if len(observed.workloads) > 1:
         return describe_workloads(observed.workloads)
     workload = observed.workloads[0]
@@ -351,15 +366,15 @@ def _explain_workloads(owner: Owner, observed: Observed) -> str:
 
 
 def _explain_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> str:
-    """Return why the PodGroup of the owner's pods is ambiguous, "" if it is clear."""
+    """Return why it is unclear which PodGroup is that of the owner's pods, as a phrase; "" if it is clear."""
     groups = next((groups for groups in by_place.values() if len(groups) > 1), None)
     return "" if groups is None else describe_groups(owner, observed.workloads[0], groups)
 
 
 def find_missing_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
-    """Yield the creates of the missing PodGroups, one at a time.
+    """Yield a create for each PodGroup that the owner needs and that ``by_place`` lacks.
 
-    An owner with replicas needs them for each replica that has a leader pod and that its spec still contains.
+    An owner with replicas needs PodGroups for each replica that has a leader pod and that its spec still contains.
     """
     workload = observed.workloads[0]
     if workload.inline:
@@ -375,7 +390,10 @@ def find_missing_groups(owner: Owner, observed: Observed, by_place: PodGroupsByP
 
 
 def make_pod_group_create(owner: Owner, workload: Workload, template: Template, replica: str = "") -> CreatePodGroup:
-    """Return the create of a PodGroup from a template, for one replica if the owner has replicas."""
+    """Return the create of the PodGroup for a template of the Workload.
+
+    ``replica`` is the index of the replica that it is for, "" if the owner has no replicas.
+    """
     part = f"{template.name}-{replica}" if replica else template.name
     name = pod_group_name(workload.key.name, part)
     return CreatePodGroup(owner, workload, template, name, replica=replica)
@@ -384,11 +402,10 @@ def make_pod_group_create(owner: Owner, workload: Workload, template: Template, 
 def _set_min_counts(
     owner: Owner, observed: Observed, by_place: PodGroupsByPlace, update: MinCountUpdate
 ) -> Sequence[Change]:
-    """Return the changes of minCount after a change of the owner's size.
+    """Return the changes of minCount that the owner's present size needs.
 
-    A user's Workload and its PodGroups never change.
-
-    A Job may name a template of its own controller's Workload. Then its PodGroup copies that template, as in 1.37.
+    A Workload that a user created, and its PodGroups, never change. A Job may name a template of its own controller's
+    Workload. Then its PodGroup copies minCount from that template, as in 1.37.
     """
     workload = observed.workloads[0]
     if update is MinCountUpdate.PATCH and isinstance(owner, Job) and owner.delegation is not None:
@@ -401,7 +418,10 @@ def _set_min_counts(
 
 
 def find_outdated_counts(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> list[SetMinCount]:
-    """Return the changes for the objects made by Serried whose minCount is outdated, the Workload first."""
+    """Return a change for each object made by Serried with a minCount that does not fit the owner's size.
+
+    The Workload comes first.
+    """
     workload = observed.workloads[0]
     wanted = desired_counts(owner, workload)
     lagging = [
@@ -432,7 +452,10 @@ def _replace_workload(job: Job, workload: Workload) -> Sequence[Change]:
 
 
 def min_count_agrees(policy: Policy, wanted: int | None) -> bool:
-    """Return whether the policy needs no change: minCount is ``wanted`` (None: any), or the policy is no gang's."""
+    """Return whether minCount of the policy needs no change to ``wanted``.
+
+    True also if ``wanted`` is None, which stands for any value, and for policy basic, which has no minCount.
+    """
     return wanted is None or not policy.is_gang or policy.min_count == wanted
 
 
@@ -442,7 +465,7 @@ def _list_surplus_deletes(owner: Owner, observed: Observed) -> Sequence[Change]:
 
 
 def find_surplus_groups(owner: Owner, observed: Observed) -> list[PodGroup]:
-    """Return the PodGroups made by Serried for replicas that the owner no longer has."""
+    """Return the PodGroups made by Serried that are for replicas which the owner no longer has."""
     if isinstance(owner, Job):
         return []
     ours = (group for group in observed.groups if is_ours(group, owner))
@@ -450,7 +473,10 @@ def find_surplus_groups(owner: Owner, observed: Observed) -> list[PodGroup]:
 
 
 def _has_replica(owner: Owner, index: str) -> bool:
-    """Return whether the owner has a replica with this index, written as in labels ("" if it has no replicas)."""
+    """Return whether the owner's spec contains the replica ``index``, which is a number as text.
+
+    An owner without replicas, such as a Job, contains only "".
+    """
     if isinstance(owner, Job) or owner.replicas is None:
         return not index
     if not (index.isascii() and index.isdecimal()) or (len(index) > 1 and index[0] == "0"):
@@ -459,7 +485,10 @@ def _has_replica(owner: Owner, index: str) -> bool:
 
 
 def group_by_place(owner: Owner, observed: Observed) -> PodGroupsByPlace:
-    """Return the PodGroups by template and replica. All PodGroups of a Job's Workload are for the Job's only gang."""
+    """Return the PodGroups of the owner's Workload by template and replica.
+
+    All PodGroups of a Job's Workload count as those of the Job's only template.
+    """
     places: dict[tuple[str | None, str], list[PodGroup]] = {}
     only = list_used_templates(owner, observed.workloads[0])[0].name if isinstance(owner, Job) else None
     for group in observed.groups:

@@ -1,6 +1,6 @@
-"""The texts of the controller's events, each with the event's reason. No other file of the controller has any.
+"""The texts of the controller's events, each with the event's reason. No other file of the controller contains texts.
 
-A function ``..._event`` returns a whole event. A function ``describe_...`` returns a phrase that stands in one.
+Functions named ``..._event`` return a whole event, functions named ``describe_...`` a phrase that is used in one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,10 @@ from serried.api.names import GANG_POLICY, Malformed, quote
 from serried.api.parent import MOST_TEMPLATES, Owner, Parent, kind_of
 
 NO_GANG = f"{GANG_POLICY}: {GangPolicy.NO_GANG}"
-"""The annotation with which an author declares that an owner is no gang."""
+"""The annotation by which the author of a Job or other owner says that it is no gang, as text for events."""
 
 _MOST_NAMES = 3
-"""Number of objects named in an event. Users may create any number of them."""
+"""The largest number of objects that an event names, because users may create any number of them."""
 
 
 class EventText(NamedTuple):
@@ -53,7 +53,7 @@ def failed_write_event(kind: str, verb: str, owner: Owner, error: Exception) -> 
 
 
 def api_unavailable_event(owner: Owner, obstacle: str) -> EventText:
-    """Return the event for an owner whose Workload cannot be created, because the API of gangs is missing.
+    """Return the event for an owner whose Workload cannot be created, because the API server offers no PodGroups.
 
     ``obstacle`` says what is missing.
     """
@@ -70,19 +70,22 @@ def invalid_annotation_event(owner: Owner) -> EventText:
 
 
 def unknown_name_event(owner: Owner) -> EventText:
-    """Return the event for an owner with an annotation or label whose name is like one of Serried's, but unknown."""
+    """Return the event for an owner with an annotation or label that looks like one of Serried's and is unknown."""
     return EventText("UnknownName", f"{_name(owner)}: {owner.stray}")
 
 
 def foreign_scheduler_event(owner: Owner, schedulers: Iterable[str], served: Iterable[str]) -> EventText:
-    """Return the event for an owner that asks to be a gang, while Serried does not serve its ``schedulers``."""
+    """Return the event for an owner that asks to be a gang, but whose pods name schedulers that Serried does not serve.
+
+    ``schedulers`` are those that its pods name, ``served`` those that Serried serves.
+    """
     asks = "to be a gang" if isinstance(owner, Job) else "for gangs"
     said = f"{_name(owner)} asks {asks}, but Serried does not serve its scheduler {', '.join(schedulers)}"
     return EventText("SchedulerNotGangAware", f"{said}; create it anew with schedulerName {min(served)}")
 
 
 def no_gang_event(owner: Owner, found: NoGang) -> EventText:
-    """Return the event for an owner that is no gang, while its author might expect one."""
+    """Return the event for an owner that is no gang although its author might expect one. ``found`` has the reason."""
     said = f"{_name(owner)} is not a gang, so {describe_no_gang(found)}. To silence this event, set {NO_GANG}"
     return EventText("NoGang", said)
 
@@ -100,36 +103,51 @@ def contradiction_event(job: Job) -> EventText:
 
 
 def jobs_ignored_event(parent: Parent) -> EventText:
-    """Return the event for a parent that is one gang, while its Jobs ask to be gangs of their own."""
+    """Return the event for a JobSet or the like that is one gang, so that its Jobs' own annotation has no effect.
+
+    The annotation asks that the Job be a gang of its own.
+    """
     return EventText("GangPolicyIgnored", f"{_name(parent)} is one gang, so the gang-policy of its Jobs is ignored")
 
 
 def dependent_pods_event(parent: Parent) -> EventText:
-    """Return the event for a parent whose pods are created one after another, so they cannot start together."""
+    """Return the event for an owner that cannot be a gang: some of its pods are created only when others run."""
     said = f"{_name(parent)} is not a gang: some of its pods wait for the node of another pod ({parent.obstacle})"
     return EventText("NoGang", said)
 
 
 def too_many_stages_event(parent: Parent, count: int) -> EventText:
-    """Return the event for a parent with more stages than a Workload has templates."""
+    """Return the event for an owner with ``count`` stages, more than a Workload can have templates.
+
+    A stage is a set of pods that are created together, such as a ReplicatedJob of a JobSet.
+    """
     said = f"{_name(parent)} is not a gang: it has {count} stages, and a Workload has at most {MOST_TEMPLATES} gangs"
     return EventText("NoGang", said)
 
 
 def gang_per_stage_event(parent: Parent) -> EventText:
-    """Return the event for a parent whose stages are a gang each."""
+    """Return the event for an owner whose stages start one after the other, so that each stage is a gang of its own.
+
+    A stage is a set of pods that are created together, such as a ReplicatedJob of a JobSet.
+    """
     said = OWNER_KINDS[parent.kind].staged
     return EventText("GangPerStage", said.format(owner=_name(parent), field=parent.staged))
 
 
 def upstream_basic_event(workload: Workload, job: Job) -> EventText:
-    """Return the event for a Job that looks like a gang, whose Workload of kube-controller-manager has policy basic."""
+    """Return the event for a Job with a Workload of policy basic, so that it is no gang, although it looks like one.
+
+    kube-controller-manager made the Workload.
+    """
     said = f"kube-controller-manager made Workload {workload.key.name} of {_name(job)} with policy basic, so it"
     return EventText("NoGang", f"{said} is not a gang; to make it one, set spec.scheduling.schedulingPolicy.gang")
 
 
 def ignored_changes_event(owner: Owner, annotations: Sequence[str]) -> EventText:
-    """Return the event for an owner whose annotations were changed after its objects were created."""
+    """Return the event for an owner with annotations that were changed when its PodGroups existed already.
+
+    Such changes have no effect.
+    """
     said = (
         f"{', '.join(annotations)} of {_name(owner)} changed after its PodGroup was created, which has no effect: "
         "delete it and create it anew"
@@ -138,7 +156,7 @@ def ignored_changes_event(owner: Owner, annotations: Sequence[str]) -> EventText
 
 
 def level_left_out_event(owner: Owner, levels: Sequence[str]) -> EventText:
-    """Return the event for an owner with preferred levels that have no label in this cluster."""
+    """Return the event for an owner that prefers topology levels for which no node label is known in this cluster."""
     said = f"No node label stands for level {', '.join(levels)}, which {_name(owner)} prefers: it is placed without"
     return EventText("LevelLeftOut", said)
 
@@ -147,17 +165,20 @@ def level_left_out_event(owner: Owner, levels: Sequence[str]) -> EventText:
 
 
 def ambiguous_event(owner: Owner, problem: str) -> EventText:
-    """Return the event for an owner whose pods have no clear PodGroup. ``problem`` is one of the phrases below."""
+    """Return the event for an owner whose pods are no gang, because it is unclear which PodGroup is theirs.
+
+    ``problem`` is the reason, by one of the functions below.
+    """
     return EventText("AmbiguousWorkload", f"{_name(owner)} is scheduled pod by pod: {problem}")
 
 
 def describe_workloads(workloads: Iterable[Workload]) -> str:
-    """Return the phrase for several Workloads that refer to the owner."""
+    """Return the reason that several Workloads refer to the owner, as a phrase for `ambiguous_event`."""
     return f"Workloads {_join_names(workloads)} all refer to it; exactly one must"
 
 
 def describe_templates(owner: Owner, workload: Workload) -> str:
-    """Return the phrase for a Workload without a usable template for the owner."""
+    """Return the reason that no template of the Workload is for the owner, as a phrase for `ambiguous_event`."""
     name = workload.key.name
     if isinstance(owner, Job) and owner.delegation is not None:
         return f"Workload {name} has no template {quote(owner.delegation.template)}, which its annotation names"
@@ -167,7 +188,7 @@ def describe_templates(owner: Owner, workload: Workload) -> str:
 
 
 def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]) -> str:
-    """Return the phrase for several PodGroups for the same pods."""
+    """Return the reason that several PodGroups are for the same pods of an owner, as a phrase for `ambiguous_event`."""
     names = _join_names(groups)
     if isinstance(owner, Job):
         return f"PodGroups {names} were all made from Workload {workload.key.name}; one must be"
@@ -178,7 +199,7 @@ def describe_groups(owner: Owner, workload: Workload, groups: Iterable[PodGroup]
 
 
 def malformed_event(malformed: Malformed) -> EventText:
-    """Return the event for an object with a field that cannot be decoded."""
+    """Return the event for an object that Serried ignores, because one of its fields cannot be decoded."""
     said = f"Serried cannot read this {malformed.kind} and ignores it until it changes: {malformed.problem}"
     return EventText("Malformed", said)
 
