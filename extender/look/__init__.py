@@ -1,1 +1,1 @@
-"""The read side of the extender: ``/debug`` and its page, snapshots and their replay, and what-if questions."""
+"""The pages under ``/debug``, snapshots of the planner's input and their replay, and what-if questions."""

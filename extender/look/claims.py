@@ -1,7 +1,7 @@
-"""Claims of a what-if question: claims in its manifests count as created, and so do claims made from templates.
+"""The volume claims and device claims of a what-if question. Those in its manifests count as if they existed.
 
-`separate_claims` reads PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains;
-`add_ephemeral_claims` adds the claims of a pod's ephemeral volumes.
+`separate_claims` reads PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains from the
+manifests. `add_ephemeral_claims` adds the claims that a controller would create for a pod's ephemeral volumes.
 """
 
 from collections import Counter
@@ -26,9 +26,11 @@ _COMPUTE_DOMAIN = "ComputeDomain"
 def separate_claims(
     objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
 ) -> tuple[list[tuple[str, Any]], HypotheticalClaims]:
-    """Return all other objects, and the claims and claim templates; ``default_class`` is the default StorageClass.
+    """Separate the claims and claim templates of a question from its other objects. Return the others, and the claims.
 
-    Claims that cannot be decoded stay among the other objects. So do ComputeDomains, of which templates are made.
+    Each object comes with its place in the body. ``namespace`` is for objects without one. ``default_class`` is the
+    cluster's default StorageClass. Claims that cannot be decoded are returned with the other objects, so that these
+    report the error. So are ComputeDomains, although their templates are returned with the claims.
     """
     rest: list[tuple[str, Any]] = []
     volumes: dict[Key, VolumeClaim] = {}
@@ -53,9 +55,10 @@ def separate_claims(
 def add_ephemeral_claims(
     coming: HypotheticalClaims, pod: Pod, spec: Mapping[str, Any], *, alike: bool
 ) -> HypotheticalClaims:
-    """Return ``coming`` with the claims that are made for one pod.
+    """Return ``coming``, the claims of a question, with those for the ephemeral volumes of one of its pods added.
 
-    Other claims that the pod names count as shared if more pods are made ``alike``. Raises ValueError.
+    ``spec`` is the pod's spec. If ``alike`` is True, more pods are created from the same template; then the other
+    claims that the pod names count as shared by several pods. Raises ValueError if a claim cannot be decoded.
     """
     own = dict(coming.volumes)
     for volume in read_objects(spec, "volumes"):
@@ -95,9 +98,10 @@ def _decode(
 
 
 def _decode_compute_domain(obj: Mapping[str, Any]) -> tuple[Key, ClaimSpec] | Malformed:
-    """Return the template that NVIDIA's DRA driver makes for the members: each claims the channel of its node.
+    """Return the key and spec of the ResourceClaimTemplate that NVIDIA's DRA driver creates for a ComputeDomain.
 
-    The driver's DaemonSet pods do not matter here, as they start after the members are bound.
+    With it each member claims the one channel of its node. The driver's DaemonSet pods do not matter here, because they
+    start after the members are bound.
     """
     template = read_map(read_map(read_map(obj, "spec"), "channel"), "resourceClaimTemplate")
     request = {"name": "channel", "exactly": {"deviceClassName": "compute-domain-default-channel.nvidia.com"}}
@@ -106,7 +110,7 @@ def _decode_compute_domain(obj: Mapping[str, Any]) -> tuple[Key, ClaimSpec] | Ma
 
 
 def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:
-    """Return a claim with the default class if it names none, as the admission plugin DefaultStorageClass does."""
+    """Return the PersistentVolumeClaim with the default class if it names none, as admission does."""
     spec = read_map(obj, "spec")
     says = spec.get("storageClassName") is not None
     says = says or BETA_CLASS in read_map(read_map(obj, "metadata"), "annotations")
@@ -114,7 +118,7 @@ def _default(obj: Mapping[str, Any], default_class: str) -> dict[str, Any]:
 
 
 def _list_named(raw: Any, namespace: str) -> Iterable[Key]:
-    """Yield the claims that a Pod names; none for other objects."""
+    """Yield the keys of the volume claims and device claims that a Pod names; none for other kinds."""
     if not isinstance(raw, dict) or raw.get("kind") != "Pod":
         return
     try:

@@ -1,10 +1,11 @@
-"""Captures of the planner's whole input: `take_capture` makes one of a running core, `restore` makes a core of one.
+"""Copies of the planner's whole input: `take_capture` takes one from a running core, `restore` builds a core from one.
 
-The first step of a capture copies each map at one instant, a few milliseconds for 50,000 pods; the values in the maps
-never change. What is not needed, or must not leave the process, is removed afterwards, in steps.
+The first step of `take_capture` copies the Store's maps at one instant, in a few milliseconds for 50,000 pods. The
+values in the maps are immutable, so they are not copied. Later steps remove fields that do not matter for decisions, or
+that must not leave the process, such as annotations.
 
-A restored core has the same state and code, and no API server. Its decisions go to its own ledger and outbox; nothing
-is carried out.
+A restored core has the same state and code, but no API server. It decides like the original, but nothing is carried
+out.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,18 +59,18 @@ _OPTIONS = TypeAdapter(Options)
 
 
 class NoClient:
-    """The API client of a restored core: it has no methods, as a core that carries nothing out never calls one."""
+    """The API client of a restored core. It has no methods, because a core that carries nothing out calls none."""
 
 
 class SilentStatus:
-    """The `StatusSink` of a restored core, which calls only ``say``. Nothing is reported."""
+    """The `StatusSink` of a restored core, which reports nothing. It has only the method that planning calls."""
 
     def report_verdict(self, group: GroupKey, verdict: Verdict) -> None:
-        """Do nothing: the verdict is in the memory of the group, too."""
+        """Do nothing: the caller of a replay reads the verdict from the state of the group."""
 
 
 def restore(capture: Capture) -> Core:
-    """Return a core in the state of the capture. Raises ValueError if the capture contradicts itself."""
+    """Return a core with the state that the capture has. Raises ValueError if its parts contradict each other."""
     core = _make_core(capture)
     store = core.store
     _fill(store, capture)
@@ -141,7 +142,10 @@ def _fill(store: Store, capture: Capture) -> None:
 
 
 def _restore_pools(shape: Shape, pools: Iterable[VolumePool]) -> Shape:
-    """Return the shape with the full pools in place of their names."""
+    """Return the shape of a pod with the volumes of its pools filled in from ``pools``.
+
+    In a capture, a shape has its pools without volumes (`_strip_pools`), because many pods share few pools.
+    """
     if not shape.volumes:
         return shape
     known = {pool.amount: pool for pool in pools}
@@ -150,7 +154,7 @@ def _restore_pools(shape: Shape, pools: Iterable[VolumePool]) -> Shape:
 
 
 def _strip_pools(shape: Shape) -> Shape:
-    """Return the shape with the names of its pools only, without their volumes."""
+    """Return the shape of a pod with empty pools. `_restore_pools` fills them in again."""
     chosen = [replace(each, pool=each.pool and replace(each.pool, volumes=())) for each in shape.volumes]
     return replace(shape, volumes=tuple(chosen)) if chosen else shape
 
@@ -186,7 +190,10 @@ def _reserve(core: Core, reserved: Reserved) -> None:
 
 
 def _add_remaining_usage(store: Store, capture: Capture) -> None:
-    """Claim what else was used on each node: by pods whose bind call came before the watch showed them bound."""
+    """Add usage to the Store until each node has as much as in the capture.
+
+    What is missing was used by pods with an open or just answered bind call, which the watch did not show bound yet.
+    """
     for uid in capture.on_their_way:
         pod = store.pods.get(uid)
         if pod is not None and store.occupancy.node_of(uid) is None:
@@ -242,12 +249,15 @@ def _adapter_of(kind: type[Memory]) -> TypeAdapter[Memory]:
 
 
 def _dump_memory(kind: type[Memory], memory: Memory) -> Any:
-    """Return a feature's memory of a group as JSON."""
+    """Return what a feature remembers of a group (``kind`` is its type), as JSON."""
     return _adapter_of(kind).dump_python(memory, mode="json", exclude_defaults=True)
 
 
 def _load_memory(kind: type[Memory], memory: GroupMemory) -> Memory:
-    """Read a feature's memory of a group. Raises ValueError, with the place in the snapshot."""
+    """Return what a feature remembers of a group (``kind`` is its type) from a capture.
+
+    Raises ValueError, which names the wrong field of the snapshot.
+    """
     try:
         return _adapter_of(kind).validate_python(memory.features[kind.captured])
     except ValidationError as problems:
@@ -282,10 +292,10 @@ _LOWEST = -(1 << 31)
 
 @dataclass(frozen=True, slots=True)
 class _StoreCopy:
-    """The content of the Store at one instant."""
+    """A copy of the Store's maps at one instant, for one capture. The values in them are not copied."""
 
     capture: Capture
-    """Everything except pods, groups, Jobs and Workloads."""
+    """The capture, still without pods, groups, Jobs and Workloads."""
 
     pods: Collection[Pod]
     groups: Collection[PodGroup]
@@ -294,11 +304,14 @@ class _StoreCopy:
     workloads: Mapping[Key, Workload]
 
     labels: frozenset[str]
-    """The label keys of pods that features read."""
+    """The keys of pod labels that features read for decisions."""
 
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
-    """Return the planner's input at the time of the first step. ``group`` is the group whose decision is wanted."""
+    """Return the planner's whole input as it is at the first step, as work that is done in steps.
+
+    ``group`` is the group whose decision the reader of the capture wants to repeat; None for none in particular.
+    """
     capture, rest = yield from take_capture_without_pods(core, level, group)
     pods: list[Pod] = []
     while batch := list(islice(rest, _ITEMS_PER_STEP)):
@@ -310,7 +323,11 @@ def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> 
 def take_capture_without_pods(
     core: Core, level: ApiLevel, group: GroupKey | None = None
 ) -> Work[tuple[Capture, Iterator[Pod]]]:
-    """Return the capture without pods, and an iterator that makes each pod on demand, to save memory."""
+    """Return the capture with an empty list of pods, and an iterator over the pods, as work that is done in steps.
+
+    The iterator creates the stripped copy of each pod only when it is needed, which saves memory. ``group`` is as for
+    `take_capture`.
+    """
     copied = _copy_store(core, level, group)
     yield
     kept = [each for each in copied.groups if each.key.kind is not GroupKind.COMPOSITE]
@@ -408,7 +425,10 @@ def _find_on_their_way(core: Core) -> frozenset[str]:
 
 
 _UNENDING_SECONDS = 1800.0
-"""The time for which a refusal without a fixed end holds in a snapshot, as JSON has no infinity."""
+"""The seconds for which a rejection of a node by kube-scheduler holds in a snapshot, if it has no fixed end.
+
+JSON has no infinity.
+"""
 
 
 def _capture_group(key: GroupKey, state: GroupState, now: float) -> GroupMemory:
@@ -463,7 +483,10 @@ def _capture_head(head: Head | None) -> KeptNodes | None:
 
 
 def _iterate_pods(copied: _StoreCopy) -> Iterator[Pod]:
-    """Yield members, and pods that use or wait for room, each with only those fields that matter for decisions."""
+    """Yield the pods that matter for decisions, each with only the fields that matter.
+
+    They are the members of groups, bound pods, and waiting pods that are nominated or compete for resources.
+    """
     needed = _list_needed_labels(copied)
     for pod in copied.pods:
         group = copied.group_of.get(pod.uid)
@@ -473,7 +496,10 @@ def _iterate_pods(copied: _StoreCopy) -> Iterator[Pod]:
 
 
 def _list_needed_labels(copied: _StoreCopy) -> dict[str, set[str]]:
-    """Return the label keys that features read, or that selectors of budgets name, by namespace with budgets."""
+    """Return the keys of pod labels that matter for decisions, for each namespace with a PodDisruptionBudget.
+
+    They are those that the budgets' selectors name, and those that features read.
+    """
     needed: dict[str, set[str]] = {}
     for budget in copied.capture.budgets:
         needed.setdefault(budget.key.namespace, set(copied.labels)).update(each.key for each in budget.selector or ())

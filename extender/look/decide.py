@@ -1,11 +1,11 @@
-"""Decisions for a question, without effects: `decide` repeats one from a capture, `Hypothesis` answers what-if.
+"""Decisions without effects: `decide` repeats one from a capture of the planner's input, `Hypothesis` answers what-if.
 
-`decide` makes the decision on one group of a capture again, `find_recorded` finds the decision that was made then, and
-`compare` compares them.
+For a replay, `find_recorded` returns the decision on a group that a capture records, `decide` makes it again, and
+`compare` compares the two.
 
-`Hypothesis` plans gangs that do not exist, in a cluster with some changes. Each gang is planned on copies of the nodes
-and of what is used on them, the highest priority first, next to the gangs placed before it. Victims are searched as for
-gangs that exist.
+`Hypothesis` plans gangs that do not exist yet, in a cluster with some changes. The gangs are planned one after the
+other, the highest priority first, each on a copy of the nodes and their usage to which the gangs before it are added.
+Victims are searched as for existing gangs.
 """
 
 import math
@@ -41,18 +41,18 @@ from serried.plan.tree import plan_group
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision on a group: a plan, or the verdict that explains why there is none."""
+    """The planner's decision on a group: a plan, or the verdict that explains why there is none."""
 
     domain: str = ""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """The node of each member, by the member's name; empty without a plan."""
+    """The node of each placed member by the member's name; empty without a plan."""
 
     victims: tuple[str, ...] = ()
-    """The namespace and name of each victim of the plan, sorted."""
+    """The pods to evict before the plan can be carried out, as ``namespace/name``, sorted."""
 
     verdict: Verdict | None = None
-    """The reason why there is no plan; None with one."""
+    """The reason why there is no plan; None if there is one."""
 
     def describe(self) -> str:
         """Return the decision as one sentence."""
@@ -69,16 +69,16 @@ class Match(StrEnum):
     EQUAL = "equal"
 
     OTHER_NUMBERS = "other numbers"
-    """Equal reasons with different numbers: free room has changed since, but not enough to help."""
+    """Both found no plan, for the same reason but with different numbers, such as that of free resources."""
 
     DIFFERENT = "different"
 
     UNRECORDED = "unrecorded"
-    """The capture has no decision on the group."""
+    """The capture records no decision on the group."""
 
 
 def find_recorded(capture: Capture, group: GroupKey) -> Decision | None:
-    """Return the decision on a group that the capture records; None if there is none."""
+    """Return the decision on a group that the capture records: the reservation or the last verdict; None if neither."""
     bound = {pod.uid for pod in capture.pods if pod.bound}
     for reserved in capture.reservations:
         if reserved.group == group:
@@ -90,9 +90,9 @@ def find_recorded(capture: Capture, group: GroupKey) -> Decision | None:
 
 
 def decide(capture: Capture, group: GroupKey) -> Decision:
-    """Make the decision on a group again, as if it had no reservation yet.
+    """Plan a group with the input in the capture, as if it had no reservation yet, and return the decision.
 
-    Raises ValueError if the group is not in the capture.
+    Raises ValueError if the group is not in the capture, or if the capture contradicts itself.
     """
     core = restore(capture)
     if group not in core.store.groups and not core.store.members.of_group(group):
@@ -110,7 +110,10 @@ def decide(capture: Capture, group: GroupKey) -> Decision:
 
 
 def _drop_plan(core: Core, capture: Capture, group: GroupKey) -> None:
-    """Release the plan of a group, and a head of the queue that was chosen after the plan was made."""
+    """Release the reservation of a group, so that it can be planned again.
+
+    The head of the queue is dropped, too, if it was chosen after that plan, because the plan was made without it.
+    """
     core.ledger.unreserve(group)
     head = core.backfill.head
     since = next((each.since for each in capture.reservations if each.group == group), None)
@@ -119,7 +122,7 @@ def _drop_plan(core: Core, capture: Capture, group: GroupKey) -> None:
 
 
 def compare(recorded: Decision | None, found: Decision) -> Match:
-    """Compare a repeated decision with the recorded one; the details of verdicts do not count."""
+    """Compare a repeated decision (``found``) with the recorded one. The ``detail`` texts of verdicts do not count."""
     if recorded is None:
         return Match.UNRECORDED
     if _without_detail(recorded) == _without_detail(found):
@@ -130,7 +133,7 @@ def compare(recorded: Decision | None, found: Decision) -> Match:
 
 
 def list_waiting(capture: Capture) -> list[GroupKey]:
-    """Return the groups that waited or had a reservation, by name."""
+    """Return the groups of the capture that waited or had a reservation, sorted."""
     reserved = {each.group for each in capture.reservations}
     told = [(each.group, each.verdict) for each in capture.memories if each.verdict is not None]
     waiting = {group for group, verdict in told if verdict.reason is not Reason.SCHEDULED}
@@ -155,47 +158,47 @@ _MAX_ADDED_NODES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of the cluster for one question."""
+    """The hypothetical changes of the cluster in one what-if question."""
 
     drained: tuple[str, ...] = ()
-    """The nodes to be left out, with the pods that run on them."""
+    """The nodes to leave out, with the pods that run on them."""
 
     added: tuple[tuple[str, int], ...] = ()
-    """The nodes of which copies are added, and the number of copies. Pods of DaemonSets run on the copies, too."""
+    """The names of nodes to copy, each with the number of copies. A copy is empty except for its DaemonSet pods."""
 
     removed: tuple[GroupKey, ...] = ()
-    """The groups to be left out, with their pods."""
+    """The groups to leave out, with their pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The answer about one gang."""
+    """The answer to a what-if question about one gang."""
 
     gang: AskedGang
     priority: int
 
     members: int
-    """The number of members that would wait for a node."""
+    """The number of members that would wait for a node when the gang is planned."""
 
     need: int
-    """The number of these members that must be placed together."""
+    """The number of these members that must be placed together to reach the quorum; 0 if the gang was not planned."""
 
     plan: Plan | None
     """The plan; None if the gang does not fit without evictions."""
 
     verdict: Verdict | None
-    """The reason why the gang does not fit without evictions; None with a plan."""
+    """The reason why there is no plan without evictions, or Scheduled if the gang runs already; None with a plan."""
 
     preemption: Preemption | NoVictims | None = None
-    """The result of the search for victims; None if there was no search."""
+    """The victims and the plan after their eviction, or why evictions do not help; None if no victims were searched."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    """The members' names by UID."""
+    """The names of the members that the plan is for, by UID."""
 
 
 @dataclass(slots=True)
 class _ClusterCopy:
-    """A copy of the nodes, and of what is used on them, that may be changed."""
+    """A copy of the nodes and of the resources used on each, which the question may change."""
 
     nodes: dict[str, Node]
     used: dict[str, Resources]
@@ -208,39 +211,43 @@ class _ClusterCopy:
 
 
 class Hypothesis:
-    """One what-if question; call `check`, then `solve`. The core must not change meanwhile, as in a forked child.
+    """One what-if question. Call `check`, then `solve`.
 
-    ``limit`` is the work that the answer may take.
+    The core must not change meanwhile, so this runs in a forked child. ``limit`` limits the work for the answer;
+    `solve` raises TooLong when it is used up.
     """
 
     def __init__(self, core: Core, changes: Changes, limit: Limit) -> None:
         self.displaced = 0
-        """The number of pods of the drained nodes that would need another node."""
+        """The number of pods on the drained nodes that would need another node, without DaemonSet pods.
+
+        `solve` counts them.
+        """
 
         self._core = core
         self._store = core.store
         self._changes = changes
         self._limit = limit
         self._placed: list[tuple[str, Resources]] = []
-        """The nodes and requests of the members placed so far."""
+        """The node and the resource requests of each member that was placed for this question so far."""
 
         self._removed_pods: dict[str, Pod] = {}
-        """The pods that are left out, by UID: those of removed groups, and victims."""
+        """The existing pods that count as gone, by UID: those of removed groups, and victims of gangs placed so far."""
 
         self._copied_nodes: dict[str, Node] = {}
-        """The nodes of which copies are added, as they were at `check`."""
+        """The nodes of which copies are added, by name, as they were at `check`."""
 
         self._daemons: dict[str, Resources] = {}
-        """The requests of DaemonSet pods on each of these nodes."""
+        """The resource requests of the DaemonSet pods on each node that is copied, by its name."""
 
         self._sent_priorities: dict[GroupKey, int] = {}
-        """The priorities of gangs whose PriorityClass was sent with the question."""
+        """The priorities of the gangs whose PriorityClass was sent with the question."""
 
         self._occupied: list[tuple[PodGroup, str]] = []
-        """The exclusive gangs placed so far, and their domains."""
+        """The gangs placed so far that need a domain exclusively, each with this domain."""
 
     def check(self) -> None:
-        """Raise ValueError for an impossible change; the sentence says which, and what to do."""
+        """Raise ValueError if a change is impossible. Its text is for the user: which change it is, and what to do."""
         store = self._store
         names = [*self._changes.drained, *(like for like, _ in self._changes.added)]
         unknown = sorted({name for name in names if name not in store.nodes})
@@ -256,7 +263,7 @@ class Hypothesis:
             self._removed_pods.update((pod.uid, pod) for pod in store.members.of_group(key))
 
     def solve(self, gangs: Iterable[AskedGang]) -> list[Prediction]:
-        """Return the predictions in the order in which the gangs would be planned."""
+        """Return the predictions about the gangs of the question, in the order in which they would be planned."""
         self._count_pods()
         gangs = list(gangs)
         self._sent_priorities = {each.group.key: each.priority for each in gangs if each.priority is not None}
@@ -264,7 +271,7 @@ class Hypothesis:
         return [self._predict(gang) for gang in order]
 
     def _count_pods(self) -> None:
-        """Go through all pods once: count the displaced ones, and add up DaemonSet pods on the copied nodes."""
+        """Count the pods that drained nodes displace, and add up the requests of DaemonSet pods on copied nodes."""
         drained = frozenset(self._changes.drained)
         patterns = {like for like, _ in self._changes.added}
         for pod in self._store.pods.values() if drained or patterns else ():
@@ -278,7 +285,7 @@ class Hypothesis:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _predict(self, gang: AskedGang) -> Prediction:
-        """Return the answer about one gang, and occupy the room that it would get."""
+        """Return the answer about one gang. If it fits, its resources count as used for the gangs after it."""
         group = gang.group
         members = self._list_members(gang)
         priority = self._find_priority(gang, members)
@@ -322,7 +329,10 @@ class Hypothesis:
         return min((pod.priority for pod in members), default=0) if own is None else own
 
     def _find_own_priority(self, group: PodGroup) -> int | None:
-        """Return the group's own priority as after admission: its class is resolved; None without one."""
+        """Return the priority of the group itself, as admission would set it; None if it has none.
+
+        Then the priorities of its pods count. A PriorityClass is looked up in the question and in the cluster.
+        """
         if group.key in self._sent_priorities:
             return self._sent_priorities[group.key]
         if group.key not in self._store.groups and group.priority is None:
@@ -351,7 +361,10 @@ class Hypothesis:
         return replace(request, group_priority=self._find_own_priority(group))
 
     def _check_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
-        """Return the verdict of a gang without waiting members. Members lost by the changes are not planned anew."""
+        """Return the verdict on a gang of which no member waits for a node: BROKEN or SCHEDULED.
+
+        It is BROKEN if the changes of the question remove members below its quorum. They are not planned anew.
+        """
         drained = frozenset(self._changes.drained)
         lost = sum(pod.uid in self._removed_pods or pod.node in drained for pod in group_members.bound)
         least = group.policy.min_count if isinstance(group.tree, Leaf) else None
@@ -409,7 +422,7 @@ class Hypothesis:
     # --- the cluster -------------------------------------------------------------------------------------------
 
     def _copy_cluster(self, group: PodGroup, request: PlanRequest) -> _ClusterCopy:
-        """Return a copy of the cluster as the planner would see it for this gang."""
+        """Return a copy of the cluster as the planner would see it for this gang, with all changes of the question."""
         snapshot = self._store.snapshots.take(request.yielding_priority, request.members)
         used = dict(self._store.occupancy.used)
         used.update((name, snapshot.used[name]) for name in snapshot.over)
@@ -449,7 +462,7 @@ class Hypothesis:
                 cluster.subtract(usage[0], dict(usage[1]))
 
     def _release_plan(self, cluster: _ClusterCopy, key: GroupKey) -> None:
-        """Release the slots that an existing group has already."""
+        """Subtract the slots that an existing group has for unbound members from the copy's used resources."""
         reservation = self._core.ledger.of_group(key)
         for slot in reservation.slots.values() if reservation is not None else ():
             pod = self._store.pods.get(slot.uid)

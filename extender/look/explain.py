@@ -1,7 +1,8 @@
 """The parts of ``/debug/groups/NAMESPACE/NAME`` that explain why a group waits, and what would make it run.
 
-`Inquiries` finds out on request, in a forked child, why a gang does not fit, which change would make it fit, and which
-pods would be evicted for it now (``?dryRun``). The ``view_`` functions make the documents; nothing is changed.
+An inquiry is a request for an explanation that needs planning: why a gang does not fit, which change would make it fit,
+or which pods would be evicted for it now (``?dryRun``). `Inquiries` answers it in a forked child process, so that
+filter is not delayed. The ``view_`` functions create the parts of the document. Nothing is changed.
 """
 
 import asyncio
@@ -45,38 +46,38 @@ from serried.plan.limit import Limit, TooLong
 from serried.plan.request import PlanRequest, QueueKey, Snapshot, Waiting
 
 _MAX_SECONDS = 2.0
-"""The work that an inquiry may take, in seconds."""
+"""The longest work of an inquiry about why a gang does not fit or what would help, in seconds."""
 
 _MAX_SEARCH_SECONDS = 5.0
-"""The work that a dry run may take, in seconds."""
+"""The longest work of a search for victims by ``?dryRun``, in seconds."""
 
 _MAX_WAITING = 8
-"""The number of inquiries that may wait for their turn."""
+"""The largest number of inquiries that run or wait at a time; one of them runs."""
 
 
 class TooManyInquiriesError(Exception):
-    """Raised if `_MAX_WAITING` inquiries are waiting already."""
+    """Raised if `_MAX_WAITING` inquiries run or wait already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of an inquiry about one gang."""
+    """The result of an inquiry about why a gang does not fit, and what would help."""
 
     diagnosis: Diagnosis | None
-    """The reason why the gang does not fit; None if it took too long."""
+    """The analysis why the gang does not fit; None if it took too long."""
 
     advice: tuple[Advice, ...]
 
     complete: bool
-    """True if all changes were tried in time."""
+    """True if the inquiry ended in time, so that ``advice`` is complete."""
 
     spent_seconds: float
     longest_seconds: float
-    """The longest time for which the event loop was blocked."""
+    """The longest time for which the inquiry blocked this process's event loop, in seconds."""
 
 
 class Inquiries:
-    """Answers inquiries about gangs, one at a time, in order. ``stopwatch`` measures the work of a thread."""
+    """Answers inquiries about gangs, one at a time. ``stopwatch`` returns the seconds of work of the calling thread."""
 
     def __init__(self, core: Core, stopwatch: Callable[[], float] = time.thread_time) -> None:
         self._core = core
@@ -85,15 +86,21 @@ class Inquiries:
         self._waiting = 0
 
     async def diagnose(self, group: GroupKey) -> Finding | None:
-        """Return why a gang that waits for room does not fit; None for other groups. Raises TooManyInquiriesError."""
+        """Return why a gang that waits for free resources does not fit; None for other groups.
+
+        Raises TooManyInquiriesError.
+        """
         return await self._inquire(group, _Inquiry.explain)
 
     async def advise(self, group: GroupKey) -> Finding | None:
-        """Return the same, with the changes that would make the gang fit. Raises TooManyInquiriesError."""
+        """Return why a gang that waits for free resources does not fit, and changes that would make it fit.
+
+        Return None for other groups. Raises TooManyInquiriesError.
+        """
         return await self._inquire(group, _Inquiry.advise)
 
     async def dry_run(self, group: GroupKey) -> "DryRunView":
-        """Search victims for a group now, and evict none. The view says why if there was no search."""
+        """Search victims for a group now, without evicting them. If no search was possible, the document says why."""
         state = self._core.groups.states.get(group)
         if not self._core.term.plans or state is None:
             return DryRunView(message="this instance does not plan the group: ask the instance that leads", found=None)
@@ -156,7 +163,10 @@ class Inquiries:
 
 
 class _Inquiry:
-    """One inquiry in the child, with its results so far, which count also if it takes too long."""
+    """One inquiry in the child process.
+
+    Its fields hold the results so far, which are used even if it takes too long.
+    """
 
     def __init__(self, core: Core, group: GroupKey, search: Search, limit: Limit) -> None:
         self.diagnosis: Diagnosis | None = None
@@ -168,12 +178,15 @@ class _Inquiry:
         self._limit = limit
 
     def explain(self) -> None:
-        """Set ``diagnosis``. Raises TooLong."""
+        """Find out why the gang does not fit, and set ``diagnosis``. Raises TooLong."""
         store = self._core.store
         self.diagnosis = diagnose(make_snapshot(store, self._ask, self._limit), self._asked, store.capacity)
 
     def advise(self) -> None:
-        """Set ``diagnosis`` and ``advice``. Raises TooLong; the advice found so far is kept."""
+        """Set ``diagnosis``, and search changes that would make the gang fit.
+
+        Each change is added to ``advice`` when it is found. Raises TooLong.
+        """
         self.explain()
         store = self._core.store
         residents, keys = self._list_residents()
@@ -181,7 +194,7 @@ class _Inquiry:
         find_advice(snapshot, self._ask, residents, store.capacity, keys=keys, found=self.advice)
 
     def _list_residents(self) -> tuple[list[RunningGang], set[str]]:
-        """Return the other running gangs, and the topology keys of all groups."""
+        """Return the running gangs other than this one, which might move, and the topology keys of all groups."""
         store = self._core.store
         residents = []
         keys: set[str] = set()
@@ -197,13 +210,13 @@ class _Inquiry:
 
 
 def make_snapshot(store: Store, request: PlanRequest, limit: Limit) -> Snapshot:
-    """Return the cluster as the planner would see it now for this request."""
+    """Return the cluster as the planner would see it now for this request. ``limit`` limits the work on it."""
     leaving = KeptSlots(store).list_kept(request.members)
     return replace(store.snapshots.take(request.yielding_priority, request.members, leaving), limit=limit)
 
 
 class DamageView(View):
-    """The cost of the victims of one priority."""
+    """The cost of evicting the victims of one priority."""
 
     priority: int
     violations: int
@@ -212,45 +225,55 @@ class DamageView(View):
 
 
 class AlternativeView(View):
-    """Another domain, and its cost."""
+    """The second best domain of a search for victims, and the cost of evicting victims there."""
 
     domain: str
     cost: list[DamageView]
 
 
 class PreemptionView(View):
-    """The result of a search for victims."""
+    """The result of a search for victims, i.e. pods to evict so that a gang fits."""
 
     domain: str
-    """The domain of the plan; without victims, the domain that lacks least."""
+    """The domain in which the gang would be placed.
+
+    Without victims, the domain in which it would fit if evictions were allowed.
+    """
 
     victims: list[str]
-    """The namespace and name of each victim, the highest priority first."""
+    """The victims as `namespace/name`, the highest priority first; empty if no evictions help."""
 
     cost: list[DamageView]
-    """The cost by priority, the highest first."""
+    """The cost of the victims of each priority, the highest priority first."""
 
     nextBest: AlternativeView | None
-    """The next best domain; None if there is none, or none was examined."""
+    """The second best domain; None if victims were chosen in fewer than two domains."""
 
     domainsFitting: int
-    """The number of domains that would hold the gang after some evictions."""
+    """The number of domains that were found in which the gang would fit after evictions."""
 
     domainsExamined: int
-    """The number of these domains for which victims were chosen, the most promising first."""
+    """The number of these domains in which victims were chosen and their cost compared."""
 
     blocker: str
-    """The obstacle if no evictions help: protection, priority or room; "" with victims."""
+    """Why no evictions help; "" if there are victims.
+
+    It is `protection` if pods of lower priority must not be evicted, `priority` if only pods of no lower priority are
+    in the way, and `room` if the gang would not fit even on empty nodes.
+    """
 
     protections: list[str]
-    """For protection: the reasons why pods may not be evicted."""
+    """The reasons why pods must not be evicted, if `blocker` is `protection`; otherwise empty."""
 
     protected: int
-    """For protection: the number of pods that may not be evicted; 0 if a PodDisruptionBudget allows too few."""
+    """The number of pods that must not be evicted, if `blocker` is `protection`.
+
+    It is 0 if no single pod is protected, but budgets or gangs limit how many may be evicted.
+    """
 
 
 def view_preemption(found: Preemption | NoVictims | None) -> PreemptionView | None:
-    """Return the document of a search; None if there was no search, or no result in time."""
+    """Return the result of a search for victims as a document; None without a result."""
     if found is None:
         return None
     if isinstance(found, NoVictims):
@@ -284,28 +307,31 @@ def _view_cost(cost: Cost) -> list[DamageView]:
 
 
 _WORDS = (None, "", "All")
-"""The values of ``?dryRun``: none, as users type it, or ``All`` as for the API server."""
+"""The allowed values of ``?dryRun``: no parameter, the parameter without a value, or ``All`` as for the API server."""
 
 
 class DryRunView(View):
-    """The pods that would be evicted for a group now."""
+    """The pods that would be evicted for a group now, by a search without effects."""
 
     message: str
-    """The victims, or why none would be evicted, as a sentence."""
+    """A sentence that names the victims, or says why none would be evicted."""
 
     found: PreemptionView | None
-    """The result of the search; None if there was none, or no result in time."""
+    """The result of the search; None if there was no search, or it took too long."""
 
 
 def read_dry_run(text: str | None) -> bool:
-    """Return whether a dry run is wanted. Raises HTTPException 400 for an unknown value."""
+    """Return whether ``?dryRun`` was set.
+
+    ``text`` is its value; None without it. Raises HTTPException 400 for another value.
+    """
     if text not in _WORDS:
         raise HTTPException(400, f"dryRun is All or nothing, not {str(text)[:100]!r}")
     return text is not None
 
 
 def find_queue_key(core: Core, group: GroupKey) -> tuple[QueueKey, Waiting]:
-    """Return the sort key of a group in the queue, and the values of which it is made."""
+    """Return the sort key of a group in the queue, and what it is made of, such as its priority and waiting time."""
     waiting = core.queue.describe(group, core.groups.states.get(group))
     return core.queue.sort_key(waiting), waiting
 
@@ -316,140 +342,140 @@ _MAX_NODES = 100
 
 
 class MilestoneView(View):
-    """One step in the history of a group."""
+    """One milestone in the history of a group."""
 
     milestone: str
-    """The step: `seen`, `quorum`, `planned`, `steered`, `atBind`, `committed`, `bound`, `givenUp`, `broken` etc."""
+    """The name: `seen`, `quorum`, `planned`, `steered`, `atBind`, `committed`, `bound`, `givenUp`, `broken` etc."""
 
     at: str
-    """The time, RFC 3339."""
+    """The time at which the group reached it, RFC 3339."""
 
 
 class HurdleView(View):
-    """A condition that keeps members off nodes."""
+    """A reason for which nodes are not feasible for a member, such as too little memory or a taint: a hurdle."""
 
     kind: HurdleKind
 
     name: str
-    """The resource, or the key of the taint or label; "" if the kind has no name."""
+    """The resource, or the key of the taint or label; "" if `kind` says all."""
 
     nodes: int
-    """The number of nodes with this hurdle."""
+    """The number of nodes that are not feasible for this reason."""
 
 
 class DomainNeedView(View):
-    """A domain that does not hold the gang, and what it lacks."""
+    """A domain in which a gang does not fit, and what is missing there."""
 
     domain: str
     """The domain; "" for the whole cluster."""
 
     slots: int
-    """The number of members that fit; an upper limit if members have several shapes."""
+    """The number of members that fit; an upper limit if members differ in what they request."""
 
     need: int
 
     nodes: int
-    """The number of its nodes."""
+    """The number of nodes in the domain."""
 
     hurdles: list[HurdleView]
-    """The hurdles on nodes that take no member, the most frequent first."""
+    """The reasons for which nodes of the domain take no member, the most frequent first."""
 
     taken: bool
     """True if an exclusive gang occupies the domain."""
 
     text: str
-    """The hurdles and the occupation of the domain, as one line for people."""
+    """What is missing in the domain, and who occupies it, as one line for people."""
 
 
 class QueuePlaceView(View):
     """The place of a group in the queue."""
 
     position: int
-    """The place; 1 for the first."""
+    """The place in the queue order, from 1."""
 
     length: int
-    """The number of groups that wait for room."""
+    """The number of groups in the queue, i.e. those that wait for free resources."""
 
     before: list[str]
-    """The groups right before it, the nearest last."""
+    """The last ten groups before this one, in queue order."""
 
     owners: list[str]
-    """The owners of these groups, in the same order."""
+    """The owners of the groups in `before`, in the same order, as kubectl names them (`job/train`); "" for none."""
 
 
 class ForecastView(View):
-    """The forecast of room for the head of the queue."""
+    """The forecast for the gang at the head of the queue: where and when it will fit."""
 
     domain: str
 
     at: str
-    """The time, RFC 3339; "" if it is unknown."""
+    """The time at which the gang should fit, RFC 3339; "" if it is unknown."""
 
     nodes: list[str]
 
     basis: str
-    """The basis of the forecast, as a phrase."""
+    """A phrase that says how it is known when the pods on these nodes will end."""
 
 
 class AdviceView(View):
-    """A change with which the planner has found a plan."""
+    """A change of the cluster or the gang with which the planner has found a plan."""
 
     change: Change
 
     text: str
-    """The action, as a phrase."""
+    """What to do, as a phrase for people."""
 
     nodes: list[str]
-    """The nodes to be uncordoned, or the nodes to which another gang would move."""
+    """The nodes to uncordon, or the nodes to which another gang would move; empty for other changes."""
 
     name: str
-    """The resource, the topology key, or the other gang; "" for none."""
+    """The resource or topology key to change, or the gang to move; "" if the change has none."""
 
     before: int
     after: int
 
     domain: str
-    """The domain to which another gang would move; "" for any."""
+    """The domain to which another gang would move; "" if it needs no particular one, or for other changes."""
 
     plannedDomain: str
-    """The domain of this gang's plan; "" for any."""
+    """The domain in which this gang would fit after the change; "" without a topology key."""
 
 
 class DiagnosisView(View):
-    """The reasons why a gang that waits for room does not fit."""
+    """The reasons why a gang that waits for free resources does not fit, by domain and in sum."""
 
     key: str
-    """The topology key, "" without one."""
+    """The topology key in whose domains the gang was tried; "" if it needs none."""
 
     need: int
 
     domains: list[DomainNeedView]
-    """The domains; those that lack least come first."""
+    """The domains in which the gang does not fit; at most 50, those with the least missing first."""
 
     domainsLeftOff: int
-    """The number of domains that are left out here."""
+    """The number of further domains that `domains` leaves out."""
 
     hurdles: list[HurdleView]
-    """The hurdles of all domains; the first is the dominant one."""
+    """The reasons for which nodes of all domains take no member; the most important first."""
 
     dominant: str
-    """The dominant hurdle as a phrase; "" if there is none."""
+    """The first of `hurdles` as a phrase; "" if there is none."""
 
     advice: list[AdviceView] | None
-    """The changes that would make it fit, the cheapest first; None if `?diagnosis=advice` was not set."""
+    """The changes that would make the gang fit, the cheapest first; None without `?diagnosis=advice`."""
 
     complete: bool
-    """True if all changes were tried in time."""
+    """True if all possible changes were tried in time, so that `advice` is complete."""
 
     seconds: float
-    """The work that it took, in seconds."""
+    """The work that this diagnosis took, in seconds."""
 
     longestSliceSeconds: float
-    """The longest time for which it blocked the event loop."""
+    """The longest time for which this diagnosis blocked the extender's event loop, in seconds."""
 
 
 def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
-    """Return the history of a group, the oldest step first."""
+    """Return the milestones that a group has reached, the oldest first."""
     reached = list(core.context.timelines.of_group(key))
     since = broken_since(core.groups.states.get(key))
     if since is not None and Milestone.BROKEN not in {each.milestone for each in reached[-3:]}:
@@ -462,7 +488,7 @@ def view_timeline(core: Core, key: GroupKey) -> list[MilestoneView]:
 
 
 async def view_queue_place(core: Core, key: GroupKey) -> QueuePlaceView | None:
-    """Return the place of a group in the queue; None if it does not wait for room."""
+    """Return the place of a group in the queue; None if it does not wait for free resources."""
     queue = core.queue
     others = [
         find_queue_key(core, group)[0]
@@ -483,7 +509,7 @@ async def view_queue_place(core: Core, key: GroupKey) -> QueuePlaceView | None:
 
 
 async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
-    """Return the forecast of the head of the queue; None for any other group."""
+    """Return when and where the group will fit, if it is the head of the queue; None for any other group."""
     backfill = core.backfill
     head = backfill.head
     if head is None or head.group != key:
@@ -498,7 +524,10 @@ async def view_forecast(core: Core, key: GroupKey) -> ForecastView | None:
 
 
 async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> str:
-    """Return a phrase that says how it is known when the pods on these nodes end."""
+    """Return a phrase that says how it is known when the pods on ``nodes`` will end.
+
+    Pods of the group itself, ``key``, are not counted.
+    """
     store, now = core.store, core.context.wall()
     others = enforced = known = 0
     async for pod in one_by_one(store.pods.values()):
@@ -514,7 +543,10 @@ async def _describe_basis(core: Core, key: GroupKey, nodes: frozenset[str]) -> s
 
 
 def view_finding(finding: Finding, advice: list[AdviceView] | None) -> DiagnosisView | None:
-    """Return the document of a finding; None if the inquiry took too long."""
+    """Return the result of an inquiry as a document; None if it took too long.
+
+    ``advice`` are the documents of the changes that would help; None if none were searched.
+    """
     found = finding.diagnosis
     if found is None:
         return None
@@ -533,7 +565,7 @@ def view_finding(finding: Finding, advice: list[AdviceView] | None) -> Diagnosis
 
 
 def view_advice(advice: Advice) -> AdviceView:
-    """Return the document of one change."""
+    """Return a change that would make a gang fit, as a document."""
     return AdviceView(
         change=advice.change,
         text=describe_advice(advice),

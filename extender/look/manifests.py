@@ -1,11 +1,10 @@
 """The manifests of a what-if question: YAML or JSON, one document or several, with Jobs, PodGroups, Pods and others.
 
-`read_documents` and `flatten` make objects of the text, `separate_podless` leaves out objects that create no pods of
-gangs, such as the Services of a chart, and `Manifests.read` reads the others. `make_pod` makes a pod as admission
-would.
+`read_documents` and `flatten` split the text into objects. `separate_podless` leaves out objects that create no pods,
+such as the Services of a chart. `Manifests.read` decodes the others. `make_pod` creates a pod as admission would.
 
-Kinds are known by their API group, too: a Service of Knative creates pods. An unknown kind might create pods, so it is
-refused, and the question is answered with no even if everything else fits.
+A kind is known by its API group, too, because a Service of Knative creates pods. An object of an unknown kind might
+create pods, so the answer lists it as refused, and says that not everything fits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,9 +62,11 @@ def make_pod(
     *,
     alike: bool = False,
 ) -> Pod:
-    """Return a pod of a template, as after admission; ``alike`` is True if more pods are made of the same template.
+    """Return the pod that a template would create, with the fields that admission sets, such as default requests.
 
-    Raises ValueError with a sentence: ``place`` in the body, the error, and what to do.
+    ``place`` says where the manifest is in the body, for errors. ``template`` has the pod's spec, ``metadata`` its
+    metadata. ``coming`` are the claims of the question. If ``alike`` is True, more pods are created from this template.
+    Raises ValueError with a text for the user: the place, the error, and what to do.
     """
     spec = template.get("spec")
     if not isinstance(spec, dict):
@@ -89,9 +90,9 @@ def make_pod(
 
 
 def default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod's spec with the requests that an API server adds: limits replace missing requests.
+    """Return a pod's spec with the requests that an API server sets: a limit without a request becomes the request.
 
-    As in SetDefaults_Pod and defaultPodRequests of 1.37 (pkg/apis/core/v1/defaults.go).
+    It does the same as SetDefaults_Pod and defaultPodRequests of 1.37 (pkg/apis/core/v1/defaults.go).
     """
     said = dict(spec)
     for name in ("containers", "initContainers"):
@@ -120,7 +121,7 @@ def _default_container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_decoded(place: str, found: Decoded | Malformed) -> Decoded:
-    """Return a decoded object. Raises ValueError if a field could not be decoded."""
+    """Return ``found`` if it could be decoded. Otherwise raise ValueError with ``place``, and which field is wrong."""
     if isinstance(found, Malformed):
         raise ValueError(f"{place}: {found.problem}")  # noqa: TRY004 - what people have sent
     return found
@@ -143,25 +144,25 @@ def _admit(spec: Mapping[str, Any], classes: Mapping[str, PriorityClass]) -> dic
 _MAX_DEPTH = 64
 
 _MAX_REPEATED = 1 << 16
-"""The number of values that aliases may repeat, over all documents."""
+"""The largest number of values that YAML aliases may repeat, in all documents together."""
 
 _REPEATED = f"aliases repeat more than {_MAX_REPEATED} values; write less"
 
 _PREFIX = "tag:yaml.org,2002:"
 _AS_TEXT = ("timestamp", "binary", "value")
-"""The tags of YAML without a JSON type; they are read as text."""
+"""The YAML tags that JSON has no type for. Their values are read as text."""
 
 _UNREAD_TAGS = ("set", "omap", "pairs")
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The parser in C if it is installed."""
+"""PyYAML's parser: the one in C if it is installed."""
 
 
 class _Loader(_PARSER):  # type: ignore[misc]
-    """A YAML loader as Kubernetes has it: keys of maps are text.
+    """A YAML loader that reads like Kubernetes: the keys of maps are text.
 
-    Nodes are composed in Python, so that other threads can run. Values that merged maps repeat are counted, as a few
-    lines can stand for millions of values.
+    YAML nodes are composed in Python instead of C, so that other threads can run. The values that merged maps (``<<``)
+    repeat are counted and limited, because a few lines can stand for millions of values.
     """
 
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
@@ -206,7 +207,10 @@ for _name, _method in vars(yaml.composer.Composer).items():
 
 
 def read_documents(text: str) -> list[Any]:
-    """Return the documents of a text. Raises ValueError, with the line, if it cannot be read."""
+    """Return the documents of a YAML or JSON text.
+
+    Raises ValueError, with the line if known, if it cannot be parsed.
+    """
     documents = _read_json(text) if text.lstrip()[:1] in ("{", "[") else None
     try:
         documents = documents or list(yaml.load_all(text, _Loader))
@@ -228,7 +232,7 @@ def _read_json(text: str) -> list[Any] | None:
 
 
 def _check_size(documents: list[Any]) -> None:
-    """Raise ValueError if aliases repeat too many values (a few lines can stand for billions), or nest too deep."""
+    """Raise ValueError if YAML aliases repeat too many values, or if values are nested too deep."""
     seen: set[int] = set()
     repeated = 0
     level: list[Any] = [documents]
@@ -251,7 +255,11 @@ def _describe_place(problem: yaml.YAMLError) -> str:
 
 
 def flatten(documents: list[Any], where: str = "document") -> Iterator[tuple[str, Any]]:
-    """Yield every object with its place in the body; the items of lists, and of ``manifests``, come one by one."""
+    """Yield every object of the documents with its place in the body, such as ``document 2, item 1``.
+
+    A List, a JSON array, and an object with only ``manifests`` are not yielded, but their items are. ``where`` is the
+    beginning of the place.
+    """
     for number, document in enumerate(documents, 1):
         place = f"{where} {number}"
         items = _list_items(document)
@@ -283,17 +291,23 @@ _UNREAD = (
 )
 
 _UID = "whatif:"
-"""The prefix of the UIDs of objects that do not exist; real UIDs have no colon."""
+"""The prefix of the UIDs of the question's objects. Real UIDs have no colon, so they differ."""
 
 _APIS: Mapping[str, frozenset[str]] = {
     "Pod": frozenset({"v1"}),
     **{row.kind: frozenset({row.api_version}) for row in OWNER_KINDS.values()},
 }
-"""The apiVersions that are read, by kind; those of PodGroups and Workloads depend on the API level."""
+"""The apiVersions that are read, by kind.
+
+Those of PodGroups and Workloads depend on the API level: `_list_group_apis`.
+"""
 
 
 def resolve_levels(place: str, owner: Named, store: "Store") -> Named:
-    """Return an owner with the labels of the levels that it names. Raises ValueError if a level has no label."""
+    """Return an owner (such as a Job) in which names of topology levels are replaced by the label keys they stand for.
+
+    Raises ValueError, with ``place``, if the cluster has no label for a name.
+    """
     table = store.levels.table
     resolved = resolve_owner(owner, table)
     if missing := resolved.missing:
@@ -303,10 +317,10 @@ def resolve_levels(place: str, owner: Named, store: "Store") -> Named:
 
 
 class SentOwner(NamedTuple):
-    """An owner in the question."""
+    """An owner of pods in the question: a Job, JobSet or LeaderWorkerSet."""
 
     place: str
-    """The place of its manifest in the body."""
+    """Where its manifest is in the body, for errors: ``document 2, Job default/train``."""
 
     raw: Mapping[str, Any]
     owner: Owner
@@ -314,19 +328,19 @@ class SentOwner(NamedTuple):
 
 @dataclass(slots=True)
 class Manifests:
-    """The objects read so far; lives as long as the question."""
+    """The decoded objects of one what-if question. They are read one by one."""
 
     groups: dict[GroupKey, tuple[str, PodGroup]] = field(default_factory=dict)
-    """The groups, with the kind, namespace and name of their manifests."""
+    """The groups by key. Each comes with its source, the kind, namespace and name of its manifest as one text."""
 
     members: dict[GroupKey, list[Pod]] = field(default_factory=dict)
-    """The pods by the group that they name, or that their owner creates."""
+    """The pods by the key of their group: the one that they name, or the one that their owner would get."""
 
     single: list[Pod] = field(default_factory=list)
-    """The pods of no group."""
+    """The pods that name no group."""
 
     coming: HypotheticalClaims = NOTHING
-    """The claims that were sent."""
+    """The claims and claim templates among the objects of the question."""
 
     owners: list[SentOwner] = field(default_factory=list)
     workloads: list[tuple[str, Workload]] = field(default_factory=list)
@@ -334,34 +348,38 @@ class Manifests:
     pods: int = 0
 
     sources: set[tuple[str, str]] = field(default_factory=set)
-    """The apiVersion of each object, and its kind, namespace and name in one text."""
+    """The objects read so far, to find duplicates: the apiVersion, and the kind, namespace and name as one text."""
 
     refused: list[str] = field(default_factory=list)
-    """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
+    """A sentence about each object that could not be read or planned: its place, the error, and what to do."""
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Catch a ValueError about one object, and add it to ``refused``, so that the others are still answered."""
+        """Catch a ValueError in the ``with`` block, and add its text to ``refused``, so that other objects are read."""
         try:
             yield
         except ValueError as problem:
             self.refused.append(str(problem))
 
     def add(self, more: "Manifests") -> None:
-        """Add the groups and members of another instance."""
+        """Add the groups and members that ``more`` has. A group that is here already is not replaced."""
         for key, group in more.groups.items():
             self.groups.setdefault(key, group)
         for group_key, pods in more.members.items():
             self.members.setdefault(group_key, []).extend(pods)
 
     def count(self, more: int) -> None:
-        """Count more pods. Raises ValueError if there are too many by now."""
+        """Add ``more`` to the number of pods. Raises ValueError if that exceeds `MOST_PODS`."""
         self.pods += more
         if self.pods > MOST_PODS:
             raise ValueError(f"there are more than {MOST_PODS} pods; ask for fewer at a time")
 
     def read(self, place: str, raw: object, namespace: str, store: "Store") -> None:
-        """Read one more object, at ``place`` in the body. Raises ValueError: the place, the error, and what to do."""
+        """Decode one more object, ``raw``, and add it.
+
+        ``place`` says where it is in the body, for errors. ``namespace`` is for objects without one. Raises ValueError
+        with a text for the user: the place, the error, and what to do.
+        """
         obj = _complete(place, raw, namespace)
         kind = obj["kind"]
         source = f"{kind} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
@@ -407,13 +425,16 @@ class Manifests:
 
 
 def _check_names(place: str, stray: str) -> None:
-    """Raise ValueError for an annotation or label of Serried that has no effect: admission rejects it, too."""
+    """Raise ValueError if an object has an annotation or label of Serried that nothing reads, as admission does.
+
+    ``stray`` is a phrase about it; "" if there is none.
+    """
     if stray:
         raise ValueError(f"{place}: {stray}")
 
 
 def _check_api(place: str, obj: Mapping[str, Any], store: "Store") -> None:
-    """Raise ValueError for an object of a kind or version that is not read; other API groups have a Job, too."""
+    """Raise ValueError if objects of this kind, API group or version are not read."""
     kind, api = obj["kind"], obj.get("apiVersion")
     if kind not in _READ_KINDS:
         raise ValueError(f"{place}: {_UNREAD}")
@@ -433,7 +454,10 @@ def _list_group_apis(kind: str, level: ApiLevel) -> frozenset[str]:
 
 
 def _complete(place: str, raw: object, namespace: str) -> dict[str, Any]:
-    """Return an object as it would be created: without the fields that an API server sets."""
+    """Return a manifest as an object to be created: with namespace and a made-up UID, without status.
+
+    ``generateName`` is taken as the name. Raises ValueError if it has no kind or no name.
+    """
     if not isinstance(raw, dict) or not isinstance(raw.get("kind"), str):
         raise ValueError(f"{place} is no manifest: it has no kind")  # noqa: TRY004 - what people have sent
     metadata: Any = raw.get("metadata")
@@ -487,15 +511,16 @@ _GROUPS = {
     "resource.k8s.io",
     "storage.k8s.io",
 }
-"""The API groups of which no kind creates pods."""
+"""The API groups in which no kind creates pods, so that their objects are skipped."""
 
 
 def separate_priority_classes(
     objects: Iterable[tuple[str, Any]], known: Mapping[str, PriorityClass]
 ) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
-    """Separate the PriorityClasses that are not ``known`` from the other objects.
+    """Separate the PriorityClasses of a question from its other objects. Return the others, and the classes by name.
 
-    Return the other objects, with the priorities of these classes resolved in them as admission does, and the classes.
+    Each object comes with its place in the body. A class that exists in the cluster (``known``) stays with the others.
+    Where the others name one of the separated classes, the priority is filled in, as admission does.
     """
     rest: list[tuple[str, Any]] = []
     classes: dict[str, PriorityClass] = {}
@@ -510,7 +535,7 @@ def separate_priority_classes(
 
 
 def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
-    """Return the value with a priority added wherever one of these classes is named without one."""
+    """Return a manifest, or a part of one, with the priority filled in wherever it names one of ``classes``."""
     if isinstance(value, list):
         return [_resolve(each, classes) for each in value]
     if not isinstance(value, dict):
@@ -525,7 +550,10 @@ def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
 
 
 def separate_podless(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
-    """Return the objects that may create pods, with their places, and the kinds and names of the others."""
+    """Separate the objects that may create pods from those that create none, such as a chart's Services.
+
+    Return the former with their places in the body, and the latter as kind and name.
+    """
     kept: list[tuple[str, Any]] = []
     skipped: list[str] = []
     for place, raw in objects:

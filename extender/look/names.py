@@ -1,4 +1,4 @@
-"""The names of groups on ``/debug``, and the lookup of groups by the name of a Job, a pod or another object."""
+"""The names of groups on the pages of ``/debug``, and the search for the groups of a Job, pod or other object."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -16,18 +16,18 @@ from serried.ops.slices import one_by_one
 
 
 class GroupName(View):
-    """The name of a group on ``/debug``."""
+    """The name of a group, as the pages of ``/debug`` show it."""
 
     namespace: str
     name: str
     kind: GroupKind
 
     owner: str
-    """The Job, JobSet or LeaderWorkerSet of the group, as kubectl names it: `job/train`; "" without one."""
+    """The Job, JobSet or LeaderWorkerSet that owns the group, as kubectl names it: `job/train`; "" without one."""
 
 
 def name_group(core: Core, key: GroupKey) -> dict[str, Any]:
-    """Return the fields of a GroupName."""
+    """Return the fields of the `GroupName` of a group, by name."""
     owner = core.store.membership.name_owner(key)
     return {"namespace": key.namespace, "name": key.encoded, "kind": key.kind, "owner": owner}
 
@@ -37,7 +37,10 @@ KINDS = ("podgroup", "pod", "workload", *_OWNERS)
 
 
 async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterator[GroupKey]:
-    """Yield the groups of an object of one of the ``KINDS``; the same group may come several times."""
+    """Yield the groups of the object of this kind and name.
+
+    ``kind`` is one of `KINDS`. A group may come several times.
+    """
     store = core.store
     if kind == "podgroup":
         for each in (GroupKind.POD_GROUP, GroupKind.COMPATIBLE, GroupKind.COMPOSITE):
@@ -56,14 +59,14 @@ async def find_groups_of(core: Core, kind: str, object_key: Key) -> AsyncIterato
 
 
 def _is_of(group: PodGroup, kind: str, name: str) -> bool:
-    """Return whether a group belongs to the Workload, or to the owner, of this name."""
+    """Return whether a group was created from the Workload, or for the owner, of this kind and name."""
     if kind == "workload":
         return group.workload == name or (group.key.kind is GroupKind.WORKLOAD and group.key.object_key.name == name)
     return (_OWNERS[kind], name) in {(each.kind, each.name) for each in group.owners}
 
 
 async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Pod]:
-    """Yield the pod of this name, or the pods of an owner."""
+    """Yield the pod of this name if ``kind`` is pod, or the pods of an owner of this kind and name; none otherwise."""
     pods: Iterable[Pod] = core.store.pods.values() if kind == "pod" else ()
     if kind in _OWNERS:
         pods = core.store.owners.pods_of(OwnerKey(_OWNERS[kind], object_key))
@@ -73,7 +76,7 @@ async def _find_pods(core: Core, kind: str, object_key: Key) -> AsyncIterator[Po
 
 
 async def explain_none(core: Core, kind: str, object_key: Key) -> str:
-    """Return a sentence about why an object belongs to no group."""
+    """Return a sentence for users about why an object has no group, or that it is not known."""
     if kind == "pod" and (pods := [pod async for pod in _find_pods(core, kind, object_key)]):
         said = f"pod {object_key} is in no group: Serried lets the scheduler place it like any other pod"
         return said + _explain_owner_of(core.store, pods[0])
@@ -84,7 +87,10 @@ async def explain_none(core: Core, kind: str, object_key: Key) -> str:
 
 
 def _explain_owner_of(store: Store, pod: Pod) -> str:
-    """Return the end of a sentence about why the Job of a pod is no gang; "" for a pod without a Job of Serried."""
+    """Return the second half of a sentence about a pod in no group: why its Job is no gang.
+
+    Return "" if the pod has no Job, the Job is not known, or Serried does not serve the pod's scheduler.
+    """
     if pod.owner is None or pod.owner.kind != JOB or pod.scheduler not in store.schedulers:
         return ""
     owner = store.owners.find(OwnerKey(JOB, Key(pod.namespace, pod.owner.name)))
@@ -92,7 +98,10 @@ def _explain_owner_of(store: Store, pod: Pod) -> str:
 
 
 def _explain_owner(store: Store, owner: Owner) -> str:
-    """Return the predicate of a sentence about why an owner has no group, as in the controller's event."""
+    """Return the predicate of a sentence whose subject is the owner: why it has no group.
+
+    The controller's event says it, too.
+    """
     found = explain_no_gang(owner, store.schedulers, store.gang_jobs)
     if found is not None:
         return f"is no gang, so {describe_no_gang(found)}" + (f"; {owner.stray}" if owner.stray else "")
@@ -102,5 +111,5 @@ def _explain_owner(store: Store, owner: Owner) -> str:
 
 
 def is_known(core: Core, key: GroupKey) -> bool:
-    """Return whether the group exists, or a pod names it."""
+    """Return whether the group exists, or at least a pod names it."""
     return key in core.store.groups or key in core.store.members

@@ -1,4 +1,4 @@
-"""The pages of ``/debug`` about nodes and domains: their resources, and what is used and reserved of them."""
+"""The pages of ``/debug`` about nodes and topology domains: their resources, and how much is used or reserved."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -19,30 +19,30 @@ _USUAL_KEYS = ("topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 
 class ResourceUseView(View):
-    """The amount of one resource on the nodes of a domain, and the amount that is used or reserved."""
+    """The amount of one resource on a domain's nodes, and how much of it is used by pods or reserved for members."""
 
     allocatable: int
     used: int
 
 
 class DomainGroupView(GroupName):
-    """A group in a domain."""
+    """A group that has members in a domain."""
 
     members: int
-    """The number of its members that run there, or have a slot there."""
+    """The number of its members that run in the domain, or have a slot in it."""
 
 
 class DomainView(View):
-    """One domain."""
+    """One domain: its nodes, resources and groups."""
 
     domain: str
     nodes: int
 
     unschedulable: int
-    """The number of cordoned nodes; their resources are included."""
+    """The number of cordoned nodes. They count in `nodes` and `resources`, too."""
 
     resources: dict[str, ResourceUseView]
-    """The resources by name: CPU in thousandths of a core, everything else in its own unit."""
+    """The resources by name: CPU in thousandths of a core, other resources in their base unit (memory in bytes)."""
 
     groups: list[DomainGroupView]
 
@@ -51,13 +51,13 @@ class DomainsView(View):
     """The domains of one topology key."""
 
     key: str
-    """The topology key."""
+    """The topology key of these domains."""
 
     keys: list[str]
-    """The keys that groups ask for at present, the most frequent first."""
+    """The topology keys that groups require or prefer at present, the most frequent first."""
 
     unlabelled: int
-    """The number of nodes without this label, which are in no domain."""
+    """The number of nodes without the label `key`, which are in no domain."""
 
     domains: list[DomainView]
 
@@ -124,7 +124,7 @@ async def _view_domain(core: Core, domain: str, names: list[str], groups: Counte
 
 
 class NodeView(View):
-    """A node: its resources, and what bound, assumed and reserved pods use of them."""
+    """A node: its resources, and how much of them is used by bound and assumed pods or reserved for members."""
 
     name: str
     allocatable: dict[str, int]
@@ -145,13 +145,17 @@ def _view_node(core: Core, name: str) -> NodeView:
 
 
 class NodePages:
-    """The handlers of these pages. One instance per core."""
+    """The handlers of the pages about nodes and domains. One instance per core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     async def list_domains(self, key: str = "") -> DomainsView:
-        """Return the domains of ``key``, by name; without ``key``, those of the key that most groups ask for."""
+        """Return the domains of the topology key `key`, sorted by name.
+
+        Without `key`, the domains of the key that most groups require or prefer are returned; without such groups,
+        those of a rack or zone label that nodes have.
+        """
         core = self._core
         keys = _list_keys(core)
         chosen = key or next(iter(keys), "") or _guess_key(core)
@@ -171,10 +175,10 @@ class NodePages:
         )
 
     async def list_nodes(self, prefix: str = "", limit: int = 500) -> Response:
-        """Return nodes by name, with what bound, assumed and reserved pods use of them.
+        """Return the nodes, sorted by name, with how much of each is used by bound and assumed pods or reserved.
 
-        `prefix` selects nodes whose name begins with it, `limit` the number of nodes. Amounts are in the API's units,
-        CPU in thousandths of a core.
+        `prefix` selects the nodes whose names begin with it. `limit` is the largest number of nodes that are returned.
+        Amounts are in base units (memory in bytes), CPU in thousandths of a core.
         """
         nodes = self._core.store.nodes
         names = sorted(name for name in nodes if name.startswith(prefix))

@@ -1,7 +1,7 @@
-"""Gangs of a what-if question: the groups of its manifests, and the members that their owners would create.
+"""The gangs of a what-if question: the groups in its manifests, and the pods that owners such as Jobs would create.
 
-`find_gangs` is the entry. A second Store, with only the objects of the question, resolves the groups of pods; the
-templates of the controller say which groups an owner gets.
+The entry is `find_gangs`. The groups of new pods are found in a second Store that has only the objects of the question.
+The PodGroups that an owner would get are found with the templates of the controller (`controller.diff.objects`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,18 +30,18 @@ _Raw = Mapping[str, Any]
 
 
 class _Expansion(NamedTuple):
-    """One owner whose gangs are made, and the manifests to which they are added."""
+    """The expansion of one owner of the question, such as a JobSet, into its groups and pods."""
 
     asked: SentOwner
     store: Store
 
     question_store: Store
-    """The Store of the question's objects, without pods."""
+    """A Store with only the owners, groups and Workloads of the question. It finds the group of a pod."""
 
     manifests: Manifests
 
     def make_pod(self, template: _Raw, labels: _Raw, annotations: _Raw = MappingProxyType({})) -> Pod:
-        """Make a pod of a template, with labels and annotations in addition to its own."""
+        """Return the pod that a template creates. ``labels`` and ``annotations`` are added to those of the template."""
         said = read_map(template, "metadata")
         key = self.asked.owner.key
         metadata = {
@@ -54,9 +54,11 @@ class _Expansion(NamedTuple):
         return make_pod(self.asked.place, template, metadata, self.store, self.manifests.coming, alike=True)
 
     def find_members(self, like: Pod, alone: GroupKey, stage: str) -> tuple[GroupKey, list[Pod]]:
-        """Return the group of pods like this one, and the list of its members so far.
+        """Return the group of pods like this one, and the list of its members so far, to which the caller adds them.
 
-        ``alone`` is the group to be used if the pods are in no gang.
+        ``alone`` is the key of the group to use if the pods would be in no group. ``stage`` is the stage of the owner
+        to which the pods belong, such as a replicated Job of a JobSet; "" without stages. A new group is added to the
+        manifests.
         """
         gang = like.group or self.question_store.membership.resolve(like)
         key = gang or alone
@@ -74,7 +76,11 @@ class _Expansion(NamedTuple):
 
 
 def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gang: bool) -> Template:
-    """Return the template of the owner's Workload; without a Workload, that of the one the controller would create."""
+    """Return the template from which the owner's PodGroup for this stage is created.
+
+    It is from the first Workload in ``sent``, i.e. in the question; otherwise from the Workload that the controller
+    would create if the owner is a gang; otherwise one with policy basic.
+    """
     found = find_template(sent[0], owner, stage) if sent else None
     if found is not None:
         return found
@@ -106,13 +112,19 @@ def _check_workloads(expansion: _Expansion, owner: Owner) -> None:
 
 
 def _make_first_pod(expansion: _Expansion, raw: _Raw, **labels: str) -> Pod:
-    """Make the pod of index 0 of a Job, of which all others are copies."""
+    """Return the pod of index 0 of a Job, whose manifest is ``raw``.
+
+    The other pods are copies of it. ``labels`` are added.
+    """
     template = read_map(read_map(raw, "spec"), "template")
     return expansion.make_pod(template, labels, {COMPLETION_INDEX: "0"})
 
 
 def _add_job(expansion: _Expansion, job: Job, first: Pod, parent: Parent | None = None) -> None:
-    """Add the pods of a Job to their groups."""
+    """Add the pods of a Job to their group.
+
+    ``first`` is the pod of index 0. ``parent`` is the owner of the Job, such as a JobSet; None if it has none.
+    """
     expansion.question_store.put_job(job)
     like = replace(first, owner=ControllerRef(JOB, job.key.name, job.uid))
     alone = provisional(owner_key_of(job))
@@ -127,7 +139,7 @@ def _add_job(expansion: _Expansion, job: Job, first: Pod, parent: Parent | None 
 
 
 def _add_parent(expansion: _Expansion, parent: Parent) -> None:
-    """Add the pods of a parent to their groups, stage by stage."""
+    """Add the pods of a parent, such as a JobSet, to their groups, stage by stage."""
     layout = LAYOUTS[parent.kind](expansion.asked.raw)
     expansion.manifests.count(layout.copies * sum(each.stage.size for each in layout.sources if each.jobs is None))
     first = 0
@@ -140,7 +152,7 @@ def _add_parent(expansion: _Expansion, parent: Parent) -> None:
 
 
 def _add_jobs(expansion: _Expansion, parent: Parent, source: Source, jobs: int) -> None:
-    """Add the pods of all Jobs of a stage; ``jobs`` is their number."""
+    """Add the pods of a stage that creates Jobs. ``source`` has the Jobs' template, ``jobs`` is their number."""
     stage = source.stage.name
     manifest = _make_child(parent, source)
     child = resolve_levels(
@@ -156,7 +168,7 @@ def _add_jobs(expansion: _Expansion, parent: Parent, source: Source, jobs: int) 
 
 
 def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
-    """Return the manifest of a Job of a stage, as the parent's own controller creates it."""
+    """Return the manifest of one Job of a stage (``source``), as the parent's own controller would create it."""
     owner = {"kind": kind_of(parent), "name": parent.key.name, "uid": parent.uid, "controller": True}
     metadata = {
         **read_map(source.template, "metadata"),
@@ -170,7 +182,10 @@ def _make_child(parent: Parent, source: Source) -> dict[str, Any]:
 
 
 def _add_stage(expansion: _Expansion, parent: Parent, source: Source, copies: int, first: int) -> None:
-    """Add the pods of a stage without Jobs, for each replica; ``first`` is the rank of the first pod."""
+    """Add the pods of a stage without Jobs, such as the workers of a LeaderWorkerSet, for each replica of the parent.
+
+    ``copies`` is the number of replicas. ``first`` is the rank of the stage's first pod among the pods of a replica.
+    """
     labels = _write_labels(parent, stage=source.stage.name, replica="0", index=str(first))
     like = expansion.make_pod(source.template, labels)
     for replica in range(copies):
@@ -178,7 +193,7 @@ def _add_stage(expansion: _Expansion, parent: Parent, source: Source, copies: in
 
 
 def _add_replica(expansion: _Expansion, parent: Parent, stage: Stage, like: Pod, *, replica: int, first: int) -> None:
-    """Add the pods of a stage in one replica."""
+    """Add the pods of a stage in one replica as copies of ``like``. ``first`` is the rank of the first of them."""
     place = replace(like.place, replica=str(replica)) if like.place is not None and like.place.replica else like.place
     alone = provisional(owner_key_of(parent), stage.name)
     key, members = expansion.find_members(replace(like, place=place), alone, stage.name)
@@ -189,7 +204,11 @@ def _add_replica(expansion: _Expansion, parent: Parent, stage: Stage, like: Pod,
 
 
 def _write_labels(parent: Parent, **place: str) -> dict[str, str]:
-    """Return the labels of a pod at this place of a parent: those of `PodLabels` that the parent's kind uses."""
+    """Return the labels that the parent's own controller gives to a pod.
+
+    ``place`` are the values by the fields of `PodLabels`: stage, job, replica, index. Fields for which the parent's
+    kind has no label are left out.
+    """
     said = {"name": parent.key.name, **place}
     labels = PARENTS[parent.kind].labels
     return {label: value for field, value in said.items() if (label := getattr(labels, field))}
@@ -202,7 +221,7 @@ def _describe(owner: Owner, key: GroupKey) -> str:
 
 
 def _make_group(key: GroupKey, owner: Owner, template: Template) -> PodGroup:
-    """Return the PodGroup that would be created for an owner from a template."""
+    """Return the PodGroup with this key that would be created for an owner from a template."""
     levels = owner.preference.levels or template.preference.levels
     return PodGroup(
         key=key,
@@ -219,35 +238,38 @@ def _make_group(key: GroupKey, owner: Owner, template: Template) -> PodGroup:
 MOST_GANGS = 50
 
 _UID = "whatif:"
-"""The prefix of the group's name that a single pod gets; real names have no colon."""
+"""The prefix of the name of the group that a single pod gets here. Real names have no colon, so they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedGang:
-    """A gang, or a single pod, of a what-if question."""
+    """A gang that a what-if question asks about: new, existing, or a single pod as a group of its own."""
 
     source: str
-    """The manifest, for users: kind, namespace and name."""
+    """The manifest that it comes from, or the existing group, for users: kind, namespace and name."""
 
     group: PodGroup
 
     members: tuple[Pod, ...]
-    """The new members, each with the PodGroup that it names, without members that exist already."""
+    """The hypothetical members, each with the key of the PodGroup that it names.
+
+    Existing members are not among them.
+    """
 
     priority: int | None = None
-    """The value of the group's PriorityClass, if the class was sent with the question; else None."""
+    """The value of the group's PriorityClass if the question has this class; None if not."""
 
     no_gang: str = ""
-    """The reason why its pods are placed one by one, a phrase; "" for a gang."""
+    """The reason why its pods would be placed one by one instead of as a gang, a phrase; "" for a gang."""
 
 
 class FoundGangs(NamedTuple):
-    """The gangs of a question's manifests."""
+    """The gangs found in the manifests of a question, and what could not be read."""
 
     gangs: list[AskedGang]
 
     refused: list[str]
-    """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
+    """A sentence about each object that could not be read or planned: its place, the error, and what to do."""
 
 
 def find_gangs(
@@ -257,7 +279,7 @@ def find_gangs(
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
     coming: HypotheticalClaims = NOTHING,
 ) -> FoundGangs:
-    """Return the gangs of objects, each of which comes with its place in the body.
+    """Return the gangs that the objects of a question would create. Each object comes with its place in the body.
 
     ``classes`` are the PriorityClasses sent with the objects, already resolved in them (`separate_priority_classes`);
     ``coming`` are the claims that were sent (`separate_claims`). Raises ValueError if there are no gangs, or too many.
@@ -283,7 +305,7 @@ def find_gangs(
 
 
 def _set_priority(gang: AskedGang, classes: Mapping[str, PriorityClass]) -> AskedGang:
-    """Return the gang with the priority of a PriorityClass that was sent with it."""
+    """Return the gang with the priority of its PriorityClass if that is in ``classes``; otherwise unchanged."""
     named = classes.get(gang.group.priority_class)
     if named is None or gang.group.key.kind in BARE_KINDS:
         return gang
@@ -296,7 +318,7 @@ def _set_priority(gang: AskedGang, classes: Mapping[str, PriorityClass]) -> Aske
 
 
 def find_existing(store: Store, key: GroupKey) -> AskedGang:
-    """Return an existing group, to be planned with its existing members. Raises ValueError if it is not known."""
+    """Return an existing group as a gang of the question, without new members. Raises ValueError if it is not known."""
     group = store.groups.get(key)
     if group is None:
         raise ValueError(f"no group {key} is known; see /debug/groups")
@@ -304,7 +326,7 @@ def find_existing(store: Store, key: GroupKey) -> AskedGang:
 
 
 def _add_inline_groups(manifests: Manifests) -> None:
-    """Add the groups that pods name as parts of a Workload (v1alpha1)."""
+    """Add the groups of Workloads in v1alpha1, where pods name a Workload and a group in it, not a PodGroup."""
     for _, workload in manifests.workloads:
         for key, group in build_groups(workload, manifests.members).items():
             if workload.inline and key in manifests.members:
@@ -312,7 +334,10 @@ def _add_inline_groups(manifests: Manifests) -> None:
 
 
 def _make_question_store(manifests: Manifests, store: Store) -> Store:
-    """Return a Store with only the groups and Workloads of the question."""
+    """Return a Store with only the groups and Workloads of the question, like ``store`` otherwise.
+
+    A Workload without owner or pods in the question is refused.
+    """
     question_store = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
     named = {owner_key_of(asked.owner) for asked in manifests.owners}
     made_from = {(group.key.namespace, group.workload) for _, group in manifests.groups.values()}
@@ -361,7 +386,10 @@ def _make_asked_gang(
 
 
 def _describe_no_gang(group: PodGroup, store: Store) -> str:
-    """Return why the pods of a group are placed one by one, a phrase; "" for a gang. ``store`` has its owner."""
+    """Return why the pods of a group are placed one by one, a phrase; "" for a gang.
+
+    ``store`` has the group's owner.
+    """
     if group.policy.is_gang:
         return ""
     owner_key = owner_of_provisional(group.key)

@@ -1,7 +1,7 @@
 """The routes ``POST /debug/whatif`` and ``/debug/snapshot``. Nothing is created or changed.
 
-`whatif_routes`: would these gangs fit, where, and with which victims? `snapshot_routes`: the planner's whole input as
-one file, from which ``serried replay`` repeats decisions.
+`whatif_routes` is for questions whether gangs would fit, where, and with which victims. `snapshot_routes` returns the
+planner's whole input as one file, from which ``serried replay`` repeats decisions.
 """
 
 import asyncio
@@ -46,19 +46,19 @@ _SNAPSHOT_BUSY = "another snapshot is being made; try again in some seconds"
 
 
 class Form(StrEnum):
-    """The encoding of the file."""
+    """The encoding of a snapshot file."""
 
     JSON = "json"
     GZIP = "gzip"
 
 
 class SnapshotView(View):
-    """The file; its other fields are those of `extender.look.snapshot.Capture`."""
+    """A snapshot file: the planner's whole input. Its other fields are those of `extender.look.snapshot.Capture`."""
 
     model_config = ConfigDict(extra="allow")
 
     version: int
-    """The version of the format."""
+    """The version of the file's format."""
 
     serried: str
     """The version of Serried that has written it."""
@@ -66,10 +66,10 @@ class SnapshotView(View):
     nodes: list[dict[str, Any]]
 
     used: dict[str, dict[str, int]]
-    """The resources that are used on each node."""
+    """The resources that pods use on each node, by node and resource."""
 
     pods: list[dict[str, Any]]
-    """The pods that run, and the members of groups."""
+    """The pods that run or wait for resources, and the members of groups."""
 
     groups: list[dict[str, Any]]
 
@@ -84,7 +84,7 @@ def _describe_answer() -> dict[int | str, dict[str, Any]]:
 
 
 class Snapshots:
-    """Makes one snapshot at a time."""
+    """Takes snapshots for requests, one at a time."""
 
     def __init__(self, core: Core, level: ApiLevel, slices: Slices) -> None:
         self._core = core
@@ -95,8 +95,8 @@ class Snapshots:
     async def show_snapshot(self, group: str = "", form: Form = Form.JSON) -> StreamingResponse:
         """Return the planner's whole input at one instant: nodes, used resources, groups, reservations, settings.
 
-        It has no environment variables, annotations or tokens, and only those labels that matter for decisions.
-        ``group`` (NAMESPACE/NAME) is the group whose decision ``serried replay`` repeats.
+        It has no environment variables, annotations or tokens, and of labels only those that matter for decisions.
+        ``group`` (NAMESPACE/NAME) is the group whose decision ``serried replay`` repeats. ``form`` is the encoding.
         """
         key, slices = _find_group(self._core, group), self._slices
         if self._lock.locked():
@@ -116,7 +116,10 @@ class Snapshots:
 
 
 def snapshot_routes(core: Core, level: ApiLevel, slices: Slices | None = None) -> APIRouter:
-    """Return the route below ``/debug``."""
+    """Return the route ``/snapshot`` below ``/debug``.
+
+    ``slices`` limits how long the event loop is blocked at a time.
+    """
     list_writers()  # now, as its first call would delay filter later
     router = APIRouter()
     responses = {
@@ -163,7 +166,7 @@ _BUSY = "another question is being answered; try again in a second"
 
 
 class Outcome(StrEnum):
-    """The answer about a gang in one word."""
+    """The answer about one gang in one word."""
 
     FITS = "Fits"
 
@@ -174,81 +177,87 @@ class Outcome(StrEnum):
 
 
 class PredictionView(View):
-    """The answer about one gang."""
+    """The answer to a what-if question about one gang."""
 
     namespace: str
     name: str
     kind: GroupKind
 
     owner: str
-    """The owner of the group."""
+    """The owner of the group, as kubectl names it (`job/train`); "" if it has none."""
 
     source: str
-    """The manifest: kind, namespace and name."""
+    """The manifest that the gang comes from, or the existing group: kind, namespace and name."""
 
     outcome: Outcome
 
     noGang: str
-    """The reason why its pods are placed one by one, a phrase; "" for a gang. The outcome is for all its pods."""
+    """The reason why the pods would be placed one by one, a phrase; "" for a gang. `outcome` is for all of the pods."""
 
     priority: int
 
     members: int
-    """The number of members that would wait for a node."""
+    """The number of members that would wait for a node when the gang is planned."""
 
     need: int
-    """The number of these members that have to be placed together."""
+    """The number of these members that must be placed together to reach the quorum."""
 
     placed: int
     """The number of members that would get a node."""
 
     domain: str
-    """The value of the topology key on all their nodes; "" without a key."""
+    """The topology domain of these nodes: the value of the gang's topology key; "" without a key or a plan."""
 
     nodes: dict[str, int]
-    """The number of members on each node."""
+    """The number of members that would get each node, by node name."""
 
     reason: str
-    """The reason why the gang does not fit without evictions; "" if it fits, Scheduled if it runs already."""
+    """The reason why the gang does not fit without evictions; "" if it fits, `Scheduled` if it runs already."""
 
     message: str
 
     preemption: PreemptionView | None
-    """The search for victims; None if there was none."""
+    """The result of the search for victims, i.e. pods to evict for the gang; None if none was made."""
 
 
 class ChangesView(View):
-    """The changes of the cluster for the question."""
+    """The hypothetical changes of the cluster in a question, as they were asked for."""
 
     drained: list[str]
 
     displaced: int
-    """The number of pods of drained nodes that would need another node, which is not searched."""
+    """The number of pods on the drained nodes that would need another node.
+
+    Whether they would find one is not examined.
+    """
 
     added: list[str]
     removed: list[str]
 
 
 class WhatIfView(View):
-    """The answer."""
+    """The answer to a what-if question."""
 
     fits: bool
-    """True if every gang fits without evictions, and no object is refused."""
+    """True if every gang fits without evictions, and `refused` is empty."""
 
     groups: list[PredictionView]
-    """The gangs in the order in which they would be planned, each with the room that the earlier ones leave."""
+    """The gangs in the order in which they would be planned.
+
+    Each gets the free resources that those before it leave.
+    """
 
     refused: list[str]
-    """The objects that cannot be answered for, a sentence each: its place, the error, and what to do."""
+    """A sentence about each object that could not be read or planned: its place, the error, and what to do."""
 
     skipped: list[str]
-    """The objects that were left out because they create no pods of gangs: kind and name."""
+    """The objects that were left out because they create no pods, as kind and name."""
 
     changes: ChangesView
     workSeconds: float
 
     longestSliceSeconds: float
-    """The longest time for which filter had to wait because of this question."""
+    """The longest time for which this question blocked the extender's event loop, and so filter, in seconds."""
 
 
 _MANIFEST = """\
@@ -269,7 +278,7 @@ spec:
         image: train
         resources: {requests: {cpu: "1"}}
 """
-"""An example of a question."""
+"""The manifest of the example question in the OpenAPI."""
 
 _BODY = {
     "content": {
@@ -277,11 +286,11 @@ _BODY = {
         "application/json": {"schema": {"type": "object"}, "example": read_documents(_MANIFEST)[0]},
     }
 }
-"""The request body in the OpenAPI; the example of the answer belongs to it."""
+"""The description of the request body in the OpenAPI. The example answer is the answer to the example here."""
 
 
 class _Found(NamedTuple):
-    """The results of a question."""
+    """The results of a question, before they become a `WhatIfView`."""
 
     predictions: list[Prediction]
     refused: list[str]
@@ -292,7 +301,7 @@ Texts = Annotated[list[str] | None, Query()]
 
 
 class Questions:
-    """Answers one question at a time."""
+    """Answers what-if questions, one at a time. ``stopwatch`` returns the seconds of work of the calling thread."""
 
     def __init__(self, core: Core, stopwatch: Callable[[], float]) -> None:
         self._core = core
@@ -308,15 +317,16 @@ class Questions:
         add: Texts = None,
         remove: Texts = None,
     ) -> WhatIfView:
-        """Return whether the gangs in the body, manifests as YAML or JSON, would fit.
+        """Return whether the gangs in the body would fit. The body has manifests as YAML or JSON.
 
-        The body may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of
-        them. Objects that create no pods of gangs, such as Services, are left out and named as ``skipped``. Objects of
-        an unknown kind might create pods, so they are ``refused``, and so are objects with errors; the others are
-        answered all the same. Missing requests are set from limits, as an API server does. LimitRanges, RuntimeClasses
-        and quotas are not considered here: ``serried whatif`` asks the API server about them. PriorityClasses,
+        It may have Jobs, JobSets, LeaderWorkerSets, PodGroups, CompositePodGroups, Workloads, Pods and Lists of them.
+        Objects that create no pods, such as Services, are left out and named in ``skipped``. Objects of an unknown kind
+        might create pods, so they are named in ``refused``, and so are objects with errors; the question is answered
+        for the others. Missing requests are set from limits, as an API server does. LimitRanges, RuntimeClasses and
+        quotas are not considered here: ``serried whatif`` asks the API server about them. PriorityClasses,
         PersistentVolumeClaims, ResourceClaims, ResourceClaimTemplates and ComputeDomains in the body count as created,
-        a ComputeDomain with the ResourceClaimTemplate of its controller. Nothing is created or changed.
+        a ComputeDomain together with the ResourceClaimTemplate that its controller would create. ``namespace`` is for
+        objects without one. Nothing is created or changed.
 
         ``group`` (NAMESPACE/NAME) asks about an existing group. Three parameters change the cluster for the question:
         ``drain`` removes a node, ``add`` (4*NODE) adds four copies of a node, ``remove`` (NAMESPACE/NAME) removes a
@@ -377,7 +387,10 @@ class Questions:
 
 
 def whatif_routes(core: Core, stopwatch: Callable[[], float] = time.thread_time) -> APIRouter:
-    """Return the route below ``/debug``."""
+    """Return the route ``/whatif`` below ``/debug``.
+
+    ``stopwatch`` returns the seconds of work of the calling thread.
+    """
     router = APIRouter()
     responses = {
         **describe_responses(EXAMPLES["/whatif"]),
@@ -428,7 +441,10 @@ async def _read_body(request: Request) -> str:
 
 
 async def _read_documents(body: str) -> list[Any]:
-    """Parse the body in a thread, with a short switch interval, so that the event loop runs meanwhile."""
+    """Parse the body in a thread, so that the event loop goes on.
+
+    Threads take turns more often than usual meanwhile.
+    """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(_GIVE_WAY_SECONDS)
     try:
