@@ -90,8 +90,8 @@ async def measure(case: Case) -> dict[str, Any]:
     world = Harness(stopwatch=time.thread_time)
     world.add(*build_cluster(), *build_gang(case))
     for _ in range(5):
-        world.look()
-        await world.settle()
+        world.schedule_groups()
+        await world.run_tasks()
     gc.collect()
     gc.freeze()  # as the extender does with its caches
     inquiries = Inquiries(world.core, time.thread_time)

@@ -161,7 +161,7 @@ async def _run_in_town() -> dict[str, str]:
             kubeconfig = Path(directory) / "kubeconfig"
             kubeconfig.write_text(KUBECONFIG.format(url=proxy.url))
             environment = {"COLUMNS": _WIDTH, "KUBECONFIG": str(kubeconfig), "TZ": "UTC"}
-            with patch.dict(os.environ, environment), patch("cli.output.now", world.wall), chdir(ROOT):
+            with patch.dict(os.environ, environment), patch("cli.output.now", world.wall_time), chdir(ROOT):
                 time.tzset()
                 found = {name: await asyncio.to_thread(_read_output, line) for name, line in _EXAMPLES.items()}
     time.tzset()

@@ -188,7 +188,7 @@ async def test_what_is_in_the_way_of_evictions_is_named(
     world = make_world()
     web = [pod(f"web-{host}").cpu(2).on(host).label("app", "web").scheduler(scheduler) for host in ("n1", "n2")]
     coming = [each.cpu(cpu).priority(1000) for each in members(2)]
-    await world.add(*small_nodes(2), *web, *budgets, gang(2).priority(1000), *coming).go()
+    await world.add(*small_nodes(2), *web, *budgets, gang(2).priority(1000), *coming).run_until_idle()
     async with (
         serving(world, make_broadcast(world)) as url,
         open_page(browser, f"{url}#/gangs/default/g") as (page, errors),
@@ -324,8 +324,8 @@ async def test_from_the_filter_down_goes_to_the_first_hit_and_enter_opens_it(pag
 async def test_members_stand_in_the_order_of_their_ranks(page: Page, url: str, world: Harness) -> None:
     late = pod("ranker-3").namespace("language").cpu(8).scheduler(SCHEDULER).in_group("ranker")
     world.add(late)
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
     await page.goto(f"{url}#/gangs/language/ranker")
     names = page.get_by_role("region", name="Members").get_by_role("rowheader")
     await expect(names).to_have_text([f"ranker-{rank}" for rank in (0, 1, 2, 3, 4, 5, 6, 7, 9, 10)])
@@ -337,8 +337,8 @@ async def test_what_happens_is_shown_without_a_reload(page: Page, world: Harness
     await expect(row).to_contain_text("5 of 8 members exist")
     for index in range(5, 8):
         world.add(pod(f"dock-ligands-{index}").namespace("bio").cpu(4).scheduler(SCHEDULER).in_group("dock-ligands"))
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
     await expect(row.locator(".badge")).to_have_text("Planned")
     await expect(row).to_contain_text("Planned kube-scheduler still has to schedule 8 planned members")
     await page.get_by_role("link", name="Decisions").click()

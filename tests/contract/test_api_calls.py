@@ -54,7 +54,7 @@ class InMemory:
         self._api.nodes[Key("", raw["metadata"]["name"])] = raw
 
     def lose_answer_to_create(self) -> None:
-        self._api.lose("create")
+        self._api.lose_answer("create")
 
 
 Api = OverSocket | InMemory

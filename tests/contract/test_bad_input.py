@@ -160,7 +160,7 @@ async def debug(extender: Extender) -> AsyncIterator[httpx.AsyncClient]:
     reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
     app = FastAPI()
     app.include_router(debug_routes(world.core, reports, FALLBACK, lambda: {"version": "x"}))
-    await world.go()
+    await world.run_until_idle()
     reports.report_verdict(*world.heard.verdicts[-1])
     async with connect(app) as http:
         yield http

@@ -26,7 +26,7 @@ async def server() -> AsyncIterator[str]:
     """The address of an extender with two racks of two nodes, in which a gang of five waits for one."""
     world = Harness()
     world.add(*[node(f"n{at}").cpu(2).rack(f"rack-{at // 2}") for at in range(4)])
-    await world.add(pod_group("g").gang(5).topology(), *members(5)).go()
+    await world.add(pod_group("g").gang(5).topology(), *members(5)).run_until_idle()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), NATIVE, dict))
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -23,7 +23,7 @@ sizes = st.tuples(st.integers(1, 4), st.integers(1, CPUS))
 async def submit(world: Harness, name: str, size: Sizes) -> None:
     count, cpu = size
     pods = [pod(f"{name}-{index}").scheduler(SCHEDULER).in_group(name).cpu(cpu) for index in range(count)]
-    await world.add(pod_group(name).gang(count), *pods).go()
+    await world.add(pod_group(name).gang(count), *pods).run_until_idle()
 
 
 async def bind_all(world: Harness, name: str) -> None:
@@ -31,7 +31,7 @@ async def bind_all(world: Harness, name: str) -> None:
     reservation = world.ledger.of_group(GroupKey("default", name))
     for slot in list(reservation.slots.values()) if reservation is not None else ():
         world.bind(slot.name)
-    await world.go()
+    await world.run_until_idle()
 
 
 @given(
@@ -55,7 +55,7 @@ def test_the_head_starts_when_the_tenants_have_ended_whoever_has_passed_it(
                 await bind_all(world, f"small-{index}")
             for index in range(len(tenants)):
                 world.delete(f"tenant-{index}")
-            await world.go()
+            await world.run_until_idle()
             assert world.ledger.of_group(HEAD) is not None
         await world.close()
 

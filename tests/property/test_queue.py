@@ -211,12 +211,12 @@ class Story:
 
     async def count_turns(self) -> int:
         """Return the number of turns until the first gang runs."""
-        self.world.nominate()
+        self.world.start_nominating()
         self.lay_ground()
         self.invite(self.scene.room)
         await self.drive()
         for name, left in zip(self.began, self.source.sample(range(self.scene.room), len(self.began)), strict=True):
-            self.begin(name, self.world.wall() - TURN * left)
+            self.begin(name, self.world.wall_time() - TURN * left)
         self.world.add(*self.make_first())
         turns = 0
         while turns < PATIENT_TURNS and not self.world.node_of("f0-0"):
@@ -272,7 +272,7 @@ class Story:
 
     def part(self) -> None:
         """Guests whose time is over end."""
-        for name in [each for each, at in self.began.items() if at + TURN * self.scene.room <= self.world.wall()]:
+        for name in [each for each, at in self.began.items() if at + TURN * self.scene.room <= self.world.wall_time()]:
             del self.began[name]
             for place in range(self.scene.guest[0]):
                 self.world.delete(f"{name}-{place}")
@@ -280,16 +280,16 @@ class Story:
 
     async def drive(self) -> None:
         """Let kube-scheduler bind each pod that has a slot, and the kubelets start them."""
-        await self.world.go()
+        await self.world.run_until_idle()
         slots = [slot for reservation in self.world.ledger for slot in reservation.slots.values()]
         for slot in slots:
             if not self.world.node_of(slot.name):
                 self.world.filter(slot.name)
                 self.world.bind(slot.name)
-        await self.world.go()
+        await self.world.run_until_idle()
         for name in {slot.name.partition("-")[0] for slot in slots if slot.name.startswith("s")}:
-            self.begin(name, self.world.wall())
-        self.world.watch()
+            self.begin(name, self.world.wall_time())
+        self.world.sync_pods()
 
     def begin(self, name: str, at: float) -> None:
         """Set the time since which the pods of a guest run, as their kubelets report it."""

@@ -75,7 +75,7 @@ async def begin(source: Random) -> Harness:
     world.add(*draw_ground(source))
     for place in range(source.randint(0, 2)):
         world.add(*draw_gang(source, f"early{place}"))
-        await world.go()
+        await world.run_until_idle()
     if source.random() < 0.3:
         running = sorted(pod.name for pod in world.store.pods.values() if pod.bound)
         if running:

@@ -44,15 +44,15 @@ class Cluster:
             if name not in self.never:
                 self.world.bind(second)
                 continue
-            await self.world.settle()
+            await self.world.run_tasks()
             self.tried.add(name)
-            self.world.give_up(second, NOWHERE)
-            self.world.watch()
-            await self.world.go()
+            self.world.mark_unschedulable(second, NOWHERE)
+            self.world.sync_pods()
+            await self.world.run_until_idle()
             for each in (first, second):
-                self.world.give_up(each, offer())
-        self.world.watch()
-        await self.world.go()
+                self.world.mark_unschedulable(each, offer())
+        self.world.sync_pods()
+        await self.world.run_until_idle()
 
     def check_rest(self) -> None:
         """Assert that no room is kept for a rejected gang, and that one without a binding cycle has no slot."""

@@ -85,7 +85,7 @@ async def ask_questions(source: Random) -> int:
                 event(type(world.service.filter(about, names)).__name__)
             case _:
                 made -= 1  # what filter may do for a planned member is the next story's
-    await world.settle()
+    await world.run_tasks()
     assert photograph(world) == before
     await world.close()
     return made
@@ -123,9 +123,9 @@ async def try_domains(source: Random) -> int:
         world.add(*[node(f"{rack}-{place}").cpu(source.randint(2, 4)).rack(rack) for place in range(count)])
     size = source.randint(1, 2)
     world.add(gang(size).topology().joining(TOLD, "metadata", "managedFields"), *members(size))
-    world.nominate()
-    await world.go()
-    planned = {slot.node for slot in world.cycle().reservation.slots.values()}
+    world.start_nominating()
+    await world.run_until_idle()
+    planned = {slot.node for slot in world.binding_cycle().reservation.slots.values()}
     home = {world.store.nodes[name].labels[RACK] for name in planned}
     before = photograph(world)
     made = 0
@@ -136,7 +136,7 @@ async def try_domains(source: Random) -> int:
             assert world.filter(f"m{source.randrange(size)}", *offered) == Hold()
             made += 1
         if source.random() < 0.1:
-            await world.settle()
+            await world.run_tasks()
     assert photograph(world) == before
     for place in range(size):
         answer = world.filter(f"m{place}", *[name for name in world.store.nodes if name.startswith(f"{min(home)}-")])
@@ -158,10 +158,10 @@ async def begin(source: Random) -> Harness:
     world = Harness(plain=source.choice(list(PlainRule)))
     world.add(*draw_ground(source), *[pod(f"web-{place}").scheduler(SCHEDULER) for place in range(2)])
     world.add(pod_group("loose"), pod("loose-0").scheduler(SCHEDULER).in_group("loose"))
-    world.nominate()
+    world.start_nominating()
     for place in range(source.randint(1, 3)):
         world.add(*draw_gang(source, f"g{place}"))
-        await world.go()
+        await world.run_until_idle()
     return world
 
 

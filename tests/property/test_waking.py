@@ -30,8 +30,8 @@ def start() -> Harness:
 async def looks(harness: Harness) -> bool:
     """Return whether the gang is planned after one look, once all effects of the changes are in the Store."""
     settle(harness.store)
-    harness.look()
-    await harness.settle()
+    harness.schedule_groups()
+    await harness.run_tasks()
     return harness.ledger.of_group(GANG) is not None
 
 

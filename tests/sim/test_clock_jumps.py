@@ -43,7 +43,7 @@ async def lose_member(world: JumpyHarness, jump: float) -> None:
     await run_gang(world)
     await wait_for_room(world)
     world.delete("m0")
-    await world.go()
+    await world.run_until_idle()
     world.offset = jump
     await world.pass_time(119.0)
 
@@ -53,7 +53,7 @@ class TestTheSlotOfADeadMember:
     async def test_is_kept_for_its_replacement_as_long_as_ever(self, world: JumpyHarness, jump: float) -> None:
         await lose_member(world, jump)
         assert world.groups.states[OTHER].cycle is None
-        await world.add(*members(1, first=2)).go()
+        await world.add(*members(1, first=2)).run_until_idle()
         assert slot(world, "m2") == "n1"
 
     @JUMPS
@@ -83,24 +83,24 @@ class TestAGangThatPreempts:
         await world.pass_time(5.0)
         for name in ("low1", "low2"):
             world.delete(name)
-        await world.go()
+        await world.run_until_idle()
         reach(MOMENTS[2])
         assert isinstance(world.filter("m0"), Steer)
         assert isinstance(world.filter("m1"), Steer)
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
-        assert sorted(world.api.ended()) == ["low1", "low2"]
+        assert sorted(world.api.list_evicted()) == ["low1", "low2"]
         assert world.nothing_reserved
 
     async def test_gets_its_room_though_everybody_seems_to_have_just_started(self) -> None:
         """The pods have run for half an hour, but by a clock that was set back by an hour they start in the future."""
         world = JumpyHarness(spare_seconds=600.0)
         wait_gracefully(world, "low1", "low2")
-        began = write_time(world.wall() - 30 * MINUTE)
+        began = write_time(world.wall_time() - 30 * MINUTE)
         world.offset = -HOUR
         world.add(*small_nodes(2), *(running(f"low{place}", f"n{place}").started(began) for place in (1, 2)))
-        await world.add(gang(2).priority(HIGH), *urgent(2)).go()
+        await world.add(gang(2).priority(HIGH), *urgent(2)).run_until_idle()
         assert list_terminating(world) == ["low1", "low2"]
         await world.close()
 
@@ -111,13 +111,13 @@ class TestTheFirstOfTheQueue:
         world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
         for name, host, minutes in (("x", "a1", 10), ("y", "b1", 600), ("z", "b2", 600)):
             world.add(runner_job(name), runner(name, host).started(wall(world)).lifetime(minutes * MINUTE))
-        await world.add(*large()).go()
+        await world.add(*large()).run_until_idle()
         assert kept(world) == {"a1", "a2"}
         world.offset = jump
         await send_small_gangs(world)
         assert planned(world) == set()
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"g"}
 
 
@@ -126,12 +126,12 @@ class TestAGangThatIsGivenUp:
     async def test_is_given_up_when_nobody_came_for_a_minute_not_sooner_or_later(
         self, world: JumpyHarness, jump: float
     ) -> None:
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
         assert world.reasons()[-1] is Reason.PLANNED
         world.offset = jump
         await world.pass_time(59.0)
-        assert not world.cycle().over
+        assert not world.binding_cycle().over
         world.clock.advance(2.0)
-        world.cycle().changed.set()
-        await world.settle()
+        world.binding_cycle().changed.set()
+        await world.run_tasks()
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED

@@ -56,14 +56,14 @@ class JumpyHarness(Harness):
 
     offset = 0.0
 
-    def wall(self) -> float:
-        return super().wall() + self.offset
+    def wall_time(self) -> float:
+        return super().wall_time() + self.offset
 
 
 def begin(api: FakeApi, policy: NominationPolicy, shape: Shape, nodes: int = 3) -> JumpyHarness:
     """An extender that has seen what the API server has: three members, and so many nodes of one CPU."""
     world = JumpyHarness(api=api, nomination=policy)
-    world.nominate()
+    world.start_nominating()
     world.add(*[node(f"n{index}").cpu(1) for index in range(nodes)], *shape.groups())
     pods = dict(api.pods)
     if not pods:
@@ -99,7 +99,7 @@ class Play:
 
     def hear(self) -> None:
         """Deliver the events of the watches."""
-        self.world.watch()
+        self.world.sync_pods()
 
     def offer(self, name: str) -> tuple[str, ...]:
         """The nodes that kube-scheduler itself finds for a member; without any it does not ask."""
@@ -107,7 +107,7 @@ class Play:
 
     async def turn(self) -> None:
         self.hear()
-        self.world.look()
+        self.world.schedule_groups()
         for name in self.list_names():
             if not self.world.node_of(name):
                 self._try(name)
@@ -205,11 +205,11 @@ async def test_a_death_at_any_turn_after_which_the_gang_is_gone_leaves_nothing(
             if not api.pods[Key("default", name)]["spec"].get("nodeName"):
                 del api.pods[Key("default", name)]
         second = JumpyHarness(api=api, nomination=policy)
-        second.nominate()
+        second.start_nominating()
         second.add(*[node(f"n{index}").cpu(1) for index in range(3)])
-        second.watch()
+        second.sync_pods()
         assert await second.recovery.recover()
-        await second.go()
+        await second.run_until_idle()
         assert second.nothing_reserved, f"turn {turn}"
         await second.close()
 
@@ -217,9 +217,9 @@ async def test_a_death_at_any_turn_after_which_the_gang_is_gone_leaves_nothing(
 def begin_anew(api: FakeApi, policy: NominationPolicy) -> JumpyHarness:
     """Return a world as `begin` does. The gang is the second one of its name."""
     world = JumpyHarness(api=api, nomination=policy)
-    world.nominate()
+    world.start_nominating()
     world.add(*[node(f"n{index}").cpu(1) for index in range(3)], pod_group("g").gang(3).uid("g-again"))
-    world.watch()
+    world.sync_pods()
     return world
 
 

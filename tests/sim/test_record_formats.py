@@ -82,11 +82,11 @@ async def test_a_death_at_any_turn_ends_whole(
             api = await die(turn)
         assert all(("packed" in record["spec"]) == (most_listed == 0) for record in api.records.values())
         bound = count_bound(api)
-        assert bound in {0, len(NAMES)} or api.phase() == "Committed"
-        seen.add(api.phase())
+        assert bound in {0, len(NAMES)} or api.record_phase() == "Committed"
+        seen.add(api.record_phase())
         with running(next_one):
-            if api.phase() == "Committed" and bound < len(NAMES):
+            if api.record_phase() == "Committed" and bound < len(NAMES):
                 assert await is_held(api) == kept
-            await finish(api, POLICY, GANG_OF_THREE, f"turn {turn}, left {api.phase()} with {bound} bound")
+            await finish(api, POLICY, GANG_OF_THREE, f"turn {turn}, left {api.record_phase()} with {bound} bound")
     # Else no record was ever taken over.
     assert seen == {None, "Committed"}

@@ -210,7 +210,7 @@ class Cluster(Play):
 
     def _close_uncommitted(self) -> None:
         # A commit of which a Binding was sent goes on without its group; nobody else is bound.
-        going_on = self._list_committed() if self.world.api.said("bind") else set()
+        going_on = self._list_committed() if self.world.api.list_calls("bind") else set()
         self.closed |= {self._uid(name) for name in self.list_names()} - going_on
 
     # --- who acts ----------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Cluster(Play):
         if self.turns < self._deaf_until:
             return
         if self._unheard:
-            self.began_before = bool(self.world.api.said("bind"))
+            self.began_before = bool(self.world.api.list_calls("bind"))
         for change in self._unheard:
             change()
         self._unheard.clear()
@@ -286,7 +286,7 @@ class Cluster(Play):
         return {uid for record in records if record is not None for uid in record.committed}
 
     def _check_sent(self) -> None:
-        sent = self.world.api.said("bind")
+        sent = self.world.api.list_calls("bind")
         for call in sent[self._seen :]:
             wrong = {call.body["node"], call.body["uid"]} & self.closed
             self.broken.extend(f"a Binding of {call.name} to {call.body['node']} is sent: {each}" for each in wrong)
@@ -358,7 +358,7 @@ def delete_node_after_failures(cluster: Cluster) -> None:
     """A member cannot be bound for some turns, then its node is deleted."""
     name = cluster.planned
     for key in cluster.list_planned_on(name):
-        cluster.world.api.refuse("bind", key, error(500))
+        cluster.world.api.reject("bind", key, error(500))
 
     def give_up() -> None:
         cluster.world.api.recover()

@@ -79,13 +79,13 @@ class Eviction:
 
 
 class LongHarness(Harness):
-    """A Harness for many turns: `watch` shows changed pods only."""
+    """A Harness for many turns: `sync_pods` shows the cache only the pods that changed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._shown: dict[Key, Raw] = {}
 
-    def watch(self) -> None:
+    def sync_pods(self) -> None:
         """Show the pods that have changed since the last call to the cache."""
         for key, raw in self.api.pods.items():
             if self._shown.get(key) != raw:
@@ -118,7 +118,7 @@ class Churn:
         self._priority_of: dict[str, int] = {}
         self._owner_of: dict[str, str] = {}
         self._preemptor_of: dict[str, str] = {}
-        world.nominate()
+        world.start_nominating()
         world.add(*(node(name).cpu(NODE_CPU).rack(f"r{index % 2}") for index, name in enumerate(self._nodes)))
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -217,12 +217,12 @@ class Churn:
                 self.world.delete(each.name)
 
     async def _settle(self) -> None:
-        await self.world.go()
+        await self.world.run_until_idle()
         for gone in [
             each for each in self.world.store.pods.values() if self.world.pod_key(each.name) not in self.world.api.pods
         ]:
             self.world.delete(gone.name)
-        await self.world.go()
+        await self.world.run_until_idle()
 
     def _note(self) -> None:
         """Record the plans and evictions since the last call, from the writes to the API server."""
@@ -301,7 +301,7 @@ class Churn:
             self._end(pending, victim)
         raw = PodBuilder(self.world.api.pods[self.world.pod_key(pending.name)]).nominated(chosen.node).raw()
         self.world.api.pods[self.world.pod_key(pending.name)] = raw
-        self.world.watch()
+        self.world.sync_pods()
 
     def _find_candidate(self, pending: Pod, node_name: str, beside: Sequence[tuple[str, Pod]]) -> Iterator[Candidate]:
         lower = [each for home, each in beside if home == node_name and each.bound and each.priority < pending.priority]
@@ -321,7 +321,7 @@ class Churn:
         self._preemptor_of |= dict.fromkeys(mates, owner)  # other members that are evicted with it have this preemptor
         raw = PodBuilder(self.world.api.pods[self.world.pod_key(victim.name)]).disrupted().deleting().raw()
         self.world.api.pods[self.world.pod_key(victim.name)] = raw
-        self.world.watch()
+        self.world.sync_pods()
 
 
 def _cpu(each: Pod) -> int:

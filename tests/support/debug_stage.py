@@ -39,7 +39,7 @@ class DebugStage:
         world = self.extender.world
         events = EventWriter(world.api.client(), "serried")
         reports = make_reports(world.api.client(), world.store, events, FALLBACK, world.clock)
-        await world.go()
+        await world.run_until_idle()
         reports.report_verdict(*world.heard.verdicts[-1])
         broadcast = Broadcast(lambda: Sketch(world.core, reports.decisions), {"version": "x"})
         self._left.push_async_callback(broadcast.close)

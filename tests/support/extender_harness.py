@@ -155,8 +155,9 @@ class RecordingMetrics(ExtenderMetrics):
 class Harness:
     """The extender's core around one Store and a fake API server.
 
-    Nothing runs by itself: `look` makes one pass of the group scheduler, `settle` lets tasks run, `go` does both until
-    nothing changes any more, and `pass_time` advances the clock. Call `close` at the end.
+    Nothing runs by itself: `schedule_groups` makes one pass of the group scheduler, `run_tasks` lets asyncio tasks
+    run, `run_until_idle` does both until nothing changes any more, and `pass_time` advances the clock. Call `close` at
+    the end.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Harness:
         )
         self.core = Core(
             client,
-            Context(self.store, self.term, self.heard, self.heard, options, self.clock, self.wall),
+            Context(self.store, self.term, self.heard, self.heard, options, self.clock, self.wall_time),
             self.records,
             stopwatch=stopwatch or self.clock,
             fork=fork,
@@ -214,7 +215,7 @@ class Harness:
         self.service.synced = True
         self._background: list[asyncio.Task[Any]] = []
 
-    def wall(self) -> float:
+    def wall_time(self) -> float:
         """Return the time of the wall clock, in seconds since 1970."""
         return EPOCH + self.clock()
 
@@ -263,20 +264,23 @@ class Harness:
     def erase_nomination(self, name: str) -> None:
         """Clear a pod's nomination, as kube-scheduler does, and show that to the cache."""
         self.api.pods[Key("default", name)]["status"] = {}
-        self.watch()
+        self.sync_pods()
 
-    def give_up(self, name: str, message: str = "") -> None:
-        """Write the condition of a failed scheduling attempt to a pod, as kube-scheduler does, but only to the API."""
+    def mark_unschedulable(self, name: str, message: str = "") -> None:
+        """Write PodScheduled False to a pod in the API, as kube-scheduler does after a failed attempt.
+
+        The cache gets to know of it with the next `sync_pods`.
+        """
         key = Key("default", name)
         self.api.pods[key] = PodBuilder(self.api.pods[key]).tried(message=message).raw()
 
-    def watch(self) -> None:
-        """Show all pods of the API server to the cache, as the watch would."""
+    def sync_pods(self) -> None:
+        """Copy all pods of the fake API server to the cache, as the watch would."""
         for raw in self.api.pods.values():
             self.store.put_pod(PodBuilder(deepcopy(raw)).value())
 
-    def watch_nodes(self) -> None:
-        """The watch of nodes catches up with the API server."""
+    def sync_nodes(self) -> None:
+        """Copy all nodes of the fake API server to the cache, as the watch would."""
         for raw in self.api.nodes.values():
             self.store.put_node(NodeBuilder(deepcopy(raw)).value())
 
@@ -302,8 +306,8 @@ class Harness:
 
     # --- what happens ------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Make one pass of the group scheduler, with its tick."""
+    def schedule_groups(self) -> None:
+        """Make one pass of the group scheduler, including its periodic work."""
         due = self.group_scheduler.take_dirty() | self.group_scheduler.take_woken()
         due |= finish(self.group_scheduler.run_periodic_work())
         for key in finish(self.group_scheduler.sort_in_queue_order(due)):
@@ -311,7 +315,7 @@ class Harness:
             self.core.runner.carry_out()
         self.core.runner.carry_out()
 
-    async def settle(self) -> None:
+    async def run_tasks(self) -> None:
         """Let every task run as far as it can without time passing."""
         # asyncio's loop has a list of ready callbacks; uvloop has none, so there all rounds are made.
         ready = read_memory(asyncio.get_running_loop()).get("ready", [None])
@@ -320,22 +324,22 @@ class Harness:
             if not ready:
                 return
 
-    async def go(self) -> None:
-        """Let group scheduler, tasks and watch work until nothing changes any more."""
+    async def run_until_idle(self) -> None:
+        """Run the group scheduler, all tasks and the watch of pods in turn until nothing changes any more."""
         for _ in range(4):
             settle(self.store)
-            self.look()
-            await self.settle()
-            self.watch()
+            self.schedule_groups()
+            await self.run_tasks()
+            self.sync_pods()
 
     async def pass_time(self, seconds: float) -> None:
-        """Advance the clock, wake all binding cycles, and let everything work."""
+        """Advance the clock, wake all binding cycles, and run until idle."""
         self.clock.advance(seconds)
         for reservation in self.ledger:
-            self.cycle(reservation.group).changed.set()
-        await self.go()
+            self.binding_cycle(reservation.group).changed.set()
+        await self.run_until_idle()
 
-    def nominate(self) -> None:
+    def start_nominating(self) -> None:
         """Start the task that writes nominations."""
         self._background.append(asyncio.create_task(self.nominator.run()))
 
@@ -358,18 +362,18 @@ class Harness:
 
     def is_requeued(self, name: str, node: str) -> bool:
         """Return whether a pod's nomination to this node was written and cleared once, which requeues the pod."""
-        times = self.times_requeued(name, node)
+        times = self.count_requeues(name, node)
         assert times <= 1
         return times == 1
 
-    def times_requeued(self, name: str, node: str) -> int:
+    def count_requeues(self, name: str, node: str) -> int:
         """Count how often a pod's nomination to this node was written and cleared."""
-        said = [call for call in self.api.said("nominate") if call.name == name]
+        said = [call for call in self.api.list_calls("nominate") if call.name == name]
         written = [call.body["status"]["nominatedNodeName"] for call in said]
         assert written == [node, None] * (len(written) // 2)
         return len(written) // 2
 
-    def cycle(self, group: GroupKey = GANG) -> BindingCycle:
+    def binding_cycle(self, group: GroupKey = GANG) -> BindingCycle:
         """Return the group's binding cycle. Fail if it has none."""
         cycle = self.groups.states[group].cycle
         assert cycle is not None
@@ -416,7 +420,7 @@ class BindCall:
         """The error in the answer, "" for success."""
         return self.task.result()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection, as kube-scheduler does after its timeout."""
         self._gone.set()
 

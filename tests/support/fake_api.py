@@ -100,19 +100,19 @@ class FakeApi:
         """Let the next calls of ``verb`` do nothing and raise these errors, one each."""
         self._faults[verb].extend((each, False) for each in errors)
 
-    def refuse(self, verb: str, key: Key, refusal: Exception) -> None:
+    def reject(self, verb: str, key: Key, refusal: Exception) -> None:
         """Let all calls of ``verb`` for this object do nothing and raise this error, until `recover`."""
         self._refusals[verb, key.name] = refusal
 
-    def lose(self, verb: str, seen: Exception | None = None) -> None:
+    def lose_answer(self, verb: str, seen: Exception | None = None) -> None:
         """Carry out the next call of ``verb``, but lose its answer: the caller gets an error."""
         self._faults[verb].append((seen or error(0), True))
 
     def hold(self, verb: str) -> None:
-        """Let calls of ``verb`` wait until `let_go`."""
+        """Let calls of ``verb`` wait until `release`."""
         self._open[verb] = asyncio.Event()
 
-    def let_go(self, verb: str) -> None:
+    def release(self, verb: str) -> None:
         """Let waiting calls of ``verb`` continue, and further ones pass."""
         self._open.pop(verb).set()
 
@@ -125,15 +125,15 @@ class FakeApi:
         self._faults.clear()
         self._refusals.clear()
 
-    def said(self, verb: str) -> list[Call]:
+    def list_calls(self, verb: str) -> list[Call]:
         """Return the calls of a verb so far."""
         return [call for call in self.calls if call.verb == verb]
 
-    def ended(self) -> list[str]:
+    def list_evicted(self) -> list[str]:
         """Return the pods that were evicted or deleted, in order, once for each call."""
         return [call.name for call in self.calls if call.resource == "pods" and call.verb in ("evict", "delete")]
 
-    def guard_all(self, allowed: int = 1000) -> None:
+    def add_budget(self, allowed: int = 1000) -> None:
         """Create a PodDisruptionBudget of all pods, which allows this number of evictions."""
         metadata = {"name": "all", "namespace": "default", "uid": "budget-all"}
         status = {"disruptionsAllowed": allowed}
@@ -151,7 +151,7 @@ class FakeApi:
             "lastTimestamp": f"2026-01-01T00:00:{len(self.owners['events']):02}Z",
         }
 
-    def phase(self, group: GroupKey = _GANG) -> str | None:
+    def record_phase(self, group: GroupKey = _GANG) -> str | None:
         """Return the phase of a group's Reservation object; None if there is none."""
         record = self.records.get(group.object_key)
         return None if record is None else str(record["spec"]["phase"])
@@ -362,7 +362,7 @@ class FakeApi:
             raise RefusedError(429, "TooManyRequests", "cannot evict the pod", BUDGET)
 
     def _list_statuses(self) -> list[Raw]:
-        """Return the statuses of all budgets. They are those of `guard_all`, which select every pod."""
+        """Return the statuses of all budgets. They are those of `add_budget`, which select every pod."""
         return [each["status"] for each in self.budgets.values() if "status" in each]
 
     # --- objects -----------------------------------------------------------------------------------------------

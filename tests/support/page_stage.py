@@ -52,7 +52,7 @@ def make_world() -> Harness:
     """A harness whose decisions can be read."""
     listener = Listener()
     world = Harness(heard=listener)
-    listener.wall = world.wall
+    listener.wall = world.wall_time
     return world
 
 
@@ -103,7 +103,7 @@ class Town:
             cpus = (index * 7 + rack * 5) % 17 + (rack * 3) % 8
             if cpus > 3:
                 built = pod(f"web-{index}").namespace("web").cpu(cpus).on(f"node-{index:03}")
-                yield built.started(write_time(self.world.wall())).lifetime(3600 + 60 * index)
+                yield built.started(write_time(self.world.wall_time())).lifetime(3600 + 60 * index)
 
     def run_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
         """Create a gang whose members run in one rack."""
@@ -131,8 +131,8 @@ class Town:
 
     async def look(self) -> None:
         """Run the group scheduler once and apply its decisions."""
-        self.world.look()
-        await self.world.settle()
+        self.world.schedule_groups()
+        await self.world.run_tasks()
 
     def lose(self, namespace: str, name: str) -> None:
         """Delete a running member."""
@@ -171,7 +171,7 @@ def make_broadcast(world: Harness) -> Broadcast:
     assert isinstance(world.heard, Listener)
     decisions = world.heard.decisions
     about = {"version": "0.1.0", "apiLevel": FALLBACK.name}
-    return Broadcast(lambda: Sketch(world.core, decisions), about, world.wall)
+    return Broadcast(lambda: Sketch(world.core, decisions), about, world.wall_time)
 
 
 @asynccontextmanager

@@ -49,7 +49,7 @@ class Storm:
         self.calls: dict[str, BindCall] = {}
         self.aside: dict[str, int] = {}
         self.births = 0
-        self.world.nominate()
+        self.world.start_nominating()
         self.world.add(*[node(f"n{index}").cpu(4) for index in range(4)])
         self.broken: list[str] = []
         self.begin(GANGS)
@@ -136,7 +136,7 @@ class Storm:
 
     def _put_aside(self, name: str) -> None:
         """kube-scheduler tries a pod again when that very pod has changed, and says so in its condition."""
-        self.world.give_up(name)
+        self.world.mark_unschedulable(name)
         self.aside[name] = self._writes(name)
 
     def _writes(self, name: str) -> int:
@@ -156,24 +156,24 @@ class Storm:
 
     def look(self) -> None:
         """Run the group scheduler once."""
-        self.world.look()
+        self.world.schedule_groups()
 
     def watch(self) -> None:
         """Deliver all pending watch events."""
-        self.world.watch()
+        self.world.sync_pods()
 
     def break_api(self) -> None:
         """Make the next call of some verb fail, or succeed with its answer lost."""
         verb = self.dice.choice(["create", "replace", "delete", "get", "bind", "bind", "nominate", "activate"])
         if self.dice.random() < 0.5:
-            self.world.api.lose(verb)
+            self.world.api.lose_answer(verb)
         else:
             self.world.api.fail(verb, error(self.dice.choice([0, 409, 429, 500])))
 
     def hang_up(self) -> None:
         """Let a bind call time out in kube-scheduler."""
         if self.calls:
-            self.calls[self.dice.choice(sorted(self.calls))].hang_up()
+            self.calls[self.dice.choice(sorted(self.calls))].disconnect()
 
     def kill(self) -> None:
         """Delete a member and create it again under the same name."""
@@ -211,4 +211,4 @@ class Storm:
                 waiting = key.name in self.calls and self.calls[key.name].waiting
                 if not self.world.node_of(key.name) and not waiting and self._awake(key.name):
                     self._try(key.name)
-            await self.world.go()
+            await self.world.run_until_idle()

@@ -63,7 +63,7 @@ class Extender:
         """Check that nothing is reserved, assumed or bound."""
         assert len(self.world.ledger) == 0
         assert self.world.store.occupancy.used == {}
-        assert self.world.api.said("bind") == []
+        assert self.world.api.list_calls("bind") == []
 
     async def close(self) -> None:
         """Close the listener and the cluster."""

@@ -103,7 +103,7 @@ def edit(name: str, change: Callable[[PodBuilder], PodBuilder]) -> Step:
     def step(world: Harness) -> None:
         key = world.pod_key(name)
         world.api.pods[key] = change(PodBuilder(world.api.pods[key])).raw()
-        world.watch()
+        world.sync_pods()
 
     return step
 

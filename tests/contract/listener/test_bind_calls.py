@@ -18,7 +18,7 @@ async def world() -> AsyncIterator[Harness]:
     """A gang of two that is planned: both members may come to their bind call."""
     made = Harness()
     made.add(*small_nodes(1), gang(2), *members(2))
-    await made.go()
+    await made.run_until_idle()
     yield made
     await made.close()
 
@@ -44,7 +44,7 @@ def bind(http: httpx.AsyncClient, name: str, seconds: float = 5.0) -> asyncio.Ta
 
 async def until_at_bind(world: Harness, *uids: str) -> None:
     async with asyncio.timeout(5):
-        while world.cycle().at_bind != set(uids):  # noqa: ASYNC110 - it is seen from outside
+        while world.binding_cycle().at_bind != set(uids):  # noqa: ASYNC110 - it is seen from outside
             await asyncio.sleep(0.005)
 
 
@@ -62,8 +62,8 @@ async def test_a_member_whose_scheduler_hangs_up_leaves_the_barrier(world: Harne
     with pytest.raises(httpx.ReadTimeout):
         await call
     await until_at_bind(world)
-    await world.settle()
-    assert world.api.said("bind") == []
+    await world.run_tasks()
+    assert world.api.list_calls("bind") == []
 
 
 @pytest.mark.parametrize(

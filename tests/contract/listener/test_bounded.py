@@ -134,7 +134,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def operations(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operations]:
     monkeypatch.setattr(ops_server, "_MOST", FEW)
     world = Harness()
-    await world.add(*small_nodes(2)).go()
+    await world.add(*small_nodes(2)).run_until_idle()
     made = Operations(world)
     await until(lambda: made.server.started)
     yield made

@@ -24,9 +24,9 @@ from tests.support.extender_harness import SCHEDULER, Harness, gang, members, sm
 async def capture() -> Capture:
     """A gang g that is planned, and a gang big that waits."""
     world = Harness()
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     world.add(pod_group("big").gang(3), *[pod(f"big-{at}").cpu(1).scheduler(SCHEDULER).in_group("big") for at in "abc"])
-    await world.go()
+    await world.run_until_idle()
     taken = finish(take_capture(world.core, NATIVE, next(key for key in world.store.groups if key.name == "big")))
     await world.close()
     return taken

@@ -23,7 +23,7 @@ SIZES = {"jobset": [9], "leaderworkerset": [4, 4]}
 @pytest.mark.parametrize(("example", "sizes"), SIZES.items(), ids=SIZES)
 async def test_an_example_of_a_kind_is_made_of_gangs(example: str, sizes: list[int]) -> None:
     world = Harness()
-    await world.add(*(node(f"n{number}").cpu(4).label(ZONE, f"z{number // 4}") for number in range(8))).go()
+    await world.add(*(node(f"n{number}").cpu(4).label(ZONE, f"z{number // 4}") for number in range(8))).run_until_idle()
     app = FastAPI()
     app.include_router(whatif_routes(world.core))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:

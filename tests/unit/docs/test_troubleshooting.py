@@ -148,7 +148,7 @@ def test_a_heading_for_one_cause_has_the_words_by_which_people_find_it(heading: 
 async def test_a_cluster_says_what_stands_there(heading: str) -> None:
     world = Harness()
     world.store.note_state(VolumeClaim, KindState.KNOWN)
-    await world.add(*SCENES[heading]).go()
+    await world.add(*SCENES[heading]).run_until_idle()
     assert split(heading)[0] == render(world.heard.verdicts[-1][1])
     await world.close()
 

@@ -37,24 +37,24 @@ def their_members(count: int, first: int = 0) -> list[PodBuilder]:
 
 
 async def test_two_groups_of_one_name_are_two_gangs(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), theirs(3), *members(2), *their_members(2)).go()
+    await world.add(*small_nodes(2), gang(2), theirs(3), *members(2), *their_members(2)).run_until_idle()
     assert world.reasons()[-1] is Reason.PLANNED
     assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
     assert isinstance(world.filter("c0"), Hold)
 
-    await world.add(*small_nodes(3), *their_members(1, first=2)).go()
+    await world.add(*small_nodes(3), *their_members(1, first=2)).run_until_idle()
     calls = [world.bind(f"c{index}") for index in range(3)]
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", "", ""]
-    assert not world.cycle(GANG).at_bind
+    assert not world.binding_cycle(GANG).at_bind
 
 
 async def test_the_record_is_owned_by_the_object_and_found_again_by_its_group(world: Harness) -> None:
-    await world.add(*small_nodes(2), theirs(2), *their_members(2)).go()
+    await world.add(*small_nodes(2), theirs(2), *their_members(2)).run_until_idle()
     world.api.hold("bind")
     for name in ("c0", "c1"):
         world.bind(name)
-    await world.settle()
+    await world.run_tasks()
     ((key, record),) = world.api.records.items()
     assert key.name.startswith("compatible.g-")
     assert record["metadata"]["ownerReferences"] == [
@@ -71,31 +71,31 @@ async def test_what_an_earlier_term_has_committed_is_rolled_forward(world: Harne
     await Records(world.api.client(), "v1", "earlier").write(group, left)
     world.add(*small_nodes(2), theirs(2), *their_members(2))
     await world.recovery.recover()
-    await world.go()
+    await world.run_until_idle()
     assert (world.node_of("c0"), world.node_of("c1")) == ("n1", "n1")
     assert world.nothing_reserved
 
 
 async def test_pods_without_their_group_are_held(world: Harness) -> None:
-    await world.add(*small_nodes(2), *their_members(2)).go()
+    await world.add(*small_nodes(2), *their_members(2)).run_until_idle()
     assert world.reasons(THEIRS) == [Reason.POD_GROUP_MISSING]
     assert isinstance(world.filter("c0"), Hold)
 
 
 async def test_pods_hear_of_the_api_that_their_own_group_lacks(world: Harness) -> None:
     world.store.set_obstacle("no API of Workloads")
-    await world.add(*small_nodes(2), *members(2), *their_members(2)).go()
+    await world.add(*small_nodes(2), *members(2), *their_members(2)).run_until_idle()
     assert (world.reasons(), world.reasons(THEIRS)) == ([Reason.API_MISSING], [Reason.POD_GROUP_MISSING])
     world.store.set_compatible_obstacle("no API of scheduler-plugins")
-    await world.go()
+    await world.run_until_idle()
     assert world.groups.states[THEIRS].verdict == Verdict(Reason.API_MISSING, detail="no API of scheduler-plugins")
     world.store.set_compatible_obstacle("")
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons(THEIRS)[-1] is Reason.POD_GROUP_MISSING
 
 
 async def test_members_of_a_group_without_quorum_pass_one_by_one(world: Harness) -> None:
-    await world.add(*small_nodes(2), compatible_group("g"), *their_members(1)).go()
+    await world.add(*small_nodes(2), compatible_group("g"), *their_members(1)).run_until_idle()
     assert isinstance(world.filter("c0"), Pass)
 
 
@@ -110,9 +110,9 @@ class TestTimeout:
     async def test_a_gang_waits_at_bind_no_longer_than_it_says(
         self, world: Harness, own: int, kept: float, over: float
     ) -> None:
-        await world.add(*small_nodes(2), theirs(2).timeout(own), *their_members(2)).go()
+        await world.add(*small_nodes(2), theirs(2).timeout(own), *their_members(2)).run_until_idle()
         call = world.bind("c0")
-        await world.settle()
+        await world.run_tasks()
         await world.pass_time(kept)
         assert call.waiting
         await world.pass_time(over)
@@ -131,18 +131,18 @@ class TestOtherSchedulers:
         self, world: Harness, group: list[CompatibleGroupBuilder]
     ) -> None:
         foreign = [each.scheduler("scheduler-plugins-scheduler") for each in their_members(1)]
-        await world.add(*small_nodes(2), *group, *foreign).go()
+        await world.add(*small_nodes(2), *group, *foreign).run_until_idle()
         assert world.reasons(THEIRS) == []
 
     async def test_of_a_group_without_pods_nothing_is_said(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), theirs(2)).go()
+        await world.add(*small_nodes(2), theirs(2)).run_until_idle()
         assert world.reasons(THEIRS) == []
 
     async def test_one_member_of_ours_makes_it_ours_until_it_goes(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), theirs(2), *their_members(1)).go()
+        await world.add(*small_nodes(2), theirs(2), *their_members(1)).run_until_idle()
         assert world.reasons(THEIRS) == [Reason.QUORUM_MISSING]
         world.delete("c0")
-        await world.go()
+        await world.run_until_idle()
         assert THEIRS not in world.groups.states
 
 
@@ -153,7 +153,7 @@ async def test_its_turn_comes_by_the_priority_of_its_pods(world: Harness) -> Non
 
 
 async def test_debug_names_the_object(world: Harness) -> None:
-    await world.add(*small_nodes(2), theirs(3), *their_members(2)).go()
+    await world.add(*small_nodes(2), theirs(3), *their_members(2)).run_until_idle()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
@@ -169,7 +169,7 @@ async def test_events_are_about_the_object_and_its_status_is_left_alone(world: H
     reports.report_verdict(THEIRS, Verdict(Reason.QUORUM_MISSING, have=2, need=3))
     world.clock.advance(1.0)
     task = asyncio.create_task(reports.run())
-    await world.settle()
+    await world.run_tasks()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     first, second = (call.args for call in said.emit.call_args_list)
@@ -179,4 +179,4 @@ async def test_events_are_about_the_object_and_its_status_is_left_alone(world: H
     }  # fmt: skip
     assert event == ["Warning", "QuorumMissing", "QuorumMissing: 2 of 3 members exist"]
     assert (second[0]["kind"], second[0]["name"], list(second[1:])) == ("Pod", "c0", event)
-    assert world.api.said("apply") == []
+    assert world.api.list_calls("apply") == []

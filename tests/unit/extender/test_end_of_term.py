@@ -41,11 +41,11 @@ class TestALeaseThatLapsesForAMoment:
         leadership = Leadership("here", turns.append, world.clock)
         leadership.set_lease(Lease("here_1", int(world.clock()), 15))
         world.term.holds_lease = leadership.leads
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
-        world.look()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
+        world.schedule_groups()
         world.clock.advance(12.1)
-        world.cycle().changed.set()
-        await world.settle()
+        world.binding_cycle().changed.set()
+        await world.run_tasks()
         assert world.groups.states[GANG].cycle is None  # left
         leadership.set_lease(Lease("here_1", int(world.clock()), 15))
         if turns[1:] == [False, True]:  # what the process does then
@@ -53,7 +53,7 @@ class TestALeaseThatLapsesForAMoment:
             await world.recovery.recover()
             world.term.active = True
             world.group_scheduler.set_obstacle("")
-        world.look()  # nothing else has happened in the cluster
+        world.schedule_groups()  # nothing else has happened in the cluster
         assert world.groups.states[GANG].cycle is not None
 
 
@@ -64,16 +64,16 @@ class TestARecoveryUnderWhichTheTermEnds:
             raw["status"] = {"nominatedNodeName": "n1"}
             managed = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName": {}}}}
             raw["metadata"]["managedFields"] = [managed]
-        world.watch()
+        world.sync_pods()
         world.api.hold("get")
         recovery = world.recovery
         task = asyncio.create_task(recovery.recover())
-        await world.settle()
+        await world.run_tasks()
         world.core.end_term()
-        world.api.let_go("get")
-        await world.settle()
+        world.api.release("get")
+        await world.run_tasks()
         await asyncio.gather(task, return_exceptions=True)
-        assert world.api.said("nominate") == []
+        assert world.api.list_calls("nominate") == []
 
     async def test_is_none_of_the_next_term(self, world: Harness) -> None:
         """The API server was away: our Lease was lost, another instance led and committed, and we lead again."""
@@ -83,11 +83,11 @@ class TestARecoveryUnderWhichTheTermEnds:
         world.api.hold("get")
         recovery = world.recovery
         task = asyncio.create_task(recovery.recover())
-        await world.settle()  # it is looking at the stray nomination
+        await world.run_tasks()  # it is looking at the stray nomination
         world.core.end_term()
         world.core.end_term()
-        world.api.let_go("get")
-        await world.settle()
+        world.api.release("get")
+        await world.run_tasks()
         assert task.done()
         assert await task is False  # the process must hear of it, or it goes on as if this term had been adopted
 
@@ -98,32 +98,32 @@ class TestARecoveryUnderWhichTheTermEnds:
         world.api.hold("list")
         recovery = world.recovery
         task = asyncio.create_task(recovery.recover())
-        await world.settle()
+        await world.run_tasks()
         world.core.end_term()
-        world.api.let_go("list")
-        await world.settle()
+        world.api.release("list")
+        await world.run_tasks()
         await asyncio.gather(task, return_exceptions=True)
-        assert world.api.said("replace") == []
+        assert world.api.list_calls("replace") == []
 
 
 class TestTheWriterOfNominations:
     async def test_takes_nothing_back_after_the_end_of_the_term(self, world: Harness) -> None:
         world = world.add(*small_nodes(2, 1), gang(2), *members(2))
-        world.nominate()
+        world.start_nominating()
         world.api.hold("nominate")
-        await world.go()
-        sent = len(world.api.said("nominate"))
+        await world.run_until_idle()
+        sent = len(world.api.list_calls("nominate"))
         assert sent
         world.core.end_term()
-        world.api.let_go("nominate")
-        await world.settle()
-        assert len(world.api.said("nominate")) == sent
+        world.api.release("nominate")
+        await world.run_tasks()
+        assert len(world.api.list_calls("nominate")) == sent
 
 
 async def lead_again(world: Harness, verb: str) -> None:
     """The term ends while calls of this verb wait; in the next term of ours they do not."""
     world.core.end_term()
-    await world.settle()
+    await world.run_tasks()
     world.api.stop_holding(verb)
     world.term.active = True
     world.group_scheduler.set_obstacle("")
@@ -135,11 +135,11 @@ class TestAPodThatNeedsNoGang:
     ) -> None:
         world.add(pod("plain").scheduler(SCHEDULER).gate())
         world.api.hold("ungate")
-        world.look()
-        await world.settle()
+        world.schedule_groups()
+        await world.run_tasks()
         await lead_again(world, "ungate")
-        world.look()  # nothing has happened to the pod, so no watch shows it
-        await world.settle()
+        world.schedule_groups()  # nothing has happened to the pod, so no watch shows it
+        await world.run_tasks()
         assert not world.pod("plain").gates
 
     async def test_is_woken_when_our_turn_comes_again_though_the_last_term_ended_under_that(
@@ -147,15 +147,15 @@ class TestAPodThatNeedsNoGang:
     ) -> None:
         each = pod("j-0").of_job("j", 0).cpu(1).scheduler(SCHEDULER)
         world.store.put_job(job("j").size(2).scheduler(SCHEDULER).value())
-        await world.add(*small_nodes(2), each).go()
+        await world.add(*small_nodes(2), each).run_until_idle()
         assert world.filter("j-0") == Hold()
         world.api.hold("activate")
         world.store.put_job(job("j").size(1).scheduler(SCHEDULER).value())
-        await world.go()
+        await world.run_until_idle()
         await lead_again(world, "activate")
-        sent = len(world.api.said("activate"))
+        sent = len(world.api.list_calls("activate"))
         await world.pass_time(1.0)  # nothing has happened to the pod, so no watch shows it
-        assert [call.name for call in world.api.said("activate")][sent:] == ["j-0"]
+        assert [call.name for call in world.api.list_calls("activate")][sent:] == ["j-0"]
 
 
 class TestAPassUnderWhichTheTermEnds:
@@ -166,14 +166,14 @@ class TestAPassUnderWhichTheTermEnds:
         await asyncio.sleep(0)
         assert len(world.heard.verdicts) == 1
         world.core.end_term()
-        await world.settle()
+        await world.run_tasks()
         assert task.done()
         assert len(world.heard.verdicts) == 1
 
 
 class TestAGangThatGoesWhileAnotherInstanceLeads:
     async def test_is_forgotten_when_our_turn_comes_again(self, world: Harness) -> None:
-        await world.add(*small_nodes(1), gang(3), *members(3)).go()
+        await world.add(*small_nodes(1), gang(3), *members(3)).run_until_idle()
         assert GANG in world.queue.unschedulable
         world.core.end_term()
         world.store.drop_group(GANG)
@@ -182,7 +182,7 @@ class TestAGangThatGoesWhileAnotherInstanceLeads:
         world.store.dirty.groups.clear()  # as the loop of a standby does
         world.term.active = True
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert GANG not in world.groups.states
         assert GANG not in world.queue.unschedulable
 
@@ -191,13 +191,13 @@ class TestAPodGroupOfATree:
     async def test_that_lost_its_quorum_gets_no_member_alone_though_the_tree_stands(self, world: Harness) -> None:
         tree = [root(1), group("a", 1), group("c", 2)]
         running = [*[each.on("n0") for each in pods("a", 1)], *[each.on("n1") for each in pods("c", 2)]]
-        await world.add(*racks(4), *tree, *running).go()
-        await world.add(*pods("c", 1, first=2)).go()
-        assert world.cycle(TREE).reservation.need == 0
+        await world.add(*racks(4), *tree, *running).run_until_idle()
+        await world.add(*pods("c", 1, first=2)).run_until_idle()
+        assert world.binding_cycle(TREE).reservation.need == 0
         for index in (0, 1):
             world.delete(f"c{index}")
         call = world.bind("c2")
-        await world.go()
+        await world.run_until_idle()
         assert world.node_of("c2") == ""
         assert call.error
 
@@ -210,7 +210,7 @@ class TestTheWorkerOfTasks:
         world.core.runner.carry_out()
         assert len(tasks) == 1
         world.core.end_term()
-        await world.settle()
+        await world.run_tasks()
         assert len(tasks) == 0
         planning_tasks._request_work()
         world.core.runner.carry_out()
@@ -220,16 +220,18 @@ class TestTheWorkerOfTasks:
 class TestAGangThatIsBeingEvicted:
     async def test_is_not_taken_for_one_when_our_turn_comes_again_at_once(self) -> None:
         world = Harness(rules=Rules(120.0, 10.0, Broken.EVICT))
-        await world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]).go()
+        await world.add(
+            *small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]
+        ).run_until_idle()
         world.api.hold("evict")
         world.delete("m0")
-        await world.go()
+        await world.run_until_idle()
         await world.pass_time(10.0)
         assert world.groups.states[GANG].memory.get_or_create(GangHistory).evicting
         world.core.end_term()
         world.term.active = True
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert not world.groups.states[GANG].memory.get_or_create(GangHistory).evicting
         await world.close()
 
@@ -245,21 +247,21 @@ async def office() -> AsyncIterator[Office]:
 class TestWhatIsSaid:
     async def test_is_said_again_when_our_turn_comes_again(self, world: Harness) -> None:
         """The reason may not have settled when the last term ended, or another instance may have reported another."""
-        await world.add(gang(2), *members(1)).go()
+        await world.add(gang(2), *members(1)).run_until_idle()
         assert world.reasons() == [Reason.QUORUM_MISSING]
         world.core.end_term()
         world.term.active = True
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert world.reasons() == [Reason.QUORUM_MISSING] * 2
 
     async def test_is_said_again_of_a_gang_that_waits_for_room_though_none_was_freed(self, world: Harness) -> None:
-        await world.add(*small_nodes(1, 1), gang(2), *members(2)).go()
+        await world.add(*small_nodes(1, 1), gang(2), *members(2)).run_until_idle()
         assert world.reasons() == [Reason.NO_CAPACITY]
         world.core.end_term()
         world.term.active = True
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert world.reasons() == [Reason.NO_CAPACITY] * 2
 
     async def test_is_written_again_over_what_another_instance_has_written(self, office: Office) -> None:
@@ -279,28 +281,28 @@ class TestWhatIsSaid:
         await office.settle()
         office.reports.end_term()
         office.stuck.clear()
-        office.api.let_go("apply")
+        office.api.release("apply")
         await office.settle()
         await office.pass_time(60.0)
-        assert len(office.api.said("apply")) == 1
+        assert len(office.api.list_calls("apply")) == 1
 
 
 async def test_nobody_is_bound_before_the_commit_is_written_though_writing_it_failed_in_an_odd_way(
     world: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cycle_runner, "_ROLL_FORWARD", Backoff(0.0, 0.0))
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     said: list[str | None] = []
-    world.api.before_bind = lambda _: said.append(world.api.phase())
+    world.api.before_bind = lambda _: said.append(world.api.record_phase())
     world.api.hold("replace")
     world.api.fail("replace", RuntimeError("something that nobody has thought of"))
     calls = [world.bind("m0"), world.bind("m1")]
-    await world.settle()
+    await world.run_tasks()
     for call in calls:
-        call.hang_up()
-    await world.settle()
-    world.api.let_go("replace")
-    await world.go()
+        call.disconnect()
+    await world.run_tasks()
+    world.api.release("replace")
+    await world.run_until_idle()
     assert said == ["Committed", "Committed"]
 
 
@@ -343,13 +345,13 @@ class TestRecordsThatAreRefused:
         "refused", ["m2", "nobody", "all"], ids=["one is not bound", "all are bound", "none is bound"]
     )
     async def test_do_not_end_the_term_of_a_gang_that_is_bound_in_part(self, world: Harness, refused: str) -> None:
-        await world.add(*small_nodes(3), gang(3), *members(3)).go()
-        cycle = world.cycle()
+        await world.add(*small_nodes(3), gang(3), *members(3)).run_until_idle()
+        cycle = world.binding_cycle()
         if refused == "m2":
-            world.api.refuse("bind", Key("default", "m2"), error(500))
+            world.api.reject("bind", Key("default", "m2"), error(500))
         if refused != "all":
             calls = [world.bind(f"m{number}") for number in range(3)]
-            await world.go()
+            await world.run_until_idle()
             assert [call.error for call in calls[:2]] == ["", ""]
         assert cycle.is_half_done == (refused == "m2")
         await world.close()

@@ -89,25 +89,25 @@ def test_what_the_base_says_at_each_point_is_nothing() -> None:
 class TestOneThatKeepsANode:
     async def test_is_heard_by_plans(self) -> None:
         world = Harness()
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
-        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2"}
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
+        assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"n2"}
         assert world.core.feature(Keeper).left_by[0] == (GANG, True)
         await world.close()
 
     async def test_is_heard_of_a_refusal_and_what_it_remembers_ends_with_the_wait(self) -> None:
         world = Harness()
-        await world.add(*small_nodes(1), gang(2), *members(2)).go()
+        await world.add(*small_nodes(1), gang(2), *members(2)).run_until_idle()
         said = world.groups.states[GANG].verdict
         assert said is not None
         assert (said.reason, said.detail) == (Reason.NO_CAPACITY, "try 1")
-        await world.add(*small_nodes(2)).go()
-        assert world.cycle().reservation.slots
+        await world.add(*small_nodes(2)).run_until_idle()
+        assert world.binding_cycle().reservation.slots
         assert world.groups.states[GANG].memory.find(Tries) is None
         await world.close()
 
     async def test_what_it_remembers_ends_with_the_term(self) -> None:
         world = Harness()
-        await world.add(*small_nodes(1), gang(2), *members(2)).go()
+        await world.add(*small_nodes(1), gang(2), *members(2)).run_until_idle()
         assert world.groups.states[GANG].memory.get_or_create(Tries).count == 1
         world.core.end_term()
         assert not world.groups.states[GANG].memory
@@ -117,8 +117,8 @@ class TestOneThatKeepsANode:
 async def test_one_that_is_not_busy_is_not_asked_by_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extender_harness, "FEATURES", (Idle,))
     world = Harness()
-    await world.add(*small_nodes(1), gang(2), *members(2)).go()
-    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n1"}
+    await world.add(*small_nodes(1), gang(2), *members(2)).run_until_idle()
+    assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"n1"}
     assert world.core.feature(Idle).left_by == []
     await world.close()
 

@@ -45,7 +45,7 @@ HUGE = "x" * 250_000
 
 @pytest.mark.parametrize("count", [MOST, MOST - 1])
 async def test_a_quorum_that_never_comes_waits_and_holds_nothing(world: Harness, count: int) -> None:
-    await world.add(*small_nodes(2), gang(count), *members(3)).go()
+    await world.add(*small_nodes(2), gang(count), *members(3)).run_until_idle()
     assert world.reasons() == [Reason.QUORUM_MISSING]
     (_, told), *_ = world.heard.verdicts
     assert render(told) == f"QuorumMissing: 3 of {count} members exist"
@@ -55,7 +55,7 @@ async def test_a_quorum_that_never_comes_waits_and_holds_nothing(world: Harness,
 
 async def test_a_tree_of_quorums_that_never_come_waits_and_holds_nothing(world: Harness) -> None:
     leaves = [pod_group(f"g{place}").gang(MOST).under("root") for place in range(8)]
-    await world.add(*small_nodes(2), composite("root").gang(8), *leaves).go()
+    await world.add(*small_nodes(2), composite("root").gang(8), *leaves).run_until_idle()
     assert world.nothing_reserved
 
 
@@ -361,7 +361,7 @@ async def test_forecasts_are_made_for_few_gangs_of_a_namespace_in_vain(world: Ha
     world.add(node("n1").cpu(2), pod("web").cpu(2).on("n1").controlled_by("ReplicaSet", "web"))
     for number in range(40):
         world.add(pod_group(f"g{number}").gang(1))
-    await world.add(*crowd(40)).go()
+    await world.add(*crowd(40)).run_until_idle()
     asked = [group for group, state in world.groups.states.items() if state.verdict is not None]
     assert len(asked) == 40
     assert world.core.backfill.count_paused("default") == 16
@@ -374,7 +374,7 @@ async def test_gangs_of_as_many_shapes_that_fit_nowhere_wait_with_a_reason_and_k
     for number, each in enumerate(crowd(count)):
         group = pod_group(f"g{number}").gang(1).namespace("greedy")
         world.add(group, each.cpu(f"{10_000 + number}m").namespace("greedy"))
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     said = {group: verdict.reason for group, verdict in world.heard.verdicts if group.namespace == "greedy"}
     assert len(said) == count
     assert set(said.values()) == {Reason.NO_CAPACITY}
@@ -385,7 +385,7 @@ async def test_gangs_of_as_many_shapes_that_fit_nowhere_wait_with_a_reason_and_k
 async def test_a_gang_is_placed_beside_any_number_that_never_comes_about(world: Harness) -> None:
     for number in range(300):
         world.add(pod_group(f"g{number}").gang(2))
-    await world.add(*small_nodes(2), *crowd(300), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), *crowd(300), gang(2), *members(2)).run_until_idle()
     assert world.reasons(GANG) == [Reason.PLANNED]
 
 

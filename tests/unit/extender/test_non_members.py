@@ -49,7 +49,7 @@ PRETENDERS = [
 
 @pytest.mark.parametrize("pretender", PRETENDERS)
 async def test_the_quorum_is_not_made_up_by(world: Harness, pretender: PodBuilder) -> None:
-    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(1), pretender).go()
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(1), pretender).run_until_idle()
     assert world.reasons() == [Reason.QUORUM_MISSING]
     assert not len(world.ledger)
     assert isinstance(world.filter("x"), Hold)
@@ -57,35 +57,37 @@ async def test_the_quorum_is_not_made_up_by(world: Harness, pretender: PodBuilde
 
 @pytest.mark.parametrize("pretender", PRETENDERS)
 async def test_the_quorum_is_not_made_up_by_a_bound_one_either(world: Harness, pretender: PodBuilder) -> None:
-    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(1), pretender.on("n1")).go()
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(1), pretender.on("n1")).run_until_idle()
     assert world.reasons() == [Reason.QUORUM_MISSING]
-    await world.add(*workers(1, first=1)).go()
-    assert sorted(slot.node for slot in world.cycle().reservation.slots.values())
-    assert world.cycle().reservation.slots.keys() == {"pod-m0", "pod-m1"}
+    await world.add(*workers(1, first=1)).run_until_idle()
+    assert sorted(slot.node for slot in world.binding_cycle().reservation.slots.values())
+    assert world.binding_cycle().reservation.slots.keys() == {"pod-m0", "pod-m1"}
 
 
 async def test_a_non_member_is_told_why_it_waits(world: Harness) -> None:
-    await world.add(*small_nodes(2), job("train").size(2), job_gang(), non_member()).go()
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), non_member()).run_until_idle()
     (told,) = [verdict for key, verdict in world.heard.verdicts if key == NON_MEMBERS]
     assert render(told) == "NotItsPodGroup: the pod names the PodGroup of Job train, but is not a pod of this Job"
 
 
 async def test_a_non_member_that_runs_in_another_rack_is_no_conflict(world: Harness) -> None:
     racks = [each.rack(f"r{place}") for place, each in enumerate(small_nodes(2))]
-    await world.add(*racks, job("train").size(2), job_gang().topology(), non_member().on("n1"), *workers(2)).go()
+    await world.add(
+        *racks, job("train").size(2), job_gang().topology(), non_member().on("n1"), *workers(2)
+    ).run_until_idle()
     assert world.reasons() == [Reason.PLANNED]
 
 
 async def test_a_non_member_that_is_preempted_takes_nobody_along(world: Harness) -> None:
     group = job_gang().disruption(Disruption.ALL)
     bound = [each.on("n1") for each in workers(2)]
-    await world.add(*small_nodes(2), job("train").size(2), group, *bound, non_member().on("n2")).go()
-    await world.add(non_member().on("n2").disrupted().deleting()).go()
+    await world.add(*small_nodes(2), job("train").size(2), group, *bound, non_member().on("n2")).run_until_idle()
+    await world.add(non_member().on("n2").disrupted().deleting()).run_until_idle()
     assert world.heard.disruptions == []
 
 
 async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_non_member_too(world: Harness) -> None:
-    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(2)).go()
+    await world.add(*small_nodes(2), job("train").size(2), job_gang(), *workers(2)).run_until_idle()
     assert isinstance(world.filter_unknown(non_member()), Hold)
     world.store.drop_group(GANG)
     assert isinstance(world.filter_unknown(non_member()), Hold)
@@ -100,12 +102,12 @@ async def test_a_pod_that_the_watch_has_not_shown_is_held_as_a_non_member_too(wo
     ],
 )
 async def test_whoever_names_it_is_a_member_of(world: Harness, group: PodGroupBuilder) -> None:
-    await world.add(*small_nodes(2), group, *members(1), non_member()).go()
+    await world.add(*small_nodes(2), group, *members(1), non_member()).run_until_idle()
     assert world.reasons() == [Reason.PLANNED]
 
 
 async def test_a_group_that_is_no_gang_keeps_nobody_out(world: Harness) -> None:
-    await world.add(*small_nodes(2), pod_group("g").controlled_by("Job", "train"), non_member()).go()
+    await world.add(*small_nodes(2), pod_group("g").controlled_by("Job", "train"), non_member()).run_until_idle()
     assert isinstance(world.filter("x"), Pass)
 
 
@@ -146,15 +148,15 @@ def elsewhere(builder: Builder, number: int) -> Builder:
 
 
 async def test_a_gang_lacks_a_member_that_exists_in_another_namespace_only(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(1), elsewhere(members(1, first=1)[0], 0)).go()
+    await world.add(*small_nodes(2), gang(2), *members(1), elsewhere(members(1, first=1)[0], 0)).run_until_idle()
     assert world.reasons() == [Reason.QUORUM_MISSING]
     assert isinstance(world.filter("m0"), Hold)
 
 
 async def test_a_gang_of_another_namespace_that_never_comes_about_keeps_nobody_waiting(world: Harness) -> None:
     hostile = [elsewhere(each, number) for number, each in enumerate([*members(3), gang(2147483647).topology()])]
-    await world.add(*small_nodes(2), *hostile).go()
-    await world.add(gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), *hostile).run_until_idle()
+    await world.add(gang(2), *members(2)).run_until_idle()
     assert world.reasons() == [Reason.PLANNED]
 
 
@@ -163,7 +165,7 @@ async def test_a_pod_of_another_job_whose_template_names_the_gang_is_a_non_membe
 ) -> None:
     other = job("other").size(2).template_group("g")
     lost = pod("x").cpu(1).scheduler(SCHEDULER).of_job("other", 0)
-    await world.add(*small_nodes(2), job("train").size(2), other, lost, job_gang(), *workers(1)).go()
+    await world.add(*small_nodes(2), job("train").size(2), other, lost, job_gang(), *workers(1)).run_until_idle()
     assert world.store.members.group_of("pod-x") == NON_MEMBERS
     assert world.reasons() == [Reason.QUORUM_MISSING]
     assert world.store.membership.name_controller([lost.value()]) == "train"

@@ -67,14 +67,14 @@ async def test_a_gang_that_has_started_is_one_trace_of_what_it_waited_for(collec
     with collector.serve() as address:
         traces = make_traces(address)
         world.core.context.timelines.on_bound = trace_with(traces)
-        await world.add(gang(2), *members(1)).go()
+        await world.add(gang(2), *members(1)).run_until_idle()
         await world.pass_time(30.0)
-        await world.add(*members(2)).go()
+        await world.add(*members(2)).run_until_idle()
         await world.pass_time(10.0)
-        await world.add(*small_nodes(2)).go()
+        await world.add(*small_nodes(2)).run_until_idle()
         await world.pass_time(20.0)
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
         traces.flush()
     spans = collector.spans()
@@ -92,13 +92,13 @@ async def test_a_gang_for_which_others_ended_is_one_trace_too(collector: Collect
         world.core.context.timelines.on_bound = trace_with(traces)
         world.api.graceful.add(Key("default", "low"))
         world.add(*small_nodes(1), pod("low").cpu(2).on("n1"))
-        await world.add(gang(1).priority(9), *(each.priority(9) for each in members(1))).go()
+        await world.add(gang(1).priority(9), *(each.priority(9) for each in members(1))).run_until_idle()
         await world.pass_time(30.0)
         world.delete("low")
-        await world.go()
+        await world.run_until_idle()
         await world.pass_time(5.0)
         call = world.bind("m0")
-        await world.go()
+        await world.run_until_idle()
         assert call.error == ""
         traces.flush()
     spans = collector.spans()
@@ -113,7 +113,7 @@ async def test_a_gang_that_was_up_before_makes_no_trace(collector: Collector) ->
         traces = make_traces(address)
         world.core.context.timelines.on_bound = trace_with(traces)
         running = [member.on(f"n{place}") for place, member in enumerate(members(2))]
-        await world.add(*small_nodes(2), gang(2), *running).go()
+        await world.add(*small_nodes(2), gang(2), *running).run_until_idle()
         traces.flush()
     assert collector.requests == []
     await world.close()

@@ -33,7 +33,7 @@ async def world() -> AsyncIterator[Harness]:
     """Four nodes, a plain pod, and the first of two members."""
     world = Harness()
     world.add(*small_nodes(4), gang(2), *members(1), pod("plain").cpu(1).scheduler(SCHEDULER))
-    await world.go()
+    await world.run_until_idle()
     yield world
     await world.close()
 
@@ -93,7 +93,7 @@ async def test_the_bind_calls_of_a_gang(world: Harness, verbs: Verbs) -> None:
     walk = Walk()
     world.add(*members(1, first=1))
     look(world)
-    await world.settle()
+    await world.run_tasks()
     for name in ("m0", "m1"):
         verbs.filter(filter_call(world, name))
     bodies = [bind_call(world, name) for name in ("m0", "m1")]
@@ -109,7 +109,7 @@ async def test_a_gang_that_no_feature_is_about_passes_none_of_their_files(world:
     world.add(*members(1, first=1))
     with walk.follow():
         look(world)
-        await world.settle()
+        await world.run_tasks()
         for name in ("m0", "m1"):
             verbs.filter(filter_call(world, name))
         calls = [asyncio.create_task(verbs.bind(bind_call(world, name), never)) for name in ("m0", "m1")]
@@ -165,8 +165,8 @@ async def test_a_preemption_to_its_evictions() -> None:
     world.add(*small_nodes(2), *victims, gang(2), *[member.priority(100) for member in members(2)])
     with walk.follow():
         for _ in range(7):
-            world.look()
-            await world.settle()
-    assert world.api.said("delete")
+            world.schedule_groups()
+            await world.run_tasks()
+    assert world.api.list_calls("delete")
     assert walk.measure() == Length(59, 36), list(walk.files)
     await world.close()

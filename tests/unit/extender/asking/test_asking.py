@@ -33,7 +33,7 @@ def zone_node(name: str, zone: str, cpus: int = 2) -> NodeBuilder:
 
 def new_node(world: Harness, name: str, zone: str = "a", cpus: int = 2) -> NodeBuilder:
     """A node that comes now."""
-    return zone_node(name, zone, cpus).having(write_time(world.wall()), "metadata", "creationTimestamp")
+    return zone_node(name, zone, cpus).having(write_time(world.wall_time()), "metadata", "creationTimestamp")
 
 
 def gang(name: str, need: int, key: str | None = ZONE) -> PodGroupBuilder:
@@ -69,7 +69,7 @@ def said(world: Harness, name: str = "g") -> str:
 
 async def wait_for_ask(world: Harness) -> None:
     """Let those who lack room do so for long enough to ask."""
-    await world.go()
+    await world.run_until_idle()
     for _ in range(4):
         await world.pass_time(0.6)
 
@@ -109,60 +109,60 @@ async def test_a_gang_that_fits_asks_for_nothing(world: Harness) -> None:
 
 
 async def test_of_two_gangs_the_second_asks_when_the_first_is_placed(world: Harness) -> None:
-    await world.add(gang("g", 3), *members("g", 3)).go()
+    await world.add(gang("g", 3), *members("g", 3)).run_until_idle()
     await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
     assert visible(world) == {"g0", "g1", "g2"}
     assert said(world, "h").endswith("Serried asks for nodes for default/g first")
-    await world.add(new_node(world, "came", cpus=2)).go()
-    assert world.cycle().reservation.domain == "a"
+    await world.add(new_node(world, "came", cpus=2)).run_until_idle()
+    assert world.binding_cycle().reservation.domain == "a"
     await wait_for_ask(world)
     assert visible(world) & {"h0", "h1"} == {"h0", "h1"}
 
 
 async def test_the_first_in_line_asks_and_not_the_first_that_was_refused(world: Harness) -> None:
-    await world.add(gang("low", 3), *members("low", 3)).go()
+    await world.add(gang("low", 3), *members("low", 3)).run_until_idle()
     await wait_for_ask(world.add(gang("high", 3).priority(7), *(each.priority(7) for each in members("high", 3))))
     assert visible(world) == {"high0", "high1", "high2"}
 
 
 async def test_a_node_that_came_is_kept_from_gangs_behind_until_the_one_that_asked_has_it(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
-    await world.add(new_node(world, "came", cpus=2), gang("h", 2), *members("h", 2)).go()
+    await world.add(new_node(world, "came", cpus=2), gang("h", 2), *members("h", 2)).run_until_idle()
     assert world.reasons(GroupKey("default", "h"))[-1] is Reason.BEHIND_HEAD
     assert said(world, "h").startswith(
         "BehindHead: 2 members would fit, but Serried keeps the free resources for default/g"
     )
-    await world.add(new_node(world, "came-too", cpus=2)).go()
-    assert set(world.cycle().reservation.nodes) >= {"came"}
+    await world.add(new_node(world, "came-too", cpus=2)).run_until_idle()
+    assert set(world.binding_cycle().reservation.nodes) >= {"came"}
 
 
 async def test_a_gang_of_higher_priority_may_take_a_node_that_came_for_another(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
-    await world.add(gang("h", 2).priority(9), *(each.priority(9) for each in members("h", 2))).go()
-    await world.add(new_node(world, "came", cpus=2)).go()
-    assert world.cycle(GroupKey("default", "h")).reservation.domain == "a"
+    await world.add(gang("h", 2).priority(9), *(each.priority(9) for each in members("h", 2))).run_until_idle()
+    await world.add(new_node(world, "came", cpus=2)).run_until_idle()
+    assert world.binding_cycle(GroupKey("default", "h")).reservation.domain == "a"
 
 
 async def test_members_that_are_shown_get_no_second_write(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
-    before = len(world.api.said("ungate"))
+    before = len(world.api.list_calls("ungate"))
     await world.pass_time(60.0)
-    assert len(world.api.said("ungate")) == before
+    assert len(world.api.list_calls("ungate")) == before
 
 
 async def test_after_its_time_the_next_gang_asks_and_nothing_is_kept_for_the_first(world: Harness) -> None:
-    await world.add(gang("g", 4), *members("g", 4)).go()
+    await world.add(gang("g", 4), *members("g", 4)).run_until_idle()
     await wait_for_ask(world.add(gang("h", 3), *members("h", 3)))
     await world.pass_time(600.0)
     assert said(world).startswith("NoNodesCame: an autoscaler added too few nodes in a: only 1 of 4 members fit")
     await wait_for_ask(world)
     assert said(world, "h").startswith("AskingForNodes")
-    await world.add(new_node(world, "came", cpus=2)).go()
-    assert world.cycle(GroupKey("default", "h")).reservation.domain == "a"
+    await world.add(new_node(world, "came", cpus=2)).run_until_idle()
+    assert world.binding_cycle(GroupKey("default", "h")).reservation.domain == "a"
 
 
 async def test_what_the_autoscaler_says_is_in_the_reason(world: Harness) -> None:
-    await world.add(gang("g", 3), *members("g", 3)).go()
+    await world.add(gang("g", 3), *members("g", 3)).run_until_idle()
     world.api.add_event("g0", "karpenter", "FailedScheduling", "all available instance types exceed limits")
     world.api.add_event("g0", "serried-scheduler", "FailedScheduling", "0/2 nodes are available")
     await wait_for_ask(world)
@@ -174,7 +174,7 @@ async def test_what_the_autoscaler_says_is_in_the_reason(world: Harness) -> None
 async def test_what_it_says_of_a_member_that_fits_no_node_is_told_though_it_says_nothing_of_the_first(
     world: Harness,
 ) -> None:
-    await world.add(gang("g", 3), *members("g", 3)).go()
+    await world.add(gang("g", 3), *members("g", 3)).run_until_idle()
     world.api.add_event("g2", "cluster-autoscaler", "NotTriggerScaleUp", "max node group size reached")
     await wait_for_ask(world)
     await world.pass_time(10.0)
@@ -219,11 +219,11 @@ async def test_a_gang_whose_pod_group_is_deleted_asks_no_more(world: Harness) ->
 
 
 async def test_a_leader_that_dies_between_two_writes_leaves_what_the_next_one_needs(world: Harness) -> None:
-    await world.add(gang("g", 3), *members("g", 3)).go()
+    await world.add(gang("g", 3), *members("g", 3)).run_until_idle()
     raw = world.api.pods[Key("default", "g0")]
     raw["spec"] = {**raw["spec"], "schedulingGates": [], "nodeSelector": {ZONE: "b"}}
-    raw["metadata"].setdefault("annotations", {})[ASKED] = f"{write_time(world.wall())} {ZONE}=b"
-    world.watch()
+    raw["metadata"].setdefault("annotations", {})[ASKED] = f"{write_time(world.wall_time())} {ZONE}=b"
+    world.sync_pods()
     world.core.feature(Asking).end_term()
     world.core.feature(Asking).recover([])
     await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
@@ -234,7 +234,7 @@ async def test_a_leader_that_dies_between_two_writes_leaves_what_the_next_one_ne
 async def test_a_gang_that_shrinks_while_it_asks_is_completed_in_the_same_domain(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     world.delete("g1")
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons()[-1] is Reason.QUORUM_MISSING
     await wait_for_ask(world.add(*members("g", 4)[3:]))
     assert visible(world) == {"g0", "g2", "g3"}
@@ -242,19 +242,19 @@ async def test_a_gang_that_shrinks_while_it_asks_is_completed_in_the_same_domain
 
 
 async def test_a_member_that_cannot_be_shown_is_said_and_tried_again(world: Harness) -> None:
-    await world.add(gang("g", 2), *members("g", 2)).go()
+    await world.add(gang("g", 2), *members("g", 2)).run_until_idle()
     world.api.fail("ungate", error(403, "Forbidden"))
     await wait_for_ask(world)
     assert "could not write the request for nodes into g0" in said(world)
     await world.pass_time(6.0)
     assert visible(world) == {"g0", "g1"}
-    await world.go()
+    await world.run_until_idle()
     assert "could not write the request for nodes into g0" not in said(world)
 
 
 async def test_beside_an_autoscaler_a_gang_that_no_gate_holds_says_that_nodes_may_come_early(world: Harness) -> None:
     ungated = [pod(f"g{number}").cpu(1).scheduler(SCHEDULER).in_group("g") for number in range(2)]
-    await world.add(gang("g", 3), *ungated).go()
+    await world.add(gang("g", 3), *ungated).run_until_idle()
     assert said(world).endswith(
         "its members have no scheduling gate, so Karpenter may add nodes before the gang can start"
     )
@@ -270,7 +270,7 @@ async def test_without_an_autoscaler_nobody_asks(world: Harness) -> None:
 async def test_an_autoscaler_that_is_gone_is_asked_no_more(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     await remove_autoscalers(world)
-    await world.go()
+    await world.run_until_idle()
     assert not world.core.feature(Asking).asks
 
 
@@ -298,7 +298,7 @@ async def test_the_node_pools_of_the_moment_count_and_not_those_of_the_last_look
 
 
 async def test_a_gang_asks_by_the_room_of_that_moment_and_not_by_its_first_refusal(world: Harness) -> None:
-    await world.add(gang("g", 3), *members("g", 3)).go()
+    await world.add(gang("g", 3), *members("g", 3)).run_until_idle()
     world.add(pod("other").cpu(1).on("n-a"))  # what is taken wakes nobody
     await wait_for_ask(world)
     assert selectors(world, ["g0"]) == [{ZONE: "b"}]
@@ -317,8 +317,8 @@ async def test_a_gang_that_needs_the_first_gpu_of_the_cluster_asks_when_it_is_wh
     assert visible(world) == {"g0", "g1"}
     assert selectors(world, ["g0", "g1"]) == [{ZONE: "a"}] * 2
     assert said(world).startswith("AskingForNodes: Serried asks an autoscaler for nodes in a: only 0 of 2 members fit")
-    await world.add(new_node(world, "gpus", cpus=8).allocatable("nvidia.com/gpu", 2)).go()
-    assert world.cycle().reservation.domain == "a"
+    await world.add(new_node(world, "gpus", cpus=8).allocatable("nvidia.com/gpu", 2)).run_until_idle()
+    assert world.binding_cycle().reservation.domain == "a"
 
 
 async def test_of_two_gangs_that_need_the_first_gpu_one_asks(world: Harness) -> None:

@@ -48,9 +48,9 @@ async def take_over(world: Harness) -> Harness:
     """A process that was standby leads now: it has the same API server, and knows nothing else."""
     other = Harness(api=world.api)
     other.clock.advance(world.clock() - other.clock())
-    other.watch_nodes()
+    other.sync_nodes()
     other.store.put_group(world.store.groups[GANG])
-    other.watch()
+    other.sync_pods()
     settle(other.store)
     other.core.feature(Asking).recover([])
     return other
@@ -70,7 +70,7 @@ async def test_a_tick_of_the_loop_during_the_recovery_keeps_what_was_asked(world
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     other = await take_over(world)
     other.group_scheduler.drop_queued()  # the term is not active before the stray nominations are cleared
-    other.group_scheduler.begin_term(other.wall())
+    other.group_scheduler.begin_term(other.wall_time())
     await other.core.autoscalers.refresh()
     await other.pass_time(0.5)
     found = set(other.core.feature(Asking).asks)
@@ -84,7 +84,7 @@ async def test_gangs_for_which_nobody_asks_keep_no_gang_behind_them_from_asking(
         world.add(
             *(pod(f"x{number}-{each}").cpu(1).scheduler(SCHEDULER).in_group(f"x{number}").gate() for each in range(2))
         )
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(1.0)
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     for _ in range(10):
@@ -109,7 +109,7 @@ async def test_a_gang_whose_members_are_all_gone_keeps_no_other_from_asking(worl
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     for number in range(3):
         world.delete(f"g{number}")
-    await world.go()
+    await world.run_until_idle()
     await wait_for_ask(world.add(gang("h", 3), *members("h", 3)))
     await world.pass_time(60.0)
     assert visible(world) == {"h0", "h1", "h2"}
@@ -125,7 +125,7 @@ async def test_a_time_in_the_future_in_the_annotation_of_a_pod_keeps_nobody_from
         .annotation(ASKED, f"2123-11-14T22:13:20Z {ZONE}=a")
     )
     world.add(gang("liar", 2), liar, gang("h", 3), *members("h", 3))
-    await world.go()
+    await world.run_until_idle()
     asking = world.core.feature(Asking)
     asking.end_term()
     asking.recover([])
@@ -142,7 +142,7 @@ async def test_a_leader_that_dies_between_request_and_annotation_leaves_no_secon
     await add_cluster_autoscaler(world)
     world.add(zone_node("n-a", "a", cpus=1))
     for number in range(3):
-        world.api.refuse("activate", Key("default", f"g{number}"), error(0))
+        world.api.reject("activate", Key("default", f"g{number}"), error(0))
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     world.api.recover()
     asking = world.core.feature(Asking)
@@ -184,7 +184,7 @@ async def test_what_was_asked_outlasts_an_obstacle_that_is_over(world: Harness) 
     asking.end_term()
     world.group_scheduler.set_obstacle("the records cannot be read")
     asking.recover([])  # the order of Leadership._begin
-    world.group_scheduler.begin_term(world.wall())
+    world.group_scheduler.begin_term(world.wall_time())
     world.group_scheduler.set_obstacle("")
     await world.pass_time(0.5)
     assert GANG in asking.asks
@@ -194,7 +194,7 @@ async def test_a_gang_that_has_asked_in_vain_runs_where_there_is_room_later(worl
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     await world.pass_time(601.0)
     assert world.reasons()[-1] is Reason.NO_NODES_CAME
-    await world.add(new_node(world, "elsewhere", zone="b", cpus=8)).go()
+    await world.add(new_node(world, "elsewhere", zone="b", cpus=8)).run_until_idle()
     for _ in range(3):
         await world.pass_time(1.0)
     assert world.reasons()[-1] is Reason.PLANNED or "selector" in said(world)
@@ -210,7 +210,7 @@ async def test_filter_has_its_turn_between_two_candidates(world: Harness, monkey
 
     for number in range(20):
         world.add(gang(f"x{number}", 3), *members_of(f"x{number}", 3))
-    await world.go()
+    await world.run_until_idle()
     monkeypatch.setattr(asking_module, "choose_target", count)
     world.clock.advance(2.0)
     most, before = 0, 0
@@ -262,23 +262,23 @@ async def test_a_zone_without_capacity_is_not_asked_for_twice_in_a_row() -> None
 
 async def test_a_node_that_came_stays_kept_while_a_member_of_the_gang_is_replaced(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
-    await world.add(new_node(world, "came", cpus=2)).go()
+    await world.add(new_node(world, "came", cpus=2)).run_until_idle()
     await world.pass_time(1.0)
     world.delete("g3")
-    await world.go()
-    await world.add(gang("h", 3), *members("h", 3)).go()
+    await world.run_until_idle()
+    await world.add(gang("h", 3), *members("h", 3)).run_until_idle()
     assert world.reasons(GroupKey("default", "h"))[-1] is Reason.BEHIND_HEAD
 
 
 async def test_gangs_that_have_asked_in_vain_keep_no_gang_behind_them_from_asking(world: Harness) -> None:
     for number in range(32):
         world.add(gang(f"x{number}", 3), *members_of(f"x{number}", 3))
-    await world.go()
+    await world.run_until_idle()
     asking = world.core.feature(Asking)
     for number in range(32):
         key = GroupKey("default", f"x{number}")
         target = Target(ZONE, "a", frozenset({"default"}))
-        asking.asks[key] = Ask(world.store.groups[key].uid, world.wall() - 700.0, target, timed_out=True)
+        asking.asks[key] = Ask(world.store.groups[key].uid, world.wall_time() - 700.0, target, timed_out=True)
     await world.pass_time(5.0)
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     for _ in range(10):
@@ -291,7 +291,7 @@ async def test_a_search_for_victims_stops_no_gang_of_another_node_pool(monkeypat
     await add_karpenter(world, node_pool("one"), node_pool("two"))
     world.add(zone_node("n-a", "a", cpus=1), zone_node("n-b", "b", cpus=1))
     first = [each.selecting(NODE_POOL_LABEL, "one").priority(9) for each in members("x", 3)]
-    await world.add(gang("x", 3).priority(9), *first).go()
+    await world.add(gang("x", 3).priority(9), *first).run_until_idle()
     monkeypatch.setattr(PlanningTasks, "is_working_for", lambda _, group: group.name == "x")
     second = [each.selecting(NODE_POOL_LABEL, "two") for each in members("g", 3)]
     await wait_for_ask(world.add(gang("g", 3), *second))
@@ -309,7 +309,7 @@ async def test_a_long_answer_to_a_request_is_cut() -> None:
     [request] = world.api.owners["provisioningrequests"].values()
     request["status"] = {"conditions": [condition]}
     await world.pass_time(6.0)
-    await world.go()
+    await world.run_until_idle()
     text = said(world)
     await world.close()
     assert "Accepted" in text
@@ -361,7 +361,7 @@ async def test_members_with_the_basic_policy_ask_together(world: Harness) -> Non
 async def test_a_node_that_came_is_kept_though_the_clock_is_ahead(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
     await world.pass_time(40.0)
-    created = write_time(world.wall() - 60.0)  # the API server's time
+    created = write_time(world.wall_time() - 60.0)  # the API server's time
     came = zone_node("came", "a", cpus=2).having(created, "metadata", "creationTimestamp")
-    await world.add(came, gang("h", 3), *members("h", 3)).go()
+    await world.add(came, gang("h", 3), *members("h", 3)).run_until_idle()
     assert world.reasons(GroupKey("default", "h"))[-1] is Reason.BEHIND_HEAD

@@ -54,7 +54,7 @@ def said(world: Harness, name: str = "g") -> str:
 
 
 async def wait_for_ask(world: Harness) -> None:
-    await world.go()
+    await world.run_until_idle()
     for _ in range(4):
         await world.pass_time(0.6)
 
@@ -82,9 +82,9 @@ async def test_its_members_consume_it_and_stay_behind_their_gates(world: Harness
 
 async def test_it_goes_when_the_gang_has_its_room(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
-    came = zone_node("came", "a").having(write_time(world.wall()), "metadata", "creationTimestamp")
-    await world.add(came).go()
-    assert world.cycle().reservation.domain == "a"
+    came = zone_node("came", "a").having(write_time(world.wall_time()), "metadata", "creationTimestamp")
+    await world.add(came).run_until_idle()
+    assert world.binding_cycle().reservation.domain == "a"
     assert requests(world) == []
 
 
@@ -97,13 +97,13 @@ async def test_a_request_that_cannot_be_deleted_is_deleted_later(world: Harness)
     await world.pass_time(6.0)
     assert len(requests(world)) == 1
     await world.pass_time(6.0)
-    await world.go()
+    await world.run_until_idle()
     assert requests(world) == []
     assert not world.core.feature(Asking).busy
 
 
 async def test_a_refusal_is_a_reason_and_the_next_gang_asks_at_once(world: Harness) -> None:
-    await world.add(gang("g", 3), *members("g", 3)).go()
+    await world.add(gang("g", 3), *members("g", 3)).run_until_idle()
     await wait_for_ask(world.add(gang("h", 2), *members("h", 2)))
     condition = {"type": "Provisioned", "status": "False", "reason": "CapacityIsNotFound", "message": "no group grows"}
     requests(world)[0]["status"] = {"conditions": [condition]}
@@ -135,7 +135,7 @@ async def test_a_request_that_somebody_deletes_is_made_again(world: Harness) -> 
 
 
 async def test_a_leader_that_dies_before_it_has_made_the_templates_leaves_a_name_to_go_on_with(world: Harness) -> None:
-    world.api.refuse("get", Key("default", "g0"), error(0))
+    world.api.reject("get", Key("default", "g0"), error(0))
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     assert (len(requests(world)), templates(world)) == (1, [])
     assert "could not create the ProvisioningRequest" in said(world)
@@ -148,20 +148,20 @@ async def test_a_request_of_which_some_templates_exist_is_completed_without_the_
     world: Harness,
 ) -> None:
     kinds = [*members("g", 1), members("g", 2, cpu=2)[1]]
-    world.api.refuse("get", Key("default", "g1"), error(0))
+    world.api.reject("get", Key("default", "g1"), error(0))
     await wait_for_ask(world.add(gang("g", 2), *kinds))
     assert (len(requests(world)), len(templates(world))) == (1, 1)
     world.api.recover()
     await world.pass_time(6.0)
     assert len(templates(world)) == 2
-    assert "podtemplates" not in {call.resource for call in world.api.said("get")}
+    assert "podtemplates" not in {call.resource for call in world.api.list_calls("get")}
     assert world.core.feature(Asking).asks[GANG].request_exists
 
 
 async def test_a_request_is_completed_when_a_member_of_which_a_template_was_to_be_made_is_replaced(
     world: Harness,
 ) -> None:
-    world.api.refuse("get", Key("default", "g0"), error(404, "NotFound"))
+    world.api.reject("get", Key("default", "g0"), error(404, "NotFound"))
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     assert (len(requests(world)), templates(world)) == (1, [])
     world.api.recover()
@@ -173,9 +173,9 @@ async def test_a_new_term_deletes_the_request_of_a_gang_that_is_placed_before_it
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     world.core.feature(Asking).end_term()
     world.core.feature(Asking).recover([])
-    came = zone_node("came", "a").having(write_time(world.wall()), "metadata", "creationTimestamp")
-    await world.add(came).go()
-    assert world.cycle().reservation.domain == "a"
+    came = zone_node("came", "a").having(write_time(world.wall_time()), "metadata", "creationTimestamp")
+    await world.add(came).run_until_idle()
+    assert world.binding_cycle().reservation.domain == "a"
     assert requests(world) == []
 
 

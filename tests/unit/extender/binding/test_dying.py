@@ -35,22 +35,22 @@ def begin(api: FakeApi) -> Harness:
     """A process that sees what is there by now."""
     world = Harness(api=api)
     world.add(*small_nodes(3), gang(2).priority(HIGH))
-    world.watch()
+    world.sync_pods()
     return world
 
 
 async def run(world: Harness) -> None:
     """The story from plan to Bindings, as far as the process lives."""
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     for pod_key in [key for key, raw in world.api.pods.items() if "deletionTimestamp" in raw["metadata"]]:
         world.delete(pod_key.name)
-    await world.go()
+    await world.run_until_idle()
     waiting = [name for name in ("m0", "m1") if not world.node_of(name)]
     steered = [name for name in waiting if isinstance(world.filter(name), Steer)]
     for name in steered:
         world.bind(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 def fill(api: FakeApi) -> None:
@@ -67,7 +67,7 @@ def let_alone(_: FakeApi) -> None:
 
 @pytest.mark.parametrize(
     "guard",
-    [pytest.param(let_alone, id="no budget"), pytest.param(FakeApi.guard_all, id="a budget")],
+    [pytest.param(let_alone, id="no budget"), pytest.param(FakeApi.add_budget, id="a budget")],
 )
 @pytest.mark.parametrize("calls", range(24))
 async def test_a_process_that_dies_at_any_call_ends_nobody_twice_and_the_gang_is_bound_whole(
@@ -81,18 +81,18 @@ async def test_a_process_that_dies_at_any_call_ends_nobody_twice_and_the_gang_is
     await first.close()
     bound = [name for name in ("m0", "m1") if first.node_of(name)]
     ending = {key.name for key, raw in api.pods.items() if "deletionTimestamp" in raw["metadata"]}
-    done = len(api.ended())
+    done = len(api.list_evicted())
 
     api.left = float("inf")
     second = begin(api)
     await second.recovery.recover()
-    await second.settle()
-    assert ending.isdisjoint(api.ended()[done:])
+    await second.run_tasks()
+    assert ending.isdisjoint(api.list_evicted()[done:])
     await run(second)
     await second.pass_time(61)
     await run(second)
     assert {second.node_of("m0"), second.node_of("m1")} == {"n1", "n2"}, bound
-    assert set(api.ended()) == set(VICTIMS)
+    assert set(api.list_evicted()) == set(VICTIMS)
     assert "equal" in {key.name for key in api.pods}
     await second.pass_time(120)
     assert not api.records

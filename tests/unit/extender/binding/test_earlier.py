@@ -66,11 +66,11 @@ async def begin_burst(world: Harness) -> None:
 
 async def recover(world: Harness) -> None:
     assert await world.recovery.recover()
-    await world.settle()
+    await world.run_tasks()
 
 
 def asked(world: Harness) -> list[str]:
-    return sorted(call.name for call in world.api.said("get") if call.resource == PODS.plural)
+    return sorted(call.name for call in world.api.list_calls("get") if call.resource == PODS.plural)
 
 
 def lose_node(world: Harness) -> None:
@@ -128,7 +128,7 @@ async def test_one_that_is_shown_bound_elsewhere_when_it_comes_to_the_door_holds
     api.before_sending = show
     await recover(world)
     async with asyncio.timeout(10):
-        await world.go()
+        await world.run_until_idle()
     assert [world.node_of(f"m{index}") for index in range(3)] == ["n1", "n1", "n2"]
     await world.close()
 
@@ -140,14 +140,14 @@ async def test_a_commit_of_which_somebody_is_bound_is_not_withdrawn(
     await begin_burst(cluster)
     happen(cluster)
     await recover(cluster)
-    cluster.look()
-    await cluster.settle()
-    assert cluster.cycle().reservation.slots["pod-m0"].node == "n1"
-    assert cluster.api.phase() == "Committed"
-    await cluster.go()
+    cluster.schedule_groups()
+    await cluster.run_tasks()
+    assert cluster.binding_cycle().reservation.slots["pod-m0"].node == "n1"
+    assert cluster.api.record_phase() == "Committed"
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", where)
     assert cluster.nothing_reserved
-    assert not cluster.api.said("create")
+    assert not cluster.api.list_calls("create")
 
 
 async def test_nor_if_its_pod_group_goes_when_the_next_binding_is_about_to_be_sent(cluster: Harness) -> None:
@@ -155,7 +155,7 @@ async def test_nor_if_its_pod_group_goes_when_the_next_binding_is_about_to_be_se
     assert isinstance(cluster.api, TellsBefore)
     cluster.api.before_sending = lambda: cluster.store.drop_group(GANG)
     await recover(cluster)
-    await cluster.go()
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n2")
     assert cluster.nothing_reserved
 
@@ -164,8 +164,8 @@ async def test_one_of_which_nobody_is_bound_is_planned_anew(cluster: Harness) ->
     lose_node(cluster)
     await recover(cluster)
     assert cluster.nothing_reserved
-    await cluster.go()
-    assert {slot.node for slot in cluster.cycle().reservation.slots.values()} == {"n3"}
+    await cluster.run_until_idle()
+    assert {slot.node for slot in cluster.binding_cycle().reservation.slots.values()} == {"n3"}
 
 
 async def test_so_is_one_of_which_only_those_are_bound_that_go(cluster: Harness) -> None:
@@ -188,13 +188,17 @@ async def test_nothing_is_decided_until_the_api_server_says_who_is_bound(cluster
     lose_node(cluster)
     cluster.api.fail("get", *[error(500)] * 1000)
     await recover(cluster)
-    cluster.look()
-    await cluster.settle()
+    cluster.schedule_groups()
+    await cluster.run_tasks()
     assert asked(cluster)
-    assert (cluster.api.phase(), cluster.api.said("bind"), cluster.api.said("delete")) == ("Committed", [], [])
+    assert (cluster.api.record_phase(), cluster.api.list_calls("bind"), cluster.api.list_calls("delete")) == (
+        "Committed",
+        [],
+        [],
+    )
     cluster.api.recover()
-    await cluster.settle()
-    await cluster.go()
+    await cluster.run_tasks()
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n3")
 
 
@@ -211,57 +215,61 @@ class TestWhileTheApiServerIsAsked:
         await begin_burst(asking)
         await recover(asking)
         asking.term.holds_lease = lambda: False
-        asking.api.let_go("get")
-        await asking.settle()
+        asking.api.release("get")
+        await asking.run_tasks()
         assert not len(asking.ledger)
-        assert (asking.api.phase(), asking.api.said("bind"), asking.api.said("delete")) == ("Committed", [], [])
+        assert (asking.api.record_phase(), asking.api.list_calls("bind"), asking.api.list_calls("delete")) == (
+            "Committed",
+            [],
+            [],
+        )
 
     async def test_the_cycle_may_be_over(self, asking: Harness) -> None:
         await begin_burst(asking)
         await recover(asking)
-        cycle = asking.cycle()
+        cycle = asking.binding_cycle()
         asking.core.group_scheduler.end_term()
         asking.core.runner.carry_out()
-        asking.api.let_go("get")
-        await asking.settle()
+        asking.api.release("get")
+        await asking.run_tasks()
         assert (cycle.stage, cycle.binding_sent) == (CycleStage.ENDED, False)
-        assert asking.api.said("bind") == []
+        assert asking.api.list_calls("bind") == []
 
     async def test_the_node_may_be_there_again_and_the_commit_holds(self, asking: Harness) -> None:
         await recover(asking)
         asking.add(node("n2").cpu(1).rack("a"))
-        asking.api.let_go("get")
-        await asking.go()
+        asking.api.release("get")
+        await asking.run_until_idle()
         assert (asking.node_of("m0"), asking.node_of("m1")) == ("n1", "n2")
-        assert len(asking.api.said("create")) == 1
+        assert len(asking.api.list_calls("create")) == 1
 
     async def test_the_bound_one_may_have_gone_and_nobody_is_half_a_gang(self, asking: Harness) -> None:
         await begin_burst(asking)
         await recover(asking)
         asking.store.drop_pod("pod-m0")
-        asking.api.let_go("get")
-        await asking.settle()
-        assert (asking.api.phase(), asking.api.said("bind")) == (None, [])
+        asking.api.release("get")
+        await asking.run_tasks()
+        assert (asking.api.record_phase(), asking.api.list_calls("bind")) == (None, [])
 
     async def test_the_watch_may_have_shown_the_bound_one(self, asking: Harness) -> None:
         await begin_burst(asking)
         await recover(asking)
-        asking.watch()
-        asking.look()
-        asking.api.let_go("get")
-        await asking.go()
+        asking.sync_pods()
+        asking.schedule_groups()
+        asking.api.release("get")
+        await asking.run_until_idle()
         assert (asking.node_of("m0"), asking.node_of("m1")) == ("n1", "n3")
         assert asking.nothing_reserved
 
     async def test_the_watch_may_have_shown_it_on_another_node_as_its_slot_was_moved(self, asking: Harness) -> None:
         await asking.api.bind("default", "m0", "pod-m0", "n3")
         await recover(asking)
-        asking.watch()
+        asking.sync_pods()
         lose_group(asking)
-        asking.look()
-        asking.api.let_go("get")
-        await asking.settle()
-        await asking.go()
+        asking.schedule_groups()
+        asking.api.release("get")
+        await asking.run_tasks()
+        await asking.run_until_idle()
         assert (asking.node_of("m0"), asking.node_of("m1")) == ("n3", "n1")
         assert asking.nothing_reserved
 
@@ -284,9 +292,9 @@ async def test_a_commit_goes_on_in_the_domain_in_which_its_members_run(racks: di
     await Records(world.api.client(), "v1", "earlier").write(gang(3).value(), left)
     for name, place in (("m0", "n1"), ("m1", "n2")):
         await world.api.bind("default", name, f"pod-{name}", place)
-    world.watch()
+    world.sync_pods()
     for name, rack in racks.items():
         world.add(node(name).cpu(1).rack(rack))
     await recover(world)
-    assert world.cycle().reservation.domain == domain
+    assert world.binding_cycle().reservation.domain == domain
     await world.close()

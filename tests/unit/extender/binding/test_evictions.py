@@ -59,12 +59,12 @@ async def start(world: Harness, name: str = "g") -> None:
     for number in range(SIZE):
         world.add(node(f"{name}-n{number}").cpu(1), member(name, number))
         world.api.graceful.add(Key("default", f"{name}{number}"))
-    await world.go()
+    await world.run_until_idle()
 
 
 async def drain(world: Harness, builder: PodBuilder, at: str = SINCE) -> None:
     """A member is evicted: it says so, and ends."""
-    await world.add(builder.disrupted("EvictionByEvictionAPI", at=at).deleting()).go()
+    await world.add(builder.disrupted("EvictionByEvictionAPI", at=at).deleting()).run_until_idle()
 
 
 def going(world: Harness, name: str = "g") -> set[str]:
@@ -78,24 +78,24 @@ def refused(names: Iterable[str]) -> set[Key]:
 
 
 async def test_all_go_if_the_budget_allows_all_of_them(strict: Harness) -> None:
-    strict.api.guard_all(allowed=4)
+    strict.api.add_budget(allowed=4)
     await start(strict)
     await drain(strict, member("g", 0))
     assert going(strict) == {"g0", "g1", "g2", "g3", "g4"}
 
 
 async def test_nobody_does_if_it_allows_some_of_them_though_each_dry_run_passes(strict: Harness) -> None:
-    strict.api.guard_all(allowed=2)
+    strict.api.add_budget(allowed=2)
     await start(strict)
     await drain(strict, member("g", 0))
     assert going(strict) == {"g0"}
-    assert strict.api.said("evict") == []
+    assert strict.api.list_calls("evict") == []
 
 
 async def test_two_gangs_do_not_share_what_the_budget_allows_one_of_them(strict: Harness) -> None:
     await start(strict, "g")
     await start(strict, "h")
-    strict.api.guard_all(allowed=5)
+    strict.api.add_budget(allowed=5)
     strict.add(member("g", 0).disrupted("EvictionByEvictionAPI", at=SINCE).deleting())
     await drain(strict, member("h", 0))
     assert sorted(len(going(strict, name)) for name in "gh") == [1, SIZE]
@@ -106,37 +106,37 @@ async def test_the_place_of_one_that_is_gone_by_then_is_kept_if_the_others_stay(
     strict.api.fail("rehearse", budget_refusal())
     strict.add(member("g", 0).disrupted("EvictionByEvictionAPI", at=SINCE))
     strict.delete("g0")
-    await strict.go()
+    await strict.run_until_idle()
     assert [vacancy.pod.name for vacancy in strict.store.vacancies] == ["g0"]
 
 
 async def test_the_next_member_that_is_drained_takes_them_along_if_the_budget_allows_it_by_then(
     strict: Harness,
 ) -> None:
-    strict.api.guard_all(allowed=2)
+    strict.api.add_budget(allowed=2)
     await start(strict)
     await drain(strict, member("g", 0))
-    strict.api.guard_all(allowed=3)
+    strict.api.add_budget(allowed=3)
     await drain(strict, member("g", 1))
     assert going(strict) == {"g0", "g1", "g2", "g3", "g4"}
 
 
 async def refuse_halfway(world: Harness) -> None:
     """Between the dry runs and the evictions others have used up what the budget allows."""
-    world.api.guard_all()
+    world.api.add_budget()
     await start(world)
     world.api.hold("evict")
     await drain(world, member("g", 0))
     world.api.guarded = refused(["g3", "g4"])
-    world.api.let_go("evict")
-    await world.go()
+    world.api.release("evict")
+    await world.run_until_idle()
     assert going(world) == {"g0", "g1", "g2"}
 
 
 async def look_again(world: Harness, pauses: Pauses) -> None:
     world.api.calls.clear()
     pauses.end()
-    await world.go()
+    await world.run_until_idle()
 
 
 class TestARestThatABudgetKeepsHalfway:
@@ -145,8 +145,8 @@ class TestARestThatABudgetKeepsHalfway:
         strict.api.guarded = refused(["g4"])
         for _ in range(10):
             await look_again(strict, pauses)
-            assert strict.api.said("rehearse")
-            assert strict.api.said("evict") == []
+            assert strict.api.list_calls("rehearse")
+            assert strict.api.list_calls("evict") == []
         strict.api.guarded = set()
         await look_again(strict, pauses)
         assert going(strict) == {"g0", "g1", "g2", "g3", "g4"}
@@ -155,7 +155,7 @@ class TestARestThatABudgetKeepsHalfway:
         await refuse_halfway(strict)
         for name in ("g0", "g1", "g2"):
             strict.delete(name)
-        await strict.go()
+        await strict.run_until_idle()
         assert list(strict.store.vacancies) == []
 
     async def test_stays_with_those_that_have_come_in_the_place_of_the_others(
@@ -163,7 +163,7 @@ class TestARestThatABudgetKeepsHalfway:
     ) -> None:
         await mend(strict, pauses)
         assert going(strict) == {"g0", "g1", "g2"}
-        assert strict.api.said("rehearse") == []
+        assert strict.api.list_calls("rehearse") == []
 
     async def test_goes_with_them_when_one_of_them_is_drained(self, strict: Harness, pauses: Pauses) -> None:
         await mend(strict, pauses)
@@ -176,11 +176,11 @@ class TestARestThatABudgetKeepsHalfway:
         strict.api.guarded = set()
         strict.api.calls.clear()
         pauses.end()
-        await strict.settle()
+        await strict.run_tasks()
         assert strict.api.calls == []
         strict.term.active = True
         strict.group_scheduler.set_obstacle("")
-        await strict.go()
+        await strict.run_until_idle()
         assert going(strict) == {"g0", "g1", "g2", "g3", "g4"}
 
 
@@ -190,6 +190,6 @@ async def mend(world: Harness, pauses: Pauses) -> None:
     for number in range(3):
         world.delete(f"g{number}")
         world.add(member("gnew", number, started=LATER).on(f"g-n{number}"))
-    await world.go()
+    await world.run_until_idle()
     world.api.guarded = set()
     await look_again(world, pauses)

@@ -24,7 +24,7 @@ async def bind(world: Harness, *names: str) -> None:
     """kube-scheduler brings these pods to their nodes, and the watch shows them bound."""
     for name in names:
         world.bind(name)
-    await world.go()
+    await world.run_until_idle()
     assert all(world.node_of(name) for name in names)
 
 
@@ -32,7 +32,7 @@ async def bind(world: Harness, *names: str) -> None:
 async def busy(world: Harness) -> Harness:
     """Gang g is bound while another gang waits for the scheduler."""
     nodes = [node(f"n{index}").cpu(2) for index in range(1, 9)]
-    await world.add(*nodes, *pair("busy"), gang(2), *members(2)).go()
+    await world.add(*nodes, *pair("busy"), gang(2), *members(2)).run_until_idle()
     await bind(world, "m0", "m1")
     return world
 
@@ -45,8 +45,8 @@ async def until_removed(world: Harness) -> None:
 
 
 async def test_it_waits_while_another_gang_is_on_its_way_and_holds_nothing(busy: Harness) -> None:
-    assert busy.api.phase() == "Committed"
-    assert busy.api.said("delete") == []
+    assert busy.api.record_phase() == "Committed"
+    assert busy.api.list_calls("delete") == []
     assert [reservation.group for reservation in busy.ledger] == [BUSY]
 
 
@@ -64,18 +64,18 @@ async def test_it_does_not_wait_for_long(busy: Harness) -> None:
 async def test_no_more_of_them_wait_than_a_takeover_may_find(busy: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_MAX_WAITING", 2)
     for name in ("a", "b", "c"):
-        await busy.add(*pair(name)).go()
+        await busy.add(*pair(name)).run_until_idle()
         await bind(busy, f"{name}-0", f"{name}-1")
     assert set(busy.api.records) == {Key("default", "b"), Key("default", "c")}
 
 
 async def test_it_does_not_wait_if_a_restart_would_give_room_to_somebody_whom_it_names(world: Harness) -> None:
     nodes = [node(f"n{index}").cpu(1) for index in range(1, 5)]
-    await world.add(*nodes, *pair("busy"), gang(1), *members(2)).go()
+    await world.add(*nodes, *pair("busy"), gang(1), *members(2)).run_until_idle()
     await bind(world, "m0")
     await world.pass_time(3600.0)
     assert len(world.ledger)  # else it was deleted because nothing goes on
-    assert world.api.phase() is None
+    assert world.api.record_phase() is None
 
 
 async def make_anew(world: Harness) -> None:
@@ -83,9 +83,9 @@ async def make_anew(world: Harness) -> None:
     for name in ("m0", "m1"):
         world.delete(name)
     world.store.drop_group(GANG)
-    await world.go()
+    await world.run_until_idle()
     again = [each.uid(f"{each.raw()['metadata']['name']}-again") for each in members(2)]
-    await world.add(gang(2).uid("g-again"), *again).go()
+    await world.add(gang(2).uid("g-again"), *again).run_until_idle()
 
 
 async def test_a_gang_that_comes_again_under_its_name_gets_a_record_of_its_own(busy: Harness) -> None:
@@ -102,14 +102,14 @@ async def test_that_the_old_record_went_with_its_podgroup_is_no_failure(busy: Ha
     await make_anew(busy)
     await bind(busy, "m0", "m1")
     assert "RecordFailed" not in busy.reasons()
-    assert busy.api.phase() == "Committed"
+    assert busy.api.record_phase() == "Committed"
 
 
 async def test_that_the_old_record_cannot_be_deleted_keeps_nobody_waiting(busy: Harness) -> None:
-    busy.api.refuse("delete", GANG.object_key, error(403))
+    busy.api.reject("delete", GANG.object_key, error(403))
     await make_anew(busy)
     await bind(busy, "m0", "m1")
-    assert busy.api.phase() == "Committed"
+    assert busy.api.record_phase() == "Committed"
 
 
 async def test_the_next_leader_deletes_what_was_left_and_the_old_one_nothing(busy: Harness) -> None:
@@ -123,7 +123,7 @@ async def test_the_next_leader_deletes_what_was_left_and_the_old_one_nothing(bus
     await until_removed(new)
     assert len(new.ledger) == 0
     await new.close()
-    assert len(busy.api.said("delete")) == 1
+    assert len(busy.api.list_calls("delete")) == 1
 
 
 async def test_the_end_of_the_process_leaves_none(busy: Harness) -> None:
@@ -132,9 +132,9 @@ async def test_the_end_of_the_process_leaves_none(busy: Harness) -> None:
 
 
 async def test_the_end_of_the_process_leaves_none_for_one_that_cannot_be_deleted(busy: Harness) -> None:
-    await busy.add(*pair("a")).go()
+    await busy.add(*pair("a")).run_until_idle()
     await bind(busy, "a-0", "a-1")
-    busy.api.refuse("delete", GANG.object_key, error(403))
+    busy.api.reject("delete", GANG.object_key, error(403))
     await busy.core.runner.finished_records.remove_all()
     assert set(busy.api.records) == {GANG.object_key}
 
@@ -143,4 +143,4 @@ async def test_the_end_of_the_process_waits_for_none_that_stays(busy: Harness, m
     monkeypatch.setattr(records, "_STOP_SECONDS", 0.05)
     busy.api.hold("delete")
     await busy.core.runner.finished_records.remove_all()
-    assert busy.api.phase() == "Committed"
+    assert busy.api.record_phase() == "Committed"

@@ -28,50 +28,50 @@ def fill(world: Harness) -> Harness:
 
 
 def list_ended(world: Harness) -> list[str]:
-    return world.api.ended()
+    return world.api.list_evicted()
 
 
 async def withdraw(world: Harness) -> None:
     """The gang that the victims were to go for is gone."""
     world.delete("m0")
     world.store.drop_group(GANG)
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
 
 
 async def test_a_gang_that_goes_between_conditions_and_evictions_takes_nobody_with_it(world: Harness) -> None:
     world.api.hold("mark")
-    await fill(world).go()
+    await fill(world).run_until_idle()
     world.store.put_pod(victim(0).disrupted().value())  # written and seen, the other one's is on its way
     await withdraw(world)
     world.store.put_pod(victim(0).disrupted().label("seen", "again").value())
-    world.look()
-    await world.settle()
-    world.api.let_go("mark")
-    await world.go()
+    world.schedule_groups()
+    await world.run_tasks()
+    world.api.release("mark")
+    await world.run_until_idle()
     assert list_ended(world) == []
     assert [world.pod(name).disruption for name in VICTIMS] == ["", ""]
 
 
 async def test_a_victim_that_stayed_takes_its_gang_with_it_when_another_scheduler_preempts_it(world: Harness) -> None:
     world.api.hold("mark")
-    await fill(world).go()
+    await fill(world).run_until_idle()
     await withdraw(world)
-    world.api.let_go("mark")
-    await world.go()
+    world.api.release("mark")
+    await world.run_until_idle()
     world.add(victim(0).disrupted().deleting())
-    await world.go()
+    await world.run_until_idle()
     assert list_ended(world) == ["v1"]
 
 
 async def test_a_half_that_is_evicted_by_then_takes_the_other_half_with_it(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.fail("evict", budget_refusal())
-    await fill(world).go()
+    await fill(world).run_until_idle()
     assert list_ended(world) == ["v0", "v1"]
     assert "deletionTimestamp" not in world.api.pods[Key("default", "v0")]["metadata"]
     await withdraw(world)
-    await world.go()
+    await world.run_until_idle()
     assert list_ended(world) == ["v0", "v1", "v0"]
     assert "deletionTimestamp" in world.api.pods[Key("default", "v0")]["metadata"]
 
@@ -91,8 +91,8 @@ class TestARecordOfAnEarlierTerm:
         world.delete("m0")
         world.store.drop_group(GANG)
         await world.recovery.recover()
-        world.look()  # the watch still shows the conditions
-        await world.go()
+        world.schedule_groups()  # the watch still shows the conditions
+        await world.run_until_idle()
         assert list_ended(world) == []
         assert [world.pod(name).disruption for name in VICTIMS] == ["", ""]
         assert world.heard.spared == ["default/v"]
@@ -101,11 +101,11 @@ class TestARecordOfAnEarlierTerm:
     async def test_says_nothing_as_long_as_it_cannot_be_read(self, world: Harness) -> None:
         await self.leave(world)
         world.group_scheduler.set_obstacle("the CRD is missing")
-        await world.go()
+        await world.run_until_idle()
         assert list_ended(world) == []
         await world.recovery.recover()
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert sorted(list_ended(world)) == ["v0", "v1"]
 
 
@@ -123,8 +123,8 @@ class TestARecordThatWentWithItsGang:
         world.delete("m0")
         world.store.drop_group(GANG)
         await world.recovery.recover()
-        world.look()  # the watch still shows the conditions
-        await world.go()
+        world.schedule_groups()  # the watch still shows the conditions
+        await world.run_until_idle()
 
     async def test_takes_nobody_with_it(self, world: Harness) -> None:
         self.leave(world)
@@ -152,7 +152,7 @@ class TestARecordThatWentWithItsGang:
         await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
         world.api.hold("rehearse")
         await world.recovery.recover()
-        await world.settle()
+        await world.run_tasks()
         assert [world.pod(name).disruption for name in VICTIMS] == [PREEMPTED, PREEMPTED]
 
     async def test_takes_nobody_with_it_if_the_conditions_cannot_be_taken_back(self, world: Harness) -> None:
@@ -166,12 +166,12 @@ class TestARecordThatWentWithItsGang:
 class TestWithoutTheRecords:
     async def test_nobody_is_looked_for(self, world: Harness) -> None:
         world.group_scheduler.set_obstacle("the CRD is missing")
-        await fill(world).go()
+        await fill(world).run_until_idle()
         await world.pass_time(61)
         assert world.reasons() == [Reason.RECORDS_UNREADABLE]
-        assert (world.heard.searches, world.api.said("rehearse"), list_ended(world)) == ([], [], [])
+        assert (world.heard.searches, world.api.list_calls("rehearse"), list_ended(world)) == ([], [], [])
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert sorted(list_ended(world)) == ["v0", "v1"]
 
     async def test_what_an_earlier_term_was_looking_for_is_not_found_by_the_next(
@@ -179,13 +179,13 @@ class TestWithoutTheRecords:
     ) -> None:
         monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
         world = Harness(stopwatch=Ticking())
-        fill(world).look()
+        fill(world).schedule_groups()
         assert world.groups.states[GANG].cycle is None
         world.core.end_term()
         world.term.active = True
         world.group_scheduler.set_obstacle("the CRD is missing")
         for _ in range(20):
-            await world.go()
+            await world.run_until_idle()
         assert find_preemption(world.groups.states[GANG]) is None
         assert list_ended(world) == []
         await world.close()
@@ -193,10 +193,10 @@ class TestWithoutTheRecords:
     async def test_nobody_follows_a_disrupted_member_until_they_are_read(self, world: Harness) -> None:
         world.group_scheduler.set_obstacle("the CRD is missing")
         world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL), victim(1))
-        await world.add(victim(0).disrupted().deleting()).go()
+        await world.add(victim(0).disrupted().deleting()).run_until_idle()
         assert list_ended(world) == []
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert list_ended(world) == ["v1"]
 
 
@@ -215,7 +215,7 @@ async def test_the_nomination_that_an_earlier_term_has_written_goes_with_the_gan
     world: Harness,
 ) -> None:
     """The leader died while its victims ended; the next one found the nomination where it would have written it."""
-    world.nominate()
+    world.start_nominating()
     fill(world).add(members(1)[0].cpu(2).priority(HIGH).nominated("n1"))
     left = Reservation(
         GANG,
@@ -227,9 +227,9 @@ async def test_the_nomination_that_an_earlier_term_has_written_goes_with_the_gan
     )
     await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
     await world.recovery.recover()
-    await world.go()
-    assert world.cycle().waits_for_victims
+    await world.run_until_idle()
+    assert world.binding_cycle().waits_for_victims
     assert list_ended(world)
     world.store.drop_group(GANG)
-    await world.go()
+    await world.run_until_idle()
     assert world.pod("m0").nominated == ""

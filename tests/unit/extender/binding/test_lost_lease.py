@@ -14,8 +14,8 @@ from tests.support.extender_harness import GANG, Harness, gang, members, small_n
 
 async def planned(world: Harness) -> Harness:
     """Gang g of two is planned."""
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     return world
 
 
@@ -25,9 +25,9 @@ async def take_over(old: Harness) -> Harness:
     new.add(*small_nodes(2), gang(2))
     for raw in old.api.pods.values():
         new.store.put_pod(PodBuilder(deepcopy(raw)).value())
-    new.watch()
+    new.sync_pods()
     await new.recovery.recover()
-    await new.go()
+    await new.run_until_idle()
     return new
 
 
@@ -39,51 +39,51 @@ def writes(world: Harness) -> int:
 class TestTheEndOfATerm:
     async def test_ends_a_gathering_round_without_a_write_or_a_word(self, world: Harness) -> None:
         call = (await planned(world)).bind("m0")
-        await world.settle()
+        await world.run_tasks()
         written, said = writes(world), len(world.heard.verdicts)
         world.core.end_term()
-        await world.settle()
+        await world.run_tasks()
         assert "does not lead" in call.error
         assert (writes(world), len(world.heard.verdicts), len(world.ledger)) == (written, said, 0)
-        assert world.api.phase() is None
+        assert world.api.record_phase() is None
 
     async def test_while_the_commit_is_on_its_way_sends_no_binding(self, world: Harness) -> None:
         await planned(world)
         world.api.hold("create")
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
+        await world.run_tasks()
         world.core.end_term()
-        world.api.let_go("create")
-        await world.settle()
+        world.api.release("create")
+        await world.run_tasks()
         assert all(call.error for call in calls)
-        assert world.api.said("bind") == []
+        assert world.api.list_calls("bind") == []
 
     async def test_in_the_middle_of_the_burst_sends_no_more(self, world: Harness) -> None:
         await planned(world)
         world.api.before_bind = lambda _: world.core.end_term()
         for name in ("m0", "m1"):
             world.bind(name)
-        await world.settle()
-        assert len(world.api.said("delete")) == 0
-        assert world.api.phase() == "Committed"
+        await world.run_tasks()
+        assert len(world.api.list_calls("delete")) == 0
+        assert world.api.record_phase() == "Committed"
 
 
 @pytest.mark.parametrize("happen", ["the idle deadline passes", "the quorum comes to bind"])
 async def test_a_lease_that_has_run_out_unnoticed_is_noticed_before_the_next_write(world: Harness, happen: str) -> None:
     await planned(world)
     world.bind("m0")
-    await world.settle()
+    await world.run_tasks()
     written = writes(world)
     world.term.holds_lease = lambda: False
     if happen == "the quorum comes to bind":
         world.bind("m1")
-        await world.settle()
+        await world.run_tasks()
     else:
         world.clock.advance(61)
-        world.cycle().changed.set()
-        await world.settle()
+        world.binding_cycle().changed.set()
+        await world.run_tasks()
     assert writes(world) == written
-    assert (world.api.phase(), world.node_of("m0")) == (None, "")
+    assert (world.api.record_phase(), world.node_of("m0")) == (None, "")
     assert world.groups.states[GANG].cycle is None
 
 
@@ -94,15 +94,15 @@ class TestTwoThatThinkTheyLead:
         world.api.hold("bind")
         successor.bind("m0")
         successor.bind("m1")
-        await successor.settle()
-        assert world.api.phase() == "Committed"
+        await successor.run_tasks()
+        assert world.api.record_phase() == "Committed"
         world.clock.advance(61)  # the last leader has noticed nothing, and gives its cycle up
-        world.cycle().changed.set()
-        await world.settle()
-        assert world.api.phase() == "Committed"
-        world.api.let_go("bind")
+        world.binding_cycle().changed.set()
+        await world.run_tasks()
+        assert world.api.record_phase() == "Committed"
+        world.api.release("bind")
         for _ in range(2):
-            await successor.go()
+            await successor.run_until_idle()
         assert (world.node_of("m0"), world.node_of("m1")) != ("", "")
         await successor.close()
 
@@ -112,12 +112,12 @@ class TestTwoThatThinkTheyLead:
         world.api.hold("bind")
         for name in ("m0", "m1"):
             successor.bind(name)
-        await successor.settle()
+        await successor.run_tasks()
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
+        await world.run_tasks()
         assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
-        assert len(world.api.said("bind")) == 2
-        world.api.let_go("bind")
+        assert len(world.api.list_calls("bind")) == 2
+        world.api.release("bind")
         await successor.close()
 
 
@@ -143,7 +143,7 @@ class TestALeaseThatIsLostUnnoticed:
         world.add(*small_nodes(1), pod("plain").scheduler("serried"))
         world.term.holds_lease = lambda: False
         call = world.bind("plain", "n1")
-        await world.settle()
+        await world.run_tasks()
         assert "NotLeading" in call.error
         assert world.node_of("plain") == ""
 
@@ -170,20 +170,22 @@ async def make_room_and_bind(world: Harness) -> None:
     world.api.graceful.update({Key("default", "low1"), Key("default", "low2")})
     world.add(*small_nodes(2), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
     world.add(gang(2).priority(100), *(each.cpu(2).priority(100) for each in members(2)))
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     for name in ("low1", "low2"):
         world.delete(name)
-    await world.go()
+    await world.run_until_idle()
     for name in ("m0", "m1"):
         world.bind(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 async def break_up(world: Harness) -> None:
     """A gang of three has lost a member for good: what is left of it is evicted."""
-    await world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]).go()
+    await world.add(
+        *small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))]
+    ).run_until_idle()
     world.delete("m0")
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(2.0)
     await world.pass_time(10.0)

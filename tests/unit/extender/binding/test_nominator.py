@@ -20,21 +20,21 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def plan(world: Harness, count: int = 2, *, gated: bool = False, room: int = 0) -> Harness:
     """Gang g planned on n1, which has just room for it unless ``room`` says more; the writers are at work."""
-    world.nominate()
+    world.start_nominating()
     pods = [each.gate() if gated else each for each in members(count)]
-    await world.add(node("n1").cpu(room or count), gang(count), *pods).go()
+    await world.add(node("n1").cpu(room or count), gang(count), *pods).run_until_idle()
     return world
 
 
 def names(world: Harness, verb: str) -> list[str]:
-    return [call.name for call in world.api.said(verb)]
+    return [call.name for call in world.api.list_calls(verb)]
 
 
 class TestNominations:
     async def test_each_member_is_nominated_once_with_its_uid_as_precondition(self, world: Harness) -> None:
         await plan(world)
         assert sorted(names(world, "nominate")) == ["m0", "m1"]
-        assert world.api.said("nominate")[0].body["metadata"]["uid"].startswith("pod-m")
+        assert world.api.list_calls("nominate")[0].body["metadata"]["uid"].startswith("pod-m")
         assert world.pod("m0").nominated == "n1"
 
     async def test_a_member_that_filter_has_answered_already_needs_no_nomination(self) -> None:
@@ -42,16 +42,16 @@ class TestNominations:
         await plan(world)
         for name in ("m1", "m0"):
             world.filter(name)
-        await world.go()
+        await world.run_until_idle()
         assert names(world, "nominate") == ["m0"]
         await world.close()
 
     async def test_a_nomination_of_another_node_is_cleared_first(self, world: Harness) -> None:
-        world.nominate()
+        world.start_nominating()
         outdated, other = members(2)
-        await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).go()
+        await world.add(node("n1").cpu(2), gang(2), outdated.nominated("gone"), other).run_until_idle()
         nominated = [
-            call.body["status"]["nominatedNodeName"] for call in world.api.said("nominate") if call.name == "m0"
+            call.body["status"]["nominatedNodeName"] for call in world.api.list_calls("nominate") if call.name == "m0"
         ]
         assert nominated == [None, "n1"]
 
@@ -60,7 +60,7 @@ class TestNominations:
         await plan(world, 4)
         assert len(names(world, "nominate")) == 2
         world.filter(names(world, "nominate")[0])
-        await world.settle()
+        await world.run_tasks()
         assert len(names(world, "nominate")) == 3
         await world.close()
 
@@ -85,9 +85,9 @@ class TestNominations:
         world.api.hold("nominate")
         await plan(world, 1)
         world.delete("m0")
-        await world.settle()
-        world.api.let_go("nominate")
-        await world.go()
+        await world.run_tasks()
+        world.api.release("nominate")
+        await world.run_until_idle()
         assert read_memory(world.nominator)["open"] == {}
         await world.close()
 
@@ -96,14 +96,14 @@ class TestNominations:
     ) -> None:
         """The API server has refused that at first, and it is tried again while the victims of the next cycle end."""
         monkeypatch.setattr(nominator, "_RETRY", Backoff(0.2, 0.2))
-        world.nominate()
+        world.start_nominating()
         world.api.graceful.add(Key("default", "low"))
         world.add(members(1)[0].priority(9))
         world.api.fail("nominate", error(500))
         world.nominator.release(["pod-m0"], [world.store.pods["pod-m0"]])
-        await world.settle()
-        await world.add(node("n1").cpu(1), pod("low").cpu(1).on("n1").priority(0), gang(1).priority(9)).go()
-        assert world.cycle().waits_for_victims
+        await world.run_tasks()
+        await world.add(node("n1").cpu(1), pod("low").cpu(1).on("n1").priority(0), gang(1).priority(9)).run_until_idle()
+        assert world.binding_cycle().waits_for_victims
         await asyncio.gather(*read_memory(world.nominator)["background"])
         assert world.pod("m0").nominated == "n1"
 
@@ -138,16 +138,16 @@ class TestLooseRounds:
         assert names(world, "nominate") == ["m0"]
 
     async def test_a_member_that_the_scheduler_has_given_up_before_is_nominated(self, world: Harness) -> None:
-        world.nominate()
+        world.start_nominating()
         tried, fresh = members(2)
-        await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).go()
+        await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).run_until_idle()
         assert names(world, "nominate") == ["m0"]
 
     async def test_a_member_that_the_scheduler_gives_up_later_is_nominated_once(self, world: Harness) -> None:
         await plan(world, room=4)
-        world.give_up("m1")
-        world.watch()
-        await world.go()
+        world.mark_unschedulable("m1")
+        world.sync_pods()
+        await world.run_until_idle()
         assert names(world, "nominate") == ["m1"]
 
     async def test_a_gated_member_costs_the_gate_only(self, world: Harness) -> None:
@@ -170,7 +170,7 @@ class TestGates:
     async def test_a_gate_of_another_owner_stays(self, world: Harness) -> None:
         world.add(members(1)[0].gate("example.com/quota").gate())
         world.nominator.activate(world.store.pods["pod-m0"])
-        await world.settle()
+        await world.run_tasks()
         assert world.pod("m0").gates == ("example.com/quota",)
 
     async def test_a_gate_that_could_not_be_lifted_is_tried_again(self, world: Harness) -> None:
@@ -183,7 +183,7 @@ class TestGates:
         world.add(*members(1))
         world.api.fail("activate", error(500), error(0), error(429))
         world.nominator.activate(world.store.pods["pod-m0"])
-        await world.settle()
+        await world.run_tasks()
         assert names(world, "activate") == ["m0"] * 4
 
     async def test_a_write_that_loses_against_others_is_made_again_as_long_as_the_pod_is_there(
@@ -192,7 +192,7 @@ class TestGates:
         world.add(*members(1))
         world.api.fail("activate", error(409), error(409))
         world.nominator.activate(world.store.pods["pod-m0"])
-        await world.settle()
+        await world.run_tasks()
         assert names(world, "activate") == ["m0"] * 3
 
     async def test_a_pod_that_was_made_anew_is_left_alone(self, world: Harness) -> None:
@@ -201,7 +201,7 @@ class TestGates:
         world.delete("m0")
         world.api.fail("activate", error(409))
         world.nominator.activate(gone)
-        await world.settle()
+        await world.run_tasks()
         assert names(world, "activate") == ["m0"]
 
     @pytest.mark.parametrize("status", [403, 404, 422])
@@ -209,7 +209,7 @@ class TestGates:
         world.add(*members(1))
         world.api.fail("activate", error(status))
         world.nominator.activate(world.store.pods["pod-m0"])
-        await world.settle()
+        await world.run_tasks()
         assert names(world, "activate") == ["m0"]
 
 
@@ -223,23 +223,25 @@ class TestTheEndOfARound:
         world.api.hold("nominate")
         await plan(world)
         await world.pass_time(61.0)
-        world.api.let_go("nominate")
-        await world.go()
+        world.api.release("nominate")
+        await world.run_until_idle()
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
 
     async def test_no_gate_is_lifted_for_a_cycle_that_ended_under_the_nomination(self, world: Harness) -> None:
         world.api.hold("nominate")
         await plan(world, gated=True)
         await world.pass_time(61.0)
-        world.api.let_go("nominate")
-        await world.settle()
+        world.api.release("nominate")
+        await world.run_tasks()
         assert names(world, "ungate") == []
 
     async def test_nothing_is_nominated_for_a_cycle_that_is_over(self) -> None:
         world = Harness(window=1)
         await plan(world, 2)
         await world.pass_time(61.0)
-        assert [call.name for call in world.api.said("nominate") if call.body["status"]["nominatedNodeName"]] == ["m0"]
+        assert [call.name for call in world.api.list_calls("nominate") if call.body["status"]["nominatedNodeName"]] == [
+            "m0"
+        ]
         await world.close()
 
     async def test_taking_off_an_old_nomination_does_not_erase_a_newer_one(self, world: Harness) -> None:
@@ -247,10 +249,10 @@ class TestTheEndOfARound:
         world.api.hold("nominate")
         old = world.store.pods["pod-m0"]
         world.nominator.release(["pod-m0"], [old])
-        world.nominator.nominate(world.cycle(), ["pod-m0"])
-        await world.settle()
-        world.api.let_go("nominate")
-        await world.go()
+        world.nominator.nominate(world.binding_cycle(), ["pod-m0"])
+        await world.run_tasks()
+        world.api.release("nominate")
+        await world.run_until_idle()
         assert world.pod("m0").nominated == "n1"
 
     async def test_what_is_on_its_way_when_it_is_closed_is_written_no_more_and_what_comes_later_is(
@@ -258,20 +260,20 @@ class TestTheEndOfARound:
     ) -> None:
         world.api.hold("nominate")
         await plan(world)
-        cycle = world.cycle()
+        cycle = world.binding_cycle()
         world.nominator.end_term()
         await world.nominator.close()
-        world.api.let_go("nominate")
-        await world.go()
+        world.api.release("nominate")
+        await world.run_until_idle()
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["", ""]
         world.nominator.nominate(cycle, ["pod-m0"])
-        await world.go()
+        await world.run_until_idle()
         assert [world.pod(name).nominated for name in ("m0", "m1")] == ["n1", ""]
 
     async def test_bound_members_are_left_alone(self, world: Harness) -> None:
         await plan(world)
         calls = [world.bind(name) for name in ("m0", "m1")]
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
         assert len(names(world, "nominate")) == 2
 
@@ -297,7 +299,7 @@ class TestActivations:
     async def test_a_member_at_bind_is_not_activated(self, world: Harness) -> None:
         await plan(world, 2)
         world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         await world.pass_time(10.0)
         assert set(names(world, "activate")) == {"m1"}
 
@@ -305,7 +307,7 @@ class TestActivations:
         world = Harness(window=1)
         await plan(world, 2)
         await world.pass_time(2.5)
-        assert {call.name for call in world.api.said("nominate")} == {"m0", "m1"}
+        assert {call.name for call in world.api.list_calls("nominate")} == {"m0", "m1"}
         await world.close()
 
     async def test_each_kick_changes_the_pod(self, world: Harness) -> None:
@@ -313,7 +315,8 @@ class TestActivations:
         for _ in range(8):
             await world.pass_time(1.0)
         values = [
-            call.body["metadata"]["annotations"][nominator.ACTIVATION_ANNOTATION] for call in world.api.said("activate")
+            call.body["metadata"]["annotations"][nominator.ACTIVATION_ANNOTATION]
+            for call in world.api.list_calls("activate")
         ]
         assert len(values) == len(set(values)) == 2
 
@@ -339,14 +342,14 @@ class TestSignsOfWork:
         for _ in range(10):
             world.core.groups.activity.note_pod(before.value(), after.value())
             await world.pass_time(1.0)
-        assert (world.cycle().idle_seconds < 5.0) is busy
+        assert (world.binding_cycle().idle_seconds < 5.0) is busy
 
 
 class TestRequeues:
     async def test_the_pod_is_nominated_and_then_no_more(self, world: Harness) -> None:
         world.add(pod("p"))
         world.nominator.requeue(pod("p").value(), "n1")
-        await world.settle()
+        await world.run_tasks()
         assert world.is_requeued("p", "n1")
 
     @pytest.mark.parametrize(
@@ -362,5 +365,5 @@ class TestRequeues:
     ) -> None:
         world.add(meanwhile)
         world.nominator.requeue(pod("p").nominated("n1").value(), "n1")
-        await world.settle()
+        await world.run_tasks()
         assert names(world, "nominate") == []

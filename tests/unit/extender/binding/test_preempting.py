@@ -40,7 +40,7 @@ async def end(world: Harness, *names: str) -> None:
     """Victims have ended, and the watch says so."""
     for name in names:
         world.delete(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 def list_terminating(world: Harness) -> list[str]:
@@ -51,8 +51,8 @@ async def start(world: Harness) -> Harness:
     """A gang of two needs both nodes; those that run there end gracefully."""
     wait_gracefully(world, "low1", "low2")
     full(world).add(gang(2).priority(HIGH), *urgent(2))
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     return world
 
 
@@ -61,11 +61,11 @@ async def test_lower_priority_makes_room_and_the_gang_is_bound_whole(world: Harn
     assert world.reasons()[-1] is Reason.PREEMPTING
     assert list_terminating(world) == ["low1", "low2"]
     await end(world, "low1", "low2")
-    assert world.cycle().stage is CycleStage.GATHERING
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     assert isinstance(world.filter("m0"), Steer)
     assert isinstance(world.filter("m1"), Steer)
     calls = [world.bind("m0"), world.bind("m1")]
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
     assert world.reasons()[-1] is Reason.SCHEDULED
@@ -87,7 +87,7 @@ async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(
     world: Harness, guarded: list[str], steps: list[str]
 ) -> None:
     for _ in guarded:
-        world.api.guard_all()
+        world.api.add_budget()
     await start(world)
     assert [call.verb for call in world.api.calls if call.verb != "nominate"] == steps
     record = world.api.records[GANG.object_key]["spec"]
@@ -101,13 +101,13 @@ async def test_record_dry_runs_conditions_and_evictions_come_in_this_order(
 
 
 async def test_a_victim_that_is_gone_when_its_eviction_is_answered_costs_no_more_writes(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.hold("evict")
     await start(world)
     world.delete("low1")
-    world.api.let_go("evict")
-    await world.go()
-    assert [call.name for call in world.api.said("mark")] == ["low1", "low2", "low2"]
+    world.api.release("evict")
+    await world.run_until_idle()
+    assert [call.name for call in world.api.list_calls("mark")] == ["low1", "low2", "low2"]
 
 
 async def test_members_are_held_and_nominated_while_victims_end(world: Harness) -> None:
@@ -116,7 +116,7 @@ async def test_members_are_held_and_nominated_while_victims_end(world: Harness) 
     assert {world.pod("m0").nominated, world.pod("m1").nominated} == {"n1", "n2"}
     await end(world, "low1")
     assert isinstance(world.filter("m1", "elsewhere"), Hold)
-    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
 
 
 async def test_a_member_whose_node_is_free_waits_at_bind_and_is_not_bound_alone(world: Harness) -> None:
@@ -125,14 +125,14 @@ async def test_a_member_whose_node_is_free_waits_at_bind_and_is_not_bound_alone(
     assert isinstance(world.filter("m0", "elsewhere"), Hold)
     assert world.filter("m0", "n1") == Steer("n1")
     first = world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     assert first.waiting
-    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
     assert not world.node_of("m0")
     await end(world, "low2")
     assert isinstance(world.filter("m1"), Steer)
     second = world.bind("m1")
-    await world.go()
+    await world.run_until_idle()
     assert (first.error, second.error) == ("", "")
     assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
 
@@ -141,22 +141,22 @@ async def test_the_scheduler_may_see_a_victim_end_before_our_watch_shows_it(worl
     await start(world)
     assert world.filter("m0", "n1") == Steer("n1")
     call = world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     assert call.waiting
     await end(world, "low1", "low2")
     world.filter("m1", "n2")
     world.bind("m1")
-    await world.go()
+    await world.run_until_idle()
     assert {world.node_of("m0"), world.node_of("m1")} == {"n1", "n2"}
 
 
 async def test_nobody_has_ended_before_the_first_eviction_whatever_is_offered(world: Harness) -> None:
     world.api.hold("mark")
     await start(world)
-    assert not world.cycle().eviction_sent
+    assert not world.binding_cycle().eviction_sent
     assert isinstance(world.filter("m0", "n1"), Hold)
-    world.api.let_go("mark")
-    await world.go()
+    world.api.release("mark")
+    await world.run_until_idle()
     assert world.filter("m0", "n1") == Steer("n1")
 
 
@@ -186,7 +186,7 @@ async def test_no_bind_call_is_open_for_longer_than_kube_scheduler_waits(world: 
     assert again.waiting
     world.filter("m1")
     last = world.bind("m1")
-    await world.go()
+    await world.run_until_idle()
     assert (again.error, last.error) == ("", "")
 
 
@@ -215,7 +215,7 @@ async def test_the_time_to_gather_begins_when_the_last_victim_is_gone(world: Har
     await end(world, "low2")
     await world.pass_time(59)
     assert call.waiting
-    assert world.cycle().stage is CycleStage.GATHERING
+    assert world.binding_cycle().stage is CycleStage.GATHERING
 
 
 async def test_a_member_at_bind_whose_room_was_taken_meanwhile_comes_anew(world: Harness) -> None:
@@ -224,11 +224,11 @@ async def test_a_member_at_bind_whose_room_was_taken_meanwhile_comes_anew(world:
     await end(world, "low1")
     world.filter("m0")
     call = world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     world.add(running("thief", "n1", HIGH))
     await end(world, "low2")
     assert call.error == "serried: node n1 has too few free resources"
-    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
+    assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"n2", "n3"}
 
 
 async def test_a_gang_that_goes_while_victims_end_answers_who_waits_at_bind(world: Harness) -> None:
@@ -236,9 +236,9 @@ async def test_a_gang_that_goes_while_victims_end_answers_who_waits_at_bind(worl
     await end(world, "low1")
     world.filter("m0")
     call = world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     world.store.drop_group(GANG)
-    await world.go()
+    await world.run_until_idle()
     assert call.error
 
 
@@ -256,10 +256,10 @@ async def test_a_slot_of_a_gangs_victim_is_not_kept_for_its_replacement(world: H
     world.add(*small_nodes(2), pod_group("v").gang(2))
     world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
     world.add(gang(2).priority(HIGH), *urgent(2))
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons()[-1] is Reason.PREEMPTING
     await end(world, "v0", "v1")
-    assert world.cycle().stage is CycleStage.GATHERING
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     assert not len(world.store.vacancies)
 
 
@@ -268,66 +268,66 @@ async def test_a_gang_of_mode_all_goes_whole(world: Harness) -> None:
     world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
     world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
     world.add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     assert list_terminating(world) == ["v0", "v1"]
     assert [name for name, _ in world.heard.preempted] == ["default/v"]
     assert not world.heard.disruptions
-    assert sorted(world.api.ended()) == ["v0", "v1"]
+    assert sorted(world.api.list_evicted()) == ["v0", "v1"]
 
 
 async def test_a_budget_keeps_all_victims_and_others_are_looked_for(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.guarded.add(Key("default", "low1"))
     wait_gracefully(world, "low2", "low3")
     full(world, nodes=3).add(gang(2).priority(HIGH), *urgent(2))
-    await world.go()
+    await world.run_until_idle()
     assert list_terminating(world) == ["low2", "low3"]
-    assert len(world.api.ended()) == 2
+    assert len(world.api.list_evicted()) == 2
 
 
 async def test_nobody_is_evicted_where_a_budget_keeps_the_only_victims(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.guarded.add(Key("default", "low1"))
     full(world).add(gang(2).priority(HIGH), *urgent(2))
-    await world.go()
-    assert not world.api.ended()
+    await world.run_until_idle()
+    assert not world.api.list_evicted()
     assert "PodDisruptionBudget" in world.heard.verdicts[-1][1].detail
     assert world.nothing_reserved
     world.api.guarded.clear()
     await world.pass_time(61)
-    assert len(world.api.ended()) == 2
+    assert len(world.api.list_evicted()) == 2
 
 
 async def test_budgets_do_not_count_for_deletion() -> None:
     world = Harness(preempt_by=Method.DELETION)
     world.api.guarded.update([Key("default", "low1"), Key("default", "low2")])
     full(world).add(gang(2).priority(HIGH), *urgent(2))
-    await world.go()
-    assert world.api.ended() == ["low1", "low2"]
+    await world.run_until_idle()
+    assert world.api.list_evicted() == ["low1", "low2"]
     await world.close()
 
 
 @pytest.mark.parametrize("priority", [HIGH, HIGH + 1])
 async def test_equal_and_higher_priority_stays(world: Harness, priority: int) -> None:
     world.add(*small_nodes(1), running("other", "n1", priority), gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons() == [Reason.NO_CAPACITY]
-    assert not world.api.ended()
+    assert not world.api.list_evicted()
 
 
 async def test_nobody_goes_where_the_gang_would_not_fit_all_the_same(world: Harness) -> None:
     full(world).add(gang(3).priority(HIGH), *urgent(3))
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons() == [Reason.NO_CAPACITY]
-    assert not world.api.said("rehearse")
+    assert not world.api.list_calls("rehearse")
 
 
 @pytest.mark.parametrize("mode", [PreemptionMode.ADVICE, PreemptionMode.OFF])
 async def test_advice_is_given_and_nobody_goes(mode: PreemptionMode) -> None:
     world = Harness(preemption=mode)
     full(world).add(gang(2).priority(HIGH), *urgent(2))
-    await world.go()
-    assert not world.api.said("rehearse")
+    await world.run_until_idle()
+    assert not world.api.list_calls("rehearse")
     said = world.heard.verdicts[-1][1]
     assert said.reason is Reason.NO_CAPACITY
     assert ("default/low1" in said.detail) is (mode is PreemptionMode.ADVICE)
@@ -338,10 +338,10 @@ async def test_a_gang_that_goes_before_the_first_eviction_takes_nobody_with_it(w
     world.api.hold("rehearse")
     await start(world)
     world.store.drop_group(GANG)
-    await world.go()
-    world.api.let_go("rehearse")
-    await world.go()
-    assert not world.api.ended()
+    await world.run_until_idle()
+    world.api.release("rehearse")
+    await world.run_until_idle()
+    assert not world.api.list_evicted()
     assert not world.api.conditions
     assert world.nothing_reserved
 
@@ -350,10 +350,10 @@ async def test_a_gang_that_shrinks_before_the_first_eviction_takes_nobody_with_i
     world.api.hold("rehearse")
     await start(world)
     world.delete("m0")
-    await world.go()
-    world.api.let_go("rehearse")
-    await world.go()
-    assert not world.api.ended()
+    await world.run_until_idle()
+    world.api.release("rehearse")
+    await world.run_until_idle()
+    assert not world.api.list_evicted()
     assert world.nothing_reserved
 
 
@@ -362,7 +362,7 @@ async def test_a_gang_that_goes_after_evictions_gives_the_room_back(world: Harne
     for name in ("m0", "m1"):
         world.delete(name)
     world.store.drop_group(GANG)
-    await world.go()
+    await world.run_until_idle()
     assert not len(world.ledger)
     assert not world.api.records
     assert not len(world.store.pending_victims)
@@ -374,7 +374,7 @@ async def test_victims_that_do_not_end_are_waited_for_in_vain(world: Harness) ->
     await world.pass_time(631)
     assert Reason.VICTIMS_REMAIN in world.reasons()
     assert not len(world.ledger)
-    assert len(world.api.ended()) == 2
+    assert len(world.api.list_evicted()) == 2
     await end(world, "low2")
     assert world.reasons()[-1] is Reason.VICTIMS_REMAIN  # long enough for somebody to hear of it
     await world.pass_time(6)
@@ -387,23 +387,23 @@ async def test_after_a_failure_nobody_is_evicted_for_a_while(world: Harness) -> 
     world.delete("low1")
     world.delete("low2")
     world.add(running("next1", "n1"), running("next2", "n2"))
-    await world.go()
-    assert len(world.api.ended()) == 2
+    await world.run_until_idle()
+    assert len(world.api.list_evicted()) == 2
     await world.pass_time(6)
-    assert len(world.api.ended()) == 2
+    assert len(world.api.list_evicted()) == 2
     await world.pass_time(61)
-    assert world.api.ended() == ["low1", "low2", "next1", "next2"]
+    assert world.api.list_evicted() == ["low1", "low2", "next1", "next2"]
 
 
 async def test_a_budget_that_says_no_in_the_end_is_asked_again(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.fail("evict", budget_refusal())
     await start(world)
     assert len(list_terminating(world)) == 1
     await world.pass_time(6)
     assert list_terminating(world) == ["low1", "low2"]
     await end(world, "low1", "low2")
-    assert world.cycle().stage is CycleStage.GATHERING
+    assert world.binding_cycle().stage is CycleStage.GATHERING
 
 
 async def test_no_more_go_than_a_budget_allows(world: Harness) -> None:
@@ -412,7 +412,7 @@ async def test_no_more_go_than_a_budget_allows(world: Harness) -> None:
         *small_nodes(3), *(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)), running("low3", "n3")
     )
     world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
-    await world.go()
+    await world.run_until_idle()
     assert list_terminating(world) in (["low1", "low3"], ["low2", "low3"])
 
 
@@ -420,12 +420,12 @@ async def test_nobody_goes_where_a_budget_allows_a_part_only(world: Harness) -> 
     full(world)
     world.add(*(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)))
     world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
-    await world.go()
-    assert not world.api.said("rehearse")
+    await world.run_until_idle()
+    assert not world.api.list_calls("rehearse")
     assert "PodDisruptionBudgets" in world.heard.verdicts[-1][1].detail
     world.add(budget("web").selecting(app="web").allowing(2))
     await world.pass_time(61)
-    assert len(world.api.ended()) == 2
+    assert len(world.api.list_evicted()) == 2
 
 
 @pytest.mark.parametrize("who", ["member", "class"])
@@ -435,19 +435,19 @@ async def test_a_gang_that_never_preempts_waits(world: Harness, who: str) -> Non
     group = gang(2).priority(HIGH)
     full(world).add(group if who == "member" else group.having(*policy))
     world.add(*(each.having(*policy) if who == "member" else each for each in urgent(2)))
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons() == [Reason.NO_CAPACITY]
-    assert not world.api.said("rehearse")
+    assert not world.api.list_calls("rehearse")
 
 
 async def test_a_gang_that_goes_before_the_first_eviction_takes_its_conditions_back(world: Harness) -> None:
     world.api.hold("mark")
     await start(world)
     world.store.drop_group(GANG)
-    await world.go()
-    world.api.let_go("mark")
-    await world.go()
-    assert not world.api.ended()
+    await world.run_until_idle()
+    world.api.release("mark")
+    await world.run_until_idle()
+    assert not world.api.list_evicted()
     assert [world.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
 
 
@@ -455,7 +455,7 @@ async def test_room_that_others_have_taken_meanwhile_is_found_elsewhere_or_the_g
     await start(world)
     world.add(running("thief", "n1"), *small_nodes(3))
     await end(world, "low1", "low2")
-    assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"n2", "n3"}
+    assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"n2", "n3"}
 
 
 async def test_a_gang_whose_room_was_taken_meanwhile_does_not_say_that_its_members_are_gone(world: Harness) -> None:
@@ -471,14 +471,14 @@ async def test_a_gang_beside_the_victims_is_bound_all_the_same(world: Harness) -
     wait_gracefully(world, "low1")
     world.add(*small_nodes(1, cpus=4), running("low1", "n1"), pod_group("h").gang(1).priority(1))
     world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(1))
-    await world.go()
+    await world.run_until_idle()
     world.add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     assert list_terminating(world) == ["low1"]
     call = world.bind("h0")
-    await world.go()
+    await world.run_until_idle()
     assert call.error == ""
-    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
 
 
 @pytest.mark.parametrize(
@@ -496,27 +496,27 @@ async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
     waits: bool,  # noqa: FBT001
 ) -> None:
     """The victims end in 15 s by themselves; a pod of higher priority beside them does not."""
-    now = write_time(world.wall())
+    now = write_time(world.wall_time())
     pods = {f"low{i}": running(f"low{i}", f"n{i}").started(now).lifetime(15) for i in (1, 2)}
     pods["other"] = running("other", "n3", HIGH).started(now)
     world.add(*small_nodes(3), *(pods[name].grace(graces[name]) if name in graces else pods[name] for name in pods))
-    await world.add(gang(2).priority(HIGH), *urgent(2)).go()
+    await world.add(gang(2).priority(HIGH), *urgent(2)).run_until_idle()
     assert (world.reasons()[-1] is Reason.NO_CAPACITY) is waits
-    assert bool(world.api.said("rehearse")) is not waits
+    assert bool(world.api.list_calls("rehearse")) is not waits
 
 
 async def test_a_gang_waits_only_for_a_while_for_room_that_was_forecast_and_does_not_come(world: Harness) -> None:
     """The running pods should have ended an hour ago: their nodes are silent, or our clock was set ahead."""
-    began = write_time(world.wall() - 3600)
+    began = write_time(world.wall_time() - 3600)
     overdue = [running(f"low{i}", f"n{i}").started(began).lifetime(15).grace(20) for i in (1, 2)]
-    await world.add(*small_nodes(2), *overdue, gang(2).priority(HIGH), *urgent(2)).go()
+    await world.add(*small_nodes(2), *overdue, gang(2).priority(HIGH), *urgent(2)).run_until_idle()
     for _ in range(5):
         await world.pass_time(6.0)
     assert world.reasons()[-1] is Reason.NO_CAPACITY
-    assert not world.api.said("rehearse")
+    assert not world.api.list_calls("rehearse")
     for _ in range(5):
         await world.pass_time(6.0)
-    assert world.api.said("rehearse")
+    assert world.api.list_calls("rehearse")
 
 
 async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) -> None:
@@ -526,7 +526,7 @@ async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) 
         world.add(pod_group(name).gang(1).under("top"))
         world.add(running(f"{name}0", f"n{index}").scheduler(SCHEDULER).in_group(name))
     world.add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     assert list_terminating(world) == ["a0", "b0"]
     assert list_whole(world) == ["default/a", "default/b", "default/composite:top"]
 
@@ -550,7 +550,7 @@ def add_tree(world: Harness, halves: str) -> Harness:
 
 async def test_of_a_tree_only_the_groups_that_go_whole_say_so(world: Harness) -> None:
     add_tree(world, "xy").add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     half = list_terminating(world)[0][0]
     assert list_terminating(world) == [f"{half}1-0", f"{half}2-0"]
     assert list_whole(world) == [f"default/composite:{half}", f"default/{half}1", f"default/{half}2"]
@@ -560,13 +560,13 @@ async def test_of_a_tree_only_the_groups_that_go_whole_say_so(world: Harness) ->
 
 async def test_the_root_goes_whole_with_all_below_it(world: Harness) -> None:
     add_tree(world, "x").add(gang(2).priority(HIGH), *urgent(2))
-    await world.go()
+    await world.run_until_idle()
     assert list_whole(world) == ["default/composite:top", "default/composite:x", "default/x1", "default/x2"]
 
 
 async def test_half_of_a_tree_that_goes_is_one_gang_broken_and_its_root_stands(world: Harness) -> None:
     add_tree(world, "xyz").add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     found = find_preemption(world.groups.states[GANG])
     assert isinstance(found, Preemption)
     assert [(damage.broken, damage.pods) for damage in found.cost.damages] == [(1, 2)]
@@ -577,7 +577,7 @@ async def test_a_group_of_which_members_stay_does_not_say_that_it_goes(world: Ha
     world.add(*small_nodes(2), pod_group("v").gang(1))
     world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
     world.add(gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     assert len(list_terminating(world)) == 1
     assert list_whole(world) == []
 
@@ -587,12 +587,12 @@ async def test_a_group_that_stays_after_all_says_no_longer_that_it_goes(world: H
     wait_gracefully(world, "v0")
     world.add(*small_nodes(1), pod_group("v").gang(1).disruption(Disruption.ALL))
     world.add(running("v0", "n1").scheduler(SCHEDULER).in_group("v"), gang(1).priority(HIGH), *urgent(1))
-    await world.go()
+    await world.run_until_idle()
     assert list_whole(world) == ["default/v"]
     world.store.drop_group(GANG)
-    await world.go()
-    world.api.let_go("mark")
-    await world.go()
+    await world.run_until_idle()
+    world.api.release("mark")
+    await world.run_until_idle()
     assert world.heard.spared == ["default/v"]
     assert not list_terminating(world)
 
@@ -617,17 +617,17 @@ class TestMetrics:
         world.delete("m0")
         world.delete("m1")
         world.store.drop_group(GANG)
-        await world.go()
+        await world.run_until_idle()
         assert world.heard.ended_preemptions == ["Withdrawn"]
 
     @pytest.mark.parametrize(("mode", "kinds"), [(Disruption.ALL, ["Group", "Group"]), (Disruption.SINGLE, ["Member"])])
     async def test_victims_of_groups(self, world: Harness, mode: Disruption, kinds: list[str]) -> None:
         world.add(*small_nodes(2), pod_group("v").gang(1).disruption(mode))
         world.add(*(running(f"v{i}", f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
-        await world.add(gang(1).priority(HIGH), *urgent(1)).go()
+        await world.add(gang(1).priority(HIGH), *urgent(1)).run_until_idle()
         assert world.heard.evictions == kinds
 
     async def test_a_search_in_vain(self, world: Harness) -> None:
-        await full(world).add(gang(3).priority(HIGH), *urgent(3)).go()
+        await full(world).add(gang(3).priority(HIGH), *urgent(3)).run_until_idle()
         assert [outcome for outcome, _ in world.heard.searches] == ["Room"]
         assert world.heard.ended_preemptions == []

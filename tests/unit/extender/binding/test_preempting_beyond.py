@@ -48,24 +48,24 @@ async def come_to_bind(world: Harness) -> None:
             if not world.node_of(slot.name):
                 world.filter(slot.name)
                 world.bind(slot.name)
-    await world.go()
-    await world.go()
+    await world.run_until_idle()
+    await world.run_until_idle()
 
 
 async def end(world: Harness) -> None:
     """Delete the pods that were evicted."""
     known = {each.name for each in world.store.pods.values()}
-    for name in known.intersection(world.api.ended()):
+    for name in known.intersection(world.api.list_evicted()):
         world.delete(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 def evicted(world: Harness) -> list[str]:
-    return sorted(world.api.ended())
+    return sorted(world.api.list_evicted())
 
 
 async def test_first_the_gang_then_the_others_by_further_evictions(world: Harness) -> None:
-    await full(world, 4).add(gang(3).priority(HIGH), *urgent(4)).go()
+    await full(world, 4).add(gang(3).priority(HIGH), *urgent(4)).run_until_idle()
     assert len(evicted(world)) == 3
     for _ in range(3):
         await come_to_bind(world)
@@ -76,7 +76,7 @@ async def test_first_the_gang_then_the_others_by_further_evictions(world: Harnes
 
 async def test_many_late_members_get_room_together(world: Harness) -> None:
     world.add(*small_nodes(4), *(running(f"low{place}", f"n{place}") for place in (2, 3, 4)))
-    await stands(world, "n1", waiting=3).go()
+    await stands(world, "n1", waiting=3).run_until_idle()
     assert evicted(world) == ["low2", "low3", "low4"]
     await come_to_bind(world)
     assert all(world.node_of(f"m{place}") for place in range(4))
@@ -84,7 +84,7 @@ async def test_many_late_members_get_room_together(world: Harness) -> None:
 
 async def test_only_as_many_as_others_can_make_room_for(world: Harness) -> None:
     world.add(*small_nodes(3), running("low2", "n2"), running("peer", "n3").priority(HIGH))
-    await stands(world, "n1", waiting=2).go()
+    await stands(world, "n1", waiting=2).run_until_idle()
     assert evicted(world) == ["low2"]
 
 
@@ -92,7 +92,7 @@ async def test_the_members_of_a_basic_group_follow_the_first_into_its_rack(world
     world.add(*(node(name).rack(name[0]).cpu(2) for name in ("a1", "a2", "b1", "b2", "b3")))
     world.add(*(running(f"low-{name}", name) for name in ("a2", "b1", "b2", "b3")))
     world.add(pod_group("g").topology(RACK).priority(HIGH), urgent(1)[0].on("a1"), *urgent(2, 1))
-    await world.go()
+    await world.run_until_idle()
     assert evicted(world) == ["low-a2"]
 
 
@@ -113,7 +113,7 @@ def in_low(name: str, on: str) -> PodBuilder:
 )
 async def test_no_gang_breaks_for_them(world: Harness, others: list[Builder]) -> None:
     world.add(*small_nodes(3), *others)
-    await stands(world, "n1").go()
+    await stands(world, "n1").run_until_idle()
     assert not evicted(world)
     found = find_preemption(world.groups.states[GANG])
     assert isinstance(found, NoVictims)
@@ -123,7 +123,7 @@ async def test_no_gang_breaks_for_them(world: Harness, others: list[Builder]) ->
 
 async def test_what_a_gang_can_spare_goes_and_no_more(world: Harness) -> None:
     world.add(*small_nodes(4), pod_group("low").gang(2), *(in_low(f"v{place}", f"n{place}") for place in (2, 3, 4)))
-    await stands(world, "n1", waiting=3).go()
+    await stands(world, "n1", waiting=3).run_until_idle()
     assert len(evicted(world)) == 1
     await come_to_bind(world)
     await come_to_bind(world)
@@ -131,7 +131,7 @@ async def test_what_a_gang_can_spare_goes_and_no_more(world: Harness) -> None:
 
 
 async def test_who_has_the_same_priority_stays(world: Harness) -> None:
-    await stands(world.add(*small_nodes(2), running("peer", "n2").priority(HIGH)), "n1").go()
+    await stands(world.add(*small_nodes(2), running("peer", "n2").priority(HIGH)), "n1").run_until_idle()
     assert not evicted(world)
     assert "beyond" not in world.heard.verdicts[-1][1].detail
 
@@ -140,14 +140,14 @@ async def test_who_has_the_same_priority_stays(world: Harness) -> None:
 async def test_no_gang_breaks_whatever_budgets_count(method: Method) -> None:
     world = Harness(preempt_by=method)
     world.add(*small_nodes(2), pod_group("low").gang(1), in_low("v2", "n2"))
-    await stands(world, "n1").go()
+    await stands(world, "n1").run_until_idle()
     assert not evicted(world)
     await world.close()
 
 
 def lose_member(world: Harness) -> None:
     """The elastic gang of low priority loses another member, and can spare none by now."""
-    (victim,) = (each.name for each in world.cycle().reservation.victims.values())
+    (victim,) = (each.name for each in world.binding_cycle().reservation.victims.values())
     name = next(each for each in ("v2", "v3", "v4") if each != victim)
     world.delete(name)
     world.add(running("peer", f"n{name[1:]}").priority(HIGH))
@@ -168,11 +168,11 @@ def lose_surplus(world: Harness) -> None:
 async def test_nobody_goes_any_more(world: Harness, minimum: int, change: Callable[[Harness], None], left: int) -> None:
     world.api.hold("rehearse")
     low = [in_low(f"v{place}", f"n{place}") for place in (2, 3, 4)]
-    await stands(world.add(*small_nodes(4), pod_group("low").gang(minimum), *low), "n1", waiting=2).go()
-    assert len(world.cycle().reservation.victims) == 3 - minimum
+    await stands(world.add(*small_nodes(4), pod_group("low").gang(minimum), *low), "n1", waiting=2).run_until_idle()
+    assert len(world.binding_cycle().reservation.victims) == 3 - minimum
     change(world)
-    world.api.let_go("rehearse")
-    await world.go()
+    world.api.release("rehearse")
+    await world.run_until_idle()
     assert len(evicted(world)) == left
 
 
@@ -180,8 +180,8 @@ async def begin(world: Harness, *nodes: str) -> Harness:
     """Two members beyond the quorum wait for victims that end gracefully."""
     world.api.graceful.update(Key("default", f"low{place}") for place in (2, 3))
     world.add(*small_nodes(3), running("low2", "n2"), running("low3", "n3"))
-    await stands(world, "n1", waiting=2).go()
-    assert world.cycle().stage is CycleStage.PREEMPTING
+    await stands(world, "n1", waiting=2).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
     assert evicted(world) == ["low2", "low3"]
     return world
 
@@ -189,7 +189,9 @@ async def begin(world: Harness, *nodes: str) -> Harness:
 async def test_their_room_is_held_while_the_victims_end(world: Harness) -> None:
     await begin(world)
     world.delete("low2")
-    await world.add(pod_group("other").gang(1), pod("o0").cpu(2).scheduler(SCHEDULER).in_group("other")).go()
+    await world.add(
+        pod_group("other").gang(1), pod("o0").cpu(2).scheduler(SCHEDULER).in_group("other")
+    ).run_until_idle()
     assert world.ledger.of_group(GroupKey("default", "other")) is None
     await come_to_bind(world)
     await come_to_bind(world)
@@ -199,7 +201,7 @@ async def test_their_room_is_held_while_the_victims_end(world: Harness) -> None:
 async def test_if_their_gang_falls_below_its_quorum_it_goes_first(world: Harness) -> None:
     await begin(world)
     world.delete("m0")
-    await world.add(*urgent(1, 3)).go()
+    await world.add(*urgent(1, 3)).run_until_idle()
     assert Reason.PLAN_OUTDATED in world.reasons()
     await come_to_bind(world)
     await come_to_bind(world)
@@ -211,12 +213,12 @@ async def test_if_their_gang_falls_below_its_quorum_it_goes_first(world: Harness
 async def test_a_restart_goes_on_with_them(world: Harness) -> None:
     await begin(world)
     world.delete("low2")
-    await world.settle()
+    await world.run_tasks()
     world.core.end_term()
     world.term.active = True
     await world.recovery.recover()
-    await world.go()
-    assert world.cycle().waits_for_victims
+    await world.run_until_idle()
+    assert world.binding_cycle().waits_for_victims
     await come_to_bind(world)
     await come_to_bind(world)
     assert evicted(world) == ["low2", "low3"]
@@ -225,15 +227,15 @@ async def test_a_restart_goes_on_with_them(world: Harness) -> None:
 
 async def lose_one(world: Harness) -> str:
     """A budget keeps one of two victims. Then the member is deleted for which it was to go; the name of its mate."""
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.graceful.add(Key("default", "low2"))
-    world.api.refuse("evict", Key("default", "low3"), budget_refusal())
+    world.api.reject("evict", Key("default", "low3"), budget_refusal())
     world.add(*small_nodes(3), running("low2", "n2"), running("low3", "n3"))
-    await stands(world, "n1", waiting=2).go()
-    assert world.cycle().eviction_sent
-    lost = next(slot.name for slot in world.cycle().reservation.slots.values() if slot.node == "n3")
+    await stands(world, "n1", waiting=2).run_until_idle()
+    assert world.binding_cycle().eviction_sent
+    lost = next(slot.name for slot in world.binding_cycle().reservation.slots.values() if slot.node == "n3")
     world.delete(lost)
-    await world.go()
+    await world.run_until_idle()
     world.api.recover()
     return "m1" if lost == "m2" else "m2"
 
@@ -241,16 +243,16 @@ async def lose_one(world: Harness) -> str:
 async def see_mate_bound_alone(world: Harness, mate: str) -> None:
     """The victim that was told to end has ended; the other one is let off."""
     world.delete("low2")
-    await world.go()
+    await world.run_until_idle()
     assert world.pod("low3").disruption == ""
     assert isinstance(world.filter(mate), Steer)
     world.bind(mate)
-    await world.go()
+    await world.run_until_idle()
     assert world.node_of(mate) == "n2"
 
 
 def asked(world: Harness, name: str) -> int:
-    return world.api.ended().count(name)
+    return world.api.list_evicted().count(name)
 
 
 async def test_nobody_goes_for_one_that_is_gone_after_the_first_eviction(world: Harness) -> None:
@@ -267,7 +269,7 @@ async def test_somebody_goes_for_one_that_comes_in_its_place(world: Harness) -> 
     mate = await lose_one(world)
     before = asked(world, "low3")
     await world.pass_time(20)
-    await world.add(*urgent(1, 3)).go()
+    await world.add(*urgent(1, 3)).run_until_idle()
     await world.pass_time(5)
     assert asked(world, "low3") == before + 1
     await come_to_bind(world)
@@ -280,7 +282,7 @@ async def test_after_a_restart_nobody_goes_for_one_that_is_gone(world: Harness) 
     world.core.end_term()
     world.term.active = True
     await world.recovery.recover()
-    await world.go()
+    await world.run_until_idle()
     await see_mate_bound_alone(world, mate)
     assert asked(world, "low3") == before
 
@@ -288,20 +290,20 @@ async def test_after_a_restart_nobody_goes_for_one_that_is_gone(world: Harness) 
 async def test_after_a_restart_before_the_first_eviction_only_who_is_needed_goes(world: Harness) -> None:
     world.api.hold("mark")
     world.add(*small_nodes(3), running("low2", "n2"), running("low3", "n3"))
-    await stands(world, "n1", waiting=2).go()
+    await stands(world, "n1", waiting=2).run_until_idle()
     world.delete("m2")
     world.core.end_term()
-    world.api.let_go("mark")
+    world.api.release("mark")
     world.term.active = True
     await world.recovery.recover()
-    await world.go()
+    await world.run_until_idle()
     assert len(evicted(world)) == 1
 
 
 async def test_who_goes_in_vain_does_not_go_again_soon(world: Harness) -> None:
     """kube-scheduler never brings the member to bind, and a controller replaces the victim."""
     world.add(*small_nodes(2), running("low0", "n2"))
-    await stands(world, "n1").go()
+    await stands(world, "n1").run_until_idle()
     await end(world)
     world.add(running("low1", "n2"))
     for _ in range(15):
@@ -314,22 +316,22 @@ async def test_who_goes_in_vain_does_not_go_again_soon(world: Harness) -> None:
 
 async def test_nobody_goes_where_their_room_was_taken_meanwhile(world: Harness) -> None:
     world.api.hold("rehearse")
-    await stands(full(world, 3), "n4", waiting=2).go()
+    await stands(full(world, 3), "n4", waiting=2).run_until_idle()
     world.add(running("peer", "n2").priority(HIGH))
-    world.api.let_go("rehearse")
-    await world.go()
+    world.api.release("rehearse")
+    await world.run_until_idle()
     assert evicted(world) == ["low1", "low3"]
 
 
 async def test_members_of_a_basic_group_go_as_plain_pods_do(world: Harness) -> None:
     world.add(*small_nodes(2), pod_group("low").topology(), in_low("v2", "n2"))
-    await stands(world, "n1").go()
+    await stands(world, "n1").run_until_idle()
     assert evicted(world) == ["v2"]
 
 
 async def test_one_that_is_refused_costs_its_own_slot_and_no_plan_is_outdated(world: Harness) -> None:
-    await stands(world.add(*small_nodes(2)), "n1").go()
+    await stands(world.add(*small_nodes(2)), "n1").run_until_idle()
     for _ in range(2):
         world.filter("m1", "n9")
-        await world.settle()
+        await world.run_tasks()
     assert Reason.PLAN_OUTDATED not in world.reasons()

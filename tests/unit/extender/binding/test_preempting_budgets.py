@@ -74,16 +74,16 @@ async def test_those_go_that_budgets_let_go(
     world: Harness, fill: Callable[[Harness], None], victims: list[str]
 ) -> None:
     fill(world)
-    await world.go()
+    await world.run_until_idle()
     assert world.reasons()[-1] is Reason.PREEMPTING
-    assert sorted(world.api.ended()) == victims
+    assert sorted(world.api.list_evicted()) == victims
 
 
 async def test_with_deletion_a_budget_is_violated_before_a_higher_priority_goes() -> None:
     world = Harness(preempt_by=Method.DELETION)
     split_web(world)
-    await world.go()
-    assert sorted(world.api.ended()) == ["p1", "p2"]
+    await world.run_until_idle()
+    assert sorted(world.api.list_evicted()) == ["p1", "p2"]
     await world.close()
 
 
@@ -92,11 +92,11 @@ async def test_however_many_pods_the_api_server_refuses_a_gang_gets_those_that_i
     world: Harness, size: int
 ) -> None:
     """No watch has shown these budgets: each search leaves out the victims that were refused to earlier searches."""
-    world.api.guard_all()
+    world.api.add_budget()
     for i in range(size + 15):
         world.add(node(f"n{i:02}").cpu(2), running(f"low{i:02}", f"n{i:02}"))
     world.api.guarded.update(Key("default", f"low{i:02}") for i in range(1, 16))
-    await world.add(gang(size).priority(HIGH), *want(size)).go()
+    await world.add(gang(size).priority(HIGH), *want(size)).run_until_idle()
     for _ in range(100):
         await world.pass_time(5)
-    assert sorted(world.api.ended()) == ["low00", *(f"low{i:02}" for i in range(16, size + 15))]
+    assert sorted(world.api.list_evicted()) == ["low00", *(f"low{i:02}" for i in range(16, size + 15))]

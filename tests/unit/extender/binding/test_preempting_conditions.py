@@ -46,9 +46,9 @@ def list_writes(world: Harness) -> list[str]:
 async def test_conditions_of_groups_and_then_of_pods_and_then_evictions(world: Harness, status: SlowStatus) -> None:
     world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
     world.add(*(pod(f"v{i}").cpu(2).on(f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
-    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).go()
+    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).run_until_idle()
     assert (status.asked, list_writes(world)) == (["default/v"], [])
     status.allowed.set()
-    await world.go()
+    await world.run_until_idle()
     assert [name for name, _ in status.preempted] == ["default/v"]
     assert list_writes(world) == ["mark", "mark", "delete", "delete"]

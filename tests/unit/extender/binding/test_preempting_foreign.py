@@ -34,8 +34,8 @@ def waiting(name: str, cpus: int = 2, message: str = NO_CPU) -> PodBuilder:
 async def want_two_nodes(world: Harness) -> Harness:
     """A gang of two comes whose members listen on the same port of their hosts."""
     world.add(gang(2).priority(HIGH), *(each.cpu(2).host_port(80).priority(HIGH) for each in members(2)))
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     return world
 
 
@@ -86,7 +86,7 @@ class TestPodsOfAnotherProfileOfOurScheduler:
 
     async def test_are_no_gangs_of_ours(self, beside: Harness) -> None:
         beside.add(*small_nodes(2), gang(1), *(each.scheduler(OTHER) for each in members(1)))
-        await beside.go()
+        await beside.run_until_idle()
         assert beside.filter("m0") == Pass()
         assert not beside.reasons()
 
@@ -132,8 +132,8 @@ async def test_nobody_goes_if_such_a_pod_comes_before_the_first_eviction(world: 
     world.api.hold(verb)
     await want_two_nodes(world)
     world.add(waiting("rival"))
-    world.api.let_go(verb)
-    await world.go()
+    world.api.release(verb)
+    await world.run_until_idle()
     assert not ended(world)
     assert Reason.PLAN_OUTDATED in world.reasons()
     assert CONTESTED in world.heard.verdicts[-1][1].detail
@@ -166,7 +166,7 @@ async def let_another_be_faster(world: Harness) -> list[str]:
     for name in first:
         world.delete(name)
     world.add(*(running(f"thief-{name}", name).scheduler(OTHER) for name in ("n1", "n2")))
-    await world.go()
+    await world.run_until_idle()
     return first
 
 
@@ -210,7 +210,7 @@ async def test_a_pod_that_has_always_run_there_has_taken_nothing(world: Harness)
     for i in (1, 2):
         world.delete(f"low{i}")
         world.add(running(f"faster{i}", f"n{i}").priority(2 * HIGH))
-    await world.go()
+    await world.run_until_idle()
     await try_on(world, 2)
     for i in (1, 2):
         world.delete(f"faster{i}")
@@ -223,7 +223,7 @@ async def want_more(world: Harness) -> Harness:
     """A gang of one runs on n1; a member beyond its quorum wants room on n2, and pods of ours on n2 go for it."""
     world.add(*small_nodes(1), node("n2").cpu(4), *(running(f"low{i}", "n2") for i in (1, 2)))
     world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).on("n1"))
-    await world.add(members(1, first=1)[0].cpu(2).priority(HIGH)).go()
+    await world.add(members(1, first=1)[0].cpu(2).priority(HIGH)).run_until_idle()
     return world
 
 
@@ -232,8 +232,8 @@ async def lose_to_another(world: Harness) -> list[str]:
     first = ended(world)
     assert len(first) == 1
     world.delete(first[0])
-    await world.go()
-    await world.add(running("thief", "n2").scheduler(OTHER)).go()
+    await world.run_until_idle()
+    await world.add(running("thief", "n2").scheduler(OTHER)).run_until_idle()
     await world.pass_time(61)
     return first
 
@@ -249,7 +249,7 @@ async def test_room_is_made_once_for_members_beyond_the_quorum_too(world: Harnes
 async def test_a_member_that_finds_free_room_tells_nothing_of_room_that_was_taken(world: Harness) -> None:
     await want_more(world)
     first = await lose_to_another(world)
-    await world.add(node("n3").cpu(1), members(1, first=2)[0].cpu(1).priority(HIGH)).go()
+    await world.add(node("n3").cpu(1), members(1, first=2)[0].cpu(1).priority(HIGH)).run_until_idle()
     assert isinstance(world.filter("m2"), Steer)
     world.bind("m2")
     for _ in range(40):
@@ -265,15 +265,15 @@ async def test_from_a_member_that_got_its_place_nobody_has_taken_it(world: Harne
         node("n1").cpu(2), *(node(f"n{i}").cpu(3) for i in (2, 3)), *(running(f"low{i}", f"n{i}") for i in (2, 3))
     )
     world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).on("n1"))
-    await world.add(*(each.cpu(2).priority(HIGH) for each in members(2, first=1))).go()
+    await world.add(*(each.cpu(2).priority(HIGH) for each in members(2, first=1))).run_until_idle()
     for name in ended(world):
         world.delete(name)
-    await world.go()
-    place = world.cycle().reservation.slots["pod-m1"].node
+    await world.run_until_idle()
+    place = world.binding_cycle().reservation.slots["pod-m1"].node
     assert isinstance(world.filter("m1"), Steer)
     world.bind("m1")
-    await world.go()
-    await world.add(running("small", place, cpus=1).scheduler(OTHER)).go()
+    await world.run_until_idle()
+    await world.add(running("small", place, cpus=1).scheduler(OTHER)).run_until_idle()
     await world.pass_time(61)
     assert world.groups.states[GANG].refusals.failed_preemptions == 1
     assert not world.groups.states[GANG].refusals.find_taken_by_others(world.clock(), world.store)

@@ -14,19 +14,19 @@ HIGH = 100
 
 async def test_who_ends_keeps_the_condition_though_the_watch_has_not_shown_the_end_yet(world: Harness) -> None:
     """The deletion of v0 is answered, that of v1 is refused; then the gang goes, and the watch lags."""
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.graceful.update(Key("default", f"v{i}") for i in range(2))
     world.api.hold("evict")
     world.add(*small_nodes(2), *(pod_group(f"v{i}").gang(1).disruption(Disruption.ALL) for i in range(2)))
     world.add(*(pod(f"v{i}").cpu(2).on(f"n{i + 1}").scheduler(SCHEDULER).in_group(f"v{i}") for i in range(2)))
-    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).run_until_idle()
     world.api.fail("evict", budget_refusal())
-    world.api.let_go("evict")
+    world.api.release("evict")
     world.store.drop_group(GANG)
-    world.look()
-    await world.settle()
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
+    world.schedule_groups()
+    await world.run_tasks()
     ending = {name for name in ("v0", "v1") if "deletionTimestamp" in world.api.pods[Key("default", name)]["metadata"]}
     assert len(ending) == 1
     assert {name for name in ("v0", "v1") if world.pod(name).disruption == PREEMPTED} == ending
@@ -44,27 +44,27 @@ def whole(index: int) -> PodBuilder:
 
 async def refuse_rest(world: Harness) -> None:
     """v0 is evicted for a gang; then the budget, which others have used up meanwhile, keeps v1 and v2."""
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.graceful.update(Key("default", name) for name in WHOLE)
     world.add(*small_nodes(3), pod_group("v").gang(3).disruption(Disruption.ALL), *map(whole, range(3)))
     world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1)))
     world.api.hold("evict")
-    await world.go()
+    await world.run_until_idle()
     world.api.guarded.update(Key("default", name) for name in ("v1", "v2"))
-    world.api.let_go("evict")
-    await world.go()
+    world.api.release("evict")
+    await world.run_until_idle()
     assert list_going(world) == {"v0"}
 
 
 async def delete_gang(world: Harness) -> None:
     world.delete("m0")
     world.store.drop_group(GANG)
-    await world.go()
+    await world.run_until_idle()
 
 
 async def wait_too_long(world: Harness) -> None:
     await world.pass_time(700.0)
-    await world.go()
+    await world.run_until_idle()
 
 
 def list_going(world: Harness) -> set[str]:
@@ -72,7 +72,7 @@ def list_going(world: Harness) -> set[str]:
 
 
 def list_deleted(world: Harness) -> list[str]:
-    return [call.name for call in world.api.said("delete") if call.resource == "pods"]
+    return [call.name for call in world.api.list_calls("delete") if call.resource == "pods"]
 
 
 GIVE_UP = pytest.mark.parametrize(
@@ -105,7 +105,7 @@ class TestTheRestOfAGangThatABudgetKept:
         await refuse_rest(world)
         world.api.hold("mark")  # what was said of v1 and v2 is not taken back yet when it is found that they stay
         await delete_gang(world)
-        world.api.let_go("mark")
-        await world.go()
-        await world.add(whole(1).disrupted().deleting()).go()
+        world.api.release("mark")
+        await world.run_until_idle()
+        await world.add(whole(1).disrupted().deleting()).run_until_idle()
         assert list_deleted(world) == ["v2"]

@@ -17,12 +17,12 @@ LAG = 5.0
 async def freed(world: Harness) -> Harness:
     """A gang of two that has just been given the node of its only victim, and is nominated there."""
     world.api.graceful.add(Key("default", "low"))
-    world.nominate()
+    world.start_nominating()
     world.add(*small_nodes(1), pod("low").cpu(2).on("n1"))
-    await world.add(gang(2).priority(HIGH), *(each.priority(HIGH) for each in members(2))).go()
+    await world.add(gang(2).priority(HIGH), *(each.priority(HIGH) for each in members(2))).run_until_idle()
     world.delete("low")
-    await world.go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     assert world.pod("m0").nominated == "n1"
     return world
 
@@ -31,7 +31,7 @@ async def offer_nothing(world: Harness, times: int = 1) -> None:
     """kube-scheduler tries a member, and finds no node but that which others still use."""
     for _ in range(times):
         assert world.service.filter(world.pod("m0"), []) == Hold()
-        await world.settle()
+        await world.run_tasks()
 
 
 async def test_a_list_without_the_planned_node_just_after_their_end_refuses_nothing(freed: Harness) -> None:
@@ -43,9 +43,9 @@ async def test_a_list_without_the_planned_node_just_after_their_end_refuses_noth
 async def test_one_that_lost_its_nomination_meanwhile_is_nominated_again(freed: Harness) -> None:
     await offer_nothing(freed)
     freed.erase_nomination("m0")
-    before = len(freed.api.said("nominate"))
+    before = len(freed.api.list_calls("nominate"))
     await offer_nothing(freed)
-    assert len(freed.api.said("nominate")) == before + 1
+    assert len(freed.api.list_calls("nominate")) == before + 1
 
 
 async def test_one_that_keeps_its_nomination_is_woken_only_once(freed: Harness) -> None:
@@ -58,5 +58,5 @@ async def test_a_list_without_it_later_is_a_refusal(freed: Harness) -> None:
     await offer_nothing(freed)
     await freed.pass_time(LAG)
     await offer_nothing(freed)
-    await freed.go()
+    await freed.run_until_idle()
     assert Reason.PLAN_OUTDATED in freed.reasons()

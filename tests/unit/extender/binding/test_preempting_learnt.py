@@ -31,7 +31,7 @@ class Cluster:
 
         self._numbers: Iterator[int] = count()
         self._names = [f"n{number + 1}" for number in range(nodes)]
-        world.nominate()
+        world.start_nominating()
         world.add(*small_nodes(nodes), *(self._make(name) for name in self._names))
         world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH))
 
@@ -49,7 +49,7 @@ class Cluster:
                 self.world.add(self._make(name))
         if self.world.pod("m0").pending and not self.is_open():
             self._give_up(f"{len(self._names)} Insufficient cpu")  # which wakes it as soon as the room was free
-        await self.world.go()
+        await self.world.run_until_idle()
         self._note_evicted()
 
     def is_open(self) -> bool:
@@ -60,18 +60,18 @@ class Cluster:
         return pod(f"low-{name}-{next(self._numbers)}").cpu(2).on(name).priority(int(name[1:]))
 
     def _try_member(self, refused: Sequence[str]) -> None:
-        gathers = self.is_open() and self.world.cycle().stage is CycleStage.GATHERING
+        gathers = self.is_open() and self.world.binding_cycle().stage is CycleStage.GATHERING
         if gathers and self.world.pod("m0").nominated in refused:
             self.world.erase_nomination("m0")
             others = f"{len(self._names) - 1} Insufficient cpu, " if self._names[1:] else ""
             self._give_up(f"{others}1 node(s) didn't match pod anti-affinity rules")
 
     def _give_up(self, reasons: str) -> None:
-        self.world.give_up("m0", f"0/{len(self._names)} nodes are available: {reasons}.")
-        self.world.watch()
+        self.world.mark_unschedulable("m0", f"0/{len(self._names)} nodes are available: {reasons}.")
+        self.world.sync_pods()
 
     def _note_evicted(self) -> None:
-        for name in self.world.api.ended()[len(self.evicted) :]:
+        for name in self.world.api.list_evicted()[len(self.evicted) :]:
             self.evicted.append(name.split("-")[1])
             self.moments.append(self.world.clock())
         for each in [each for each in self.world.store.pods.values() if each.bound]:
@@ -99,7 +99,7 @@ async def test_others_go_and_the_gang_is_bound(world: Harness) -> None:
     assert cluster.evicted == ["n1", "n2"]
     assert world.filter("m0") == Steer("n2")
     call = world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     assert (call.error, world.node_of("m0")) == ("", "n2")
 
 
@@ -135,8 +135,8 @@ async def test_where_only_that_node_would_do_it_is_tried_again_in_the_end(world:
 async def test_of_a_scheduler_that_was_away_nothing_is_learnt(world: Harness) -> None:
     """The member was tried in vain before others ended for it. It carries its nomination still: nobody has since."""
     cluster = Cluster(world, 2)
-    world.give_up("m0")
-    world.watch()
+    world.mark_unschedulable("m0")
+    world.sync_pods()
     for _ in range(2):
         await evict_in_vain(cluster, [])
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
@@ -150,7 +150,7 @@ async def test_a_node_that_filter_was_not_offered_is_left_out_as_long(world: Har
     await cluster.live(2 * STEP)
     for _ in range(2):
         assert world.service.filter(world.pod("m0"), []) == Hold()
-        await world.settle()
+        await world.run_tasks()
     await cluster.replace()
     assert Reason.PLAN_OUTDATED in world.reasons()
     await cluster.live(120)

@@ -48,7 +48,7 @@ async def decide(world: Harness) -> Harness:
     """A gang of two is to get the nodes of a gang of mode all."""
     world.api.graceful.update(Key("default", f"v{i}") for i in range(2))
     world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL), *(member(i) for i in range(2)))
-    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).run_until_idle()
     return world
 
 
@@ -59,12 +59,12 @@ async def test_nobody_ends_for_it_and_what_was_said_is_taken_back(
 ) -> None:
     world.api.hold(verb)
     await decide(world)
-    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
     change(world)
-    world.api.let_go(verb)
-    await world.settle()
-    world.watch()
-    assert not world.api.ended()
+    world.api.release(verb)
+    await world.run_tasks()
+    world.sync_pods()
+    assert not world.api.list_evicted()
     assert Reason.PLAN_OUTDATED in world.reasons()
     assert [world.pod(f"v{i}").disruption for i in range(2)] == ["", ""]
 
@@ -74,35 +74,35 @@ async def test_one_that_still_holds_is_carried_out(world: Harness, verb: str) ->
     world.api.hold(verb)
     await decide(world)
     world.add(*small_nodes(4)[2:], running("other", "n3", HIGH))
-    world.api.let_go(verb)
-    await world.go()
-    assert sorted(world.api.ended()) == ["v0", "v1"]
+    world.api.release(verb)
+    await world.run_until_idle()
+    assert sorted(world.api.list_evicted()) == ["v0", "v1"]
 
 
 async def test_others_end_for_it_at_once(world: Harness) -> None:
     """No victim has been evicted yet, so there is nothing to wait for."""
     world.api.hold("mark")
     world.add(*small_nodes(3), *(running(f"low{i}", f"n{i}") for i in range(1, 3)), running("dear", "n3", priority=1))
-    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).run_until_idle()
     take_room(world)
-    world.api.let_go("mark")
-    await world.go()
+    world.api.release("mark")
+    await world.run_until_idle()
     assert Reason.PLAN_OUTDATED in world.reasons()
-    assert sorted(world.api.ended()) == ["dear", "low2"]
+    assert sorted(world.api.list_evicted()) == ["dear", "low2"]
 
 
 async def test_one_that_is_overtaken_again_and_again_waits_longer_each_time(world: Harness) -> None:
     world.api.hold("rehearse")
     world.add(*small_nodes(9), *(running(f"low{i}", f"n{i}") for i in range(1, 10)))
-    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).go()
+    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).run_until_idle()
     for turn in range(4):
-        (slot,) = world.cycle().reservation.slots.values()
+        (slot,) = world.binding_cycle().reservation.slots.values()
         world.add(running(f"thief{turn}", slot.node, HIGH))
-        world.api.let_go("rehearse")
+        world.api.release("rehearse")
         world.api.hold("rehearse")
-        await world.go()
+        await world.run_until_idle()
     assert world.groups.states[GANG].cycle is None
     assert world.reasons().count(Reason.PLAN_OUTDATED) == 4
     await world.pass_time(2.0)
-    assert world.cycle().stage is CycleStage.PREEMPTING
-    assert not world.api.ended()
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
+    assert not world.api.list_evicted()

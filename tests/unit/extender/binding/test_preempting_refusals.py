@@ -26,7 +26,7 @@ async def either(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
 async def preempt(world: Harness) -> None:
     """A gang needs the node of one victim."""
     world.add(*small_nodes(1), pod("low").cpu(2).on("n1"))
-    await world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH)).go()
+    await world.add(gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH)).run_until_idle()
 
 
 async def test_a_condition_that_could_not_be_written_is_written_before_the_next_try(either: Harness) -> None:
@@ -56,12 +56,12 @@ async def test_one_of_a_victim_that_is_gone_is_its_end(either: Harness) -> None:
     either.delete("low")
     either.api.fail("delete", error(409))
     either.api.fail("evict", error(409))
-    either.api.let_go("delete")
-    await either.go()
-    assert either.cycle().stage is CycleStage.GATHERING
+    either.api.release("delete")
+    await either.run_until_idle()
+    assert either.binding_cycle().stage is CycleStage.GATHERING
 
 
 async def test_whoever_does_not_lead_any_more_evicts_nobody_in_place_of_a_deletion(either: Harness) -> None:
     either.api.fail("delete", Fenced("delete", Failure(0, "NotLeading", "not sent")))
     await preempt(either)
-    assert not either.api.said("evict")
+    assert not either.api.list_calls("evict")

@@ -22,15 +22,15 @@ async def start(world: Harness) -> None:
     """A gang of two needs both nodes; those that run there end gracefully."""
     world.api.graceful.update(Key("default", f"low{i}") for i in (1, 2))
     world.add(*small_nodes(2), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
-    world.nominate()
-    await world.add(gang(2).priority(HIGH), *urgent(0, 1)).go()
-    assert world.cycle().eviction_sent
+    world.start_nominating()
+    await world.add(gang(2).priority(HIGH), *urgent(0, 1)).run_until_idle()
+    assert world.binding_cycle().eviction_sent
 
 
 async def end(world: Harness, *names: str) -> None:
     for name in names:
         world.delete(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 def list_recorded(world: Harness) -> set[str]:
@@ -41,17 +41,17 @@ def list_recorded(world: Harness) -> set[str]:
 
 async def test_gets_the_slot_and_the_gang_is_bound_whole(world: Harness) -> None:
     await start(world)
-    node = world.cycle().reservation.slots["pod-m0"].node
+    node = world.binding_cycle().reservation.slots["pod-m0"].node
     world.delete("m0")
-    await world.go()
-    await world.add(*urgent(2)).go()
-    assert world.cycle().reservation.slots["pod-m2"].node == node == world.pod("m2").nominated
+    await world.run_until_idle()
+    await world.add(*urgent(2)).run_until_idle()
+    assert world.binding_cycle().reservation.slots["pod-m2"].node == node == world.pod("m2").nominated
     assert list_recorded(world) == {"m1", "m2"}
     await end(world, "low1", "low2")
-    assert world.cycle().stage is CycleStage.GATHERING
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     assert all(isinstance(world.filter(name), Steer) for name in ("m1", "m2"))
     calls = [world.bind("m1"), world.bind("m2")]
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert Reason.PLAN_OUTDATED not in world.reasons()
     assert world.nothing_reserved
@@ -61,11 +61,11 @@ async def test_gets_the_slot_also_when_it_comes_after_the_last_victim_has_ended(
     await start(world)
     world.delete("m0")
     await end(world, "low1", "low2")
-    assert world.cycle().stage is CycleStage.PREEMPTING
+    assert world.binding_cycle().stage is CycleStage.PREEMPTING
     await world.pass_time(20)
-    await world.add(*urgent(2)).go()
-    assert world.cycle().stage is CycleStage.GATHERING
-    assert world.cycle().reservation.slots.keys() == {"pod-m1", "pod-m2"}
+    await world.add(*urgent(2)).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
+    assert world.binding_cycle().reservation.slots.keys() == {"pod-m1", "pod-m2"}
 
 
 async def test_is_not_waited_for_for_ever(world: Harness) -> None:
@@ -80,24 +80,24 @@ async def test_is_not_waited_for_for_ever(world: Harness) -> None:
 async def test_that_asks_for_more_than_there_is_gets_nothing(world: Harness) -> None:
     await start(world)
     world.delete("m0")
-    await world.add(*(each.cpu(3) for each in urgent(2))).go()
-    assert world.cycle().reservation.slots.keys() == {"pod-m1"}
+    await world.add(*(each.cpu(3) for each in urgent(2))).run_until_idle()
+    assert world.binding_cycle().reservation.slots.keys() == {"pod-m1"}
 
 
 async def test_nobody_is_evicted_as_long_as_one_is_missing_or_not_in_the_record(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.fail("evict", budget_refusal())
     await start(world)
     world.delete("m0")
     await world.pass_time(6)
-    assert world.api.ended() == ["low1", "low2"]
+    assert world.api.list_evicted() == ["low1", "low2"]
     world.api.hold("replace")
-    await world.add(*urgent(2)).go()
+    await world.add(*urgent(2)).run_until_idle()
     await world.pass_time(6)
-    assert world.api.ended() == ["low1", "low2"]
-    world.api.let_go("replace")
-    await world.go()
-    assert world.api.ended() == ["low1", "low2", "low1"]
+    assert world.api.list_evicted() == ["low1", "low2"]
+    world.api.release("replace")
+    await world.run_until_idle()
+    assert world.api.list_evicted() == ["low1", "low2", "low1"]
 
 
 async def test_nobody_else_is_evicted_if_one_is_deleted_under_the_evictions(world: Harness) -> None:
@@ -105,35 +105,35 @@ async def test_nobody_else_is_evicted_if_one_is_deleted_under_the_evictions(worl
     world.api.graceful.update(Key("default", f"low{i}") for i in range(1, 81))
     world.add(*small_nodes(80), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in range(1, 81)))
     world.api.hold("delete")
-    await world.add(gang(80).priority(HIGH), *urgent(*range(80))).go()
+    await world.add(gang(80).priority(HIGH), *urgent(*range(80))).run_until_idle()
     world.delete("m0")
-    world.api.let_go("delete")
-    await world.go()
-    assert len(world.api.ended()) == 64
-    await world.add(*urgent(80)).go()
+    world.api.release("delete")
+    await world.run_until_idle()
+    assert len(world.api.list_evicted()) == 64
+    await world.add(*urgent(80)).run_until_idle()
     await world.pass_time(6)
-    assert len(set(world.api.ended())) == 80
+    assert len(set(world.api.list_evicted())) == 80
 
 
 async def test_is_written_again_if_the_record_could_not_be(world: Harness) -> None:
     await start(world)
     world.delete("m0")
     world.api.fail("replace", error(500))
-    await world.add(*urgent(2)).go()
+    await world.add(*urgent(2)).run_until_idle()
     await world.pass_time(6)
-    assert len(world.api.said("replace")) == 2
+    assert len(world.api.list_calls("replace")) == 2
     assert list_recorded(world) == {"m1", "m2"}
 
 
 async def test_before_the_first_eviction_nobody_is_waited_for(world: Harness) -> None:
     world.api.hold("mark")
     world.add(*small_nodes(2), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
-    await world.add(gang(2).priority(HIGH), *urgent(0, 1)).go()
+    await world.add(gang(2).priority(HIGH), *urgent(0, 1)).run_until_idle()
     world.delete("m0")
-    await world.go()
-    world.api.let_go("mark")
-    await world.go()
-    assert not world.api.ended()
+    await world.run_until_idle()
+    world.api.release("mark")
+    await world.run_until_idle()
+    assert not world.api.list_evicted()
     assert world.nothing_reserved
 
 
@@ -147,9 +147,9 @@ async def test_gets_the_slot_also_of_a_record_of_an_earlier_term(world: Harness)
     left = Reservation(GANG, "podgroup-g", "", 2, slots, victims=victims)
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
     await world.recovery.recover()
-    await world.settle()
+    await world.run_tasks()
     world.delete("m0")
-    await world.go()
-    await world.add(*urgent(2)).go()
-    assert world.cycle().reservation.slots["pod-m2"].node == "n1"
+    await world.run_until_idle()
+    await world.add(*urgent(2)).run_until_idle()
+    assert world.binding_cycle().reservation.slots["pod-m2"].node == "n1"
     assert list_recorded(world) == {"m1", "m2"}

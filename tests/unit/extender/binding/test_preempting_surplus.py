@@ -52,9 +52,9 @@ async def test_while_the_first_gang_has_not_evicted_them_yet_the_second_one_leav
     world: Harness, verb: str
 ) -> None:
     world.api.hold(verb)
-    await ask(fill(world), GANG).go()
+    await ask(fill(world), GANG).run_until_idle()
     assert list_victims(world, GANG) == ["e4", "e5"]
-    await ask(world, OTHER).go()
+    await ask(world, OTHER).run_until_idle()
     assert list_victims(world, OTHER) == PLAIN
 
 
@@ -86,14 +86,14 @@ async def test_who_would_break_it_by_now_looks_again(
     monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
     world = ask(fill(Harness(stopwatch=Ticking())), GANG)
     while GANG not in world.groups.states or world.groups.states[GANG].memory.find(Search) is None:
-        world.look()
-        await world.settle()
+        world.schedule_groups()
+        await world.run_tasks()
     while len(world.core.planning_tasks):
-        await world.settle()
+        await world.run_tasks()
     assert not world.heard.searches
     change(world)
     while not is_decided(world):
-        await world.go()
+        await world.run_until_idle()
     assert list_victims(world, GANG) == PLAIN
     assert len(world.heard.searches) == 2
     await world.close()

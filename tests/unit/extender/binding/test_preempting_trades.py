@@ -23,19 +23,19 @@ async def start(world: Harness, pods: Sequence[PodBuilder]) -> Harness:
     names = [f"low{index}" for index in range(1, len(pods) + 1)]
     world.api.graceful.update(Key("default", name) for name in names)
     world.add(*small_nodes(len(pods)), *(pod(name).cpu(2).on(name.replace("low", "n")).priority(0) for name in names))
-    world.nominate()
-    await world.add(gang(len(pods)).priority(HIGH), *pods).go()
+    world.start_nominating()
+    await world.add(gang(len(pods)).priority(HIGH), *pods).run_until_idle()
     return world
 
 
 def find_member(world: Harness, node: str) -> str:
     """Return the name of the member that has its slot on a node."""
-    return next(slot.name for slot in world.cycle().reservation.slots.values() if slot.node == node)
+    return next(slot.name for slot in world.binding_cycle().reservation.slots.values() if slot.node == node)
 
 
 async def free(world: Harness, node: str) -> None:
     world.delete(node.replace("n", "low"))
-    await world.go()
+    await world.run_until_idle()
 
 
 async def test_it_is_sent_there_and_its_mate_gets_its_own_node(world: Harness) -> None:
@@ -59,7 +59,7 @@ async def test_the_mate_is_nominated_to_its_new_node(world: Harness) -> None:
     assert world.pod(first).nominated == "n1"
     await free(world, "n1")
     world.filter(second, "n1")
-    await world.go()
+    await world.run_until_idle()
     assert world.pod(first).nominated == "n2"
 
 
@@ -69,12 +69,12 @@ async def test_all_of_them_are_bound_in_the_end(world: Harness) -> None:
     await free(world, "n1")
     world.filter(second, "n1")
     calls = [world.bind(second)]
-    await world.go()
+    await world.run_until_idle()
     assert calls[0].waiting
     await free(world, "n2")
     assert world.filter(first, "n2") == Steer("n2")
     calls.append(world.bind(first))
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert (world.node_of(second), world.node_of(first)) == ("n1", "n2")
 
@@ -93,13 +93,13 @@ async def test_members_of_two_podgroups_of_a_tree_keep_their_nodes_which_are_in_
     names = [f"low{place}" for place in range(1, 5)]
     world.api.graceful.update(Key("default", name) for name in names)
     world.add(*racked, *(pod(name).cpu(2).on(name.replace("low", "n")).priority(0) for name in names))
-    world.nominate()
+    world.start_nominating()
     world.add(composite("root").gang(2).priority(HIGH))
     for group in ("a", "b"):
         world.add(pod_group(group).gang(2).under("root").topology())
         world.add(*[pod(f"{group}{i}").cpu(2).priority(HIGH).scheduler(SCHEDULER).in_group(group) for i in (0, 1)])
-    await world.go()
-    cycle = world.cycle(GroupKey("default", "root", GroupKind.COMPOSITE))
+    await world.run_until_idle()
+    cycle = world.binding_cycle(GroupKey("default", "root", GroupKind.COMPOSITE))
     before = {slot.name: slot.node for slot in cycle.reservation.slots.values()}
     freed = min(before.values())
     await free(world, freed)

@@ -22,7 +22,7 @@ async def preempt(world: Harness, budgets: list[BudgetBuilder], *victims: PodBui
     """A gang of higher priority needs the node of each of them."""
     count = len(victims)
     world.add(*small_nodes(count), *victims, *budgets, gang(count).priority(HIGH))
-    await world.add(*(each.cpu(2).priority(HIGH) for each in members(count))).go()
+    await world.add(*(each.cpu(2).priority(HIGH) for each in members(count))).run_until_idle()
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ async def test_it_ends_though_its_budget_allows_nothing(
     world: Harness, victim: PodBuilder, budgets: list[BudgetBuilder]
 ) -> None:
     await preempt(world, budgets, victim)
-    assert [call.name for call in world.api.said("rehearse")] == ["low1"]
-    assert [call.name for call in world.api.said("evict")] == ["low1"]
+    assert [call.name for call in world.api.list_calls("rehearse")] == ["low1"]
+    assert [call.name for call in world.api.list_calls("evict")] == ["low1"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_it_is_protected_and_nothing_is_rehearsed(
     world: Harness, victim: PodBuilder, budgets: list[BudgetBuilder]
 ) -> None:
     await preempt(world, budgets, victim)
-    assert not world.api.said("rehearse")
+    assert not world.api.list_calls("rehearse")
     verdict = world.groups.states[GANG].verdict
     assert verdict is not None
     assert "PodDisruptionBudgets do not allow it" in verdict.detail
@@ -70,11 +70,11 @@ async def test_it_is_protected_and_nothing_is_rehearsed(
 
 async def test_one_that_has_not_started_takes_nothing_of_what_its_budget_allows(world: Harness) -> None:
     await preempt(world, [budget("web").selecting(app="web").allowing(1)], running(1).phase("Pending"), running(2))
-    assert sorted(world.api.ended()) == ["low1", "low2"]
+    assert sorted(world.api.list_evicted()) == ["low1", "low2"]
 
 
 async def test_one_that_has_started_since_is_protected(world: Harness) -> None:
-    await world.add(running().phase("Pending")).go()
+    await world.add(running().phase("Pending")).run_until_idle()
     await preempt(world, [NOTHING], running())
-    assert not world.api.ended()
+    assert not world.api.list_evicted()
     assert world.reasons()[-1] is Reason.NO_CAPACITY

@@ -22,13 +22,13 @@ async def world() -> AsyncIterator[Harness]:
 
 def running(name: str, node: str, priority: int, ago: int) -> PodBuilder:
     """A pod that fills its node, and has started so many seconds before the story begins."""
-    started = write_time(Harness().wall() - ago)
+    started = write_time(Harness().wall_time() - ago)
     return pod(name).cpu(2).on(node).priority(priority).started(started)
 
 
 async def come(world: Harness) -> None:
     """A gang of one of high priority needs a node."""
-    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).go()
+    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).run_until_idle()
 
 
 async def test_what_has_just_started_one_level_below_is_spared_where_others_will_do(world: Harness) -> None:
@@ -37,18 +37,18 @@ async def test_what_has_just_started_one_level_below_is_spared_where_others_will
     world.add(*small_nodes(2), *small_nodes(3, cpus=1)[2:], small)
     world.add(running("young", "n1", MIDDLE, ago=599), running("old", "n2", MIDDLE, ago=601))
     await come(world)
-    assert world.api.ended() == ["old"]
+    assert world.api.list_evicted() == ["old"]
 
 
 async def test_what_has_just_started_two_levels_below_is_not_spared(world: Harness) -> None:
     world.add(*small_nodes(2), running("young", "n1", LOW, ago=10), running("old", "n2", MIDDLE, ago=10_000))
     await come(world)
-    assert world.api.ended() == ["young"]
+    assert world.api.list_evicted() == ["young"]
 
 
 async def test_where_nothing_else_will_do_it_goes_all_the_same(world: Harness) -> None:
     await come(world.add(*small_nodes(1), running("young", "n1", MIDDLE, ago=10)))
-    assert world.api.ended() == ["young"]
+    assert world.api.list_evicted() == ["young"]
 
 
 def whole(name: str, *pods: PodBuilder) -> list[PodBuilder]:
@@ -68,4 +68,4 @@ async def test_a_gang_is_spared_by_the_start_of_its_newest_pod(world: Harness, n
     world.add(*whole("v", running("v0", "n1", LOW, ago=10_000), running("v1", "n2", LOW, ago=newest)))
     world.add(*whole("w", *(running(f"w{i}", f"n{i + 3}", LOW, ago=10_000) for i in range(3))))
     await come(world)
-    assert sorted(world.api.ended()) == evicted
+    assert sorted(world.api.list_evicted()) == evicted

@@ -32,7 +32,7 @@ async def leave_behind(
 
 async def recover(world: Harness) -> None:
     await world.recovery.recover()
-    await world.settle()
+    await world.run_tasks()
 
 
 def stranger(name: str) -> PodBuilder:
@@ -50,15 +50,15 @@ class TestMembers:
         world.add(*small_nodes(2), gang(2), *members(2), stranger("x"))
         await leave_behind(world, {"m0": "n1", "m1": "n1", "x": "n2"}, committed=True)
         await recover(world)
-        await world.go()
-        assert sorted(call.name for call in world.api.said("bind")) == ["m0", "m1"]
+        await world.run_until_idle()
+        assert sorted(call.name for call in world.api.list_calls("bind")) == ["m0", "m1"]
 
     async def test_of_other_namespaces_are_not_bound_where_a_commit_names_nobody_else(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2), stranger("x"), stranger("y"))
         await leave_behind(world, {"x": "n1", "y": "n1"}, committed=True)
         await recover(world)
-        await world.go()
-        assert not world.api.said("bind")
+        await world.run_until_idle()
+        assert not world.api.list_calls("bind")
         assert world.ledger.of_pod("pod-x") is None
 
     async def test_of_other_namespaces_keep_the_slots_that_their_own_gangs_have(self, world: Harness) -> None:
@@ -104,9 +104,9 @@ class TestVictims:
     ) -> None:
         await leave_behind(occupied, {"m0": "n1", "m1": "n1"}, victims=[victim])
         await recover(occupied)
-        await occupied.go()
-        assert not occupied.api.ended()
-        assert not occupied.api.said("mark")
+        await occupied.run_until_idle()
+        assert not occupied.api.list_evicted()
+        assert not occupied.api.list_calls("mark")
         assert occupied.nothing_reserved
 
     async def test_are_not_told_of_under_the_names_of_others(self, world: Harness) -> None:
@@ -114,7 +114,7 @@ class TestVictims:
         world.add(pod("v").cpu(2).on("n1"))
         await leave_behind(world, {"m0": "n1", "m1": "n1"}, victims=[Victim("pod-v", ELSEWHERE, "w")])
         await recover(world)
-        await world.go()
+        await world.run_until_idle()
         assert "w" not in [name for name, _ in world.heard.victims]
 
     async def test_that_end_for_another_gang_are_left_alone(self, occupied: Harness) -> None:
@@ -122,7 +122,7 @@ class TestVictims:
         victims = [Victim("pod-v", ELSEWHERE, "v"), Victim("pod-gone", "default", "gone")]
         await leave_behind(occupied, {"m0": "n1", "m1": "n1"}, victims=victims)
         await recover(occupied)
-        assert not occupied.api.ended()
+        assert not occupied.api.list_evicted()
 
     async def test_that_another_scheduler_preempts_still_say_so(self, occupied: Harness) -> None:
         """A preemptor that gives up removes the conditions that it has written, and no others."""
@@ -130,7 +130,7 @@ class TestVictims:
         await leave_behind(occupied, {"m0": "n1", "m1": "n1"}, victims=[Victim("pod-v", ELSEWHERE, "v")])
         await recover(occupied)
         assert occupied.store.pods["pod-v"].disruption == PREEMPTED
-        assert not occupied.api.said("mark")
+        assert not occupied.api.list_calls("mark")
 
     async def test_that_say_that_they_end_for_this_gang_go_on_ending(self, world: Harness) -> None:
         """An earlier term has begun: one of them ends already, and the Eviction API has put its own words there."""
@@ -142,8 +142,8 @@ class TestVictims:
         victims = [Victim(f"pod-low{i}", ELSEWHERE, f"low{i}") for i in (1, 2)]
         await leave_behind(world, {"m0": "n1", "m1": "n2"}, victims=victims)
         await recover(world)
-        assert not world.api.said("rehearse")
-        assert world.api.ended() == ["low2"]
+        assert not world.api.list_calls("rehearse")
+        assert world.api.list_evicted() == ["low2"]
 
     async def test_that_were_not_told_yet_are_looked_for_anew(self, world: Harness) -> None:
         """An earlier term has died before it had said it of anybody: nobody was evicted, so nothing is lost."""
@@ -153,8 +153,8 @@ class TestVictims:
         await leave_behind(world, {"m0": "n1", "m1": "n2"}, victims=victims)
         await recover(world)
         assert world.nothing_reserved
-        await world.go()
-        assert sorted(world.api.ended()) == ["low1", "low2"]
+        await world.run_until_idle()
+        assert sorted(world.api.list_evicted()) == ["low1", "low2"]
 
     async def test_of_a_commit_do_not_look_as_if_they_ended(self, world: Harness) -> None:
         """Victims end before the commit: the room of one that still runs would be promised twice."""
@@ -164,8 +164,8 @@ class TestVictims:
         await recover(world)
         assert world.ledger.of_group(GANG) is not None
         assert not list(world.store.pending_victims)
-        world.api.let_go("bind")
-        await world.go()
+        world.api.release("bind")
+        await world.run_until_idle()
 
 
 async def test_the_slot_of_a_member_that_died_elsewhere_is_still_kept(world: Harness) -> None:

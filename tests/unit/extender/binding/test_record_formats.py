@@ -60,11 +60,11 @@ async def test_its_gang_goes_whole_and_its_record_stays_as_it_was_but_for_the_te
     cluster.api.records[GANG.object_key]["spec"] = left
     await recover(cluster)
     # The instance that wrote it may be the next to lead, and has to find what it wrote.
-    claim = cluster.api.said("replace")[0]
+    claim = cluster.api.list_calls("replace")[0]
     assert claim.body["spec"] == {**left, "term": cluster.records.term}
 
     calls = [] if committed else [cluster.bind("m0"), cluster.bind("m1")]
-    await cluster.go()
+    await cluster.run_until_idle()
     assert not any(call.error for call in calls)
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
     assert cluster.nothing_reserved
@@ -89,16 +89,16 @@ async def test_one_of_a_later_format_stops_the_takeover_before_anything_is_writt
     await leave_two(cluster, later, phase)
     cluster.term.active = False
     before = deepcopy(cluster.api.records)
-    written = len(cluster.api.said("replace"))
+    written = len(cluster.api.list_calls("replace"))
     with pytest.raises(
         Invalid, match=f"the Reservation has format {later} of a later release of Serried: run that release, or"
     ):
         await cluster.recovery.recover()
-    await cluster.settle()
+    await cluster.run_tasks()
     assert cluster.api.records == before
-    assert len(cluster.api.said("replace")) == written
-    assert not cluster.api.said("delete")
-    assert not cluster.api.said("bind")
+    assert len(cluster.api.list_calls("replace")) == written
+    assert not cluster.api.list_calls("delete")
+    assert not cluster.api.list_calls("bind")
     assert len(cluster.ledger) == 0
 
 
@@ -111,10 +111,10 @@ async def test_and_is_in_nobodys_way_once_it_is_gone(cluster: Harness) -> None:
     assert await cluster.recovery.recover()
     cluster.term.active = True
     call = cluster.bind("h0")
-    await cluster.go()
+    await cluster.run_until_idle()
     assert (call.error, cluster.node_of("h0")) == ("", "n2")
     for name in ("m0", "m1"):
         cluster.bind(name)
-    await cluster.go()
+    await cluster.run_until_idle()
     assert all(cluster.node_of(name) for name in ("m0", "m1"))
     assert cluster.nothing_reserved

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.core
 
 async def recover(world: Harness) -> None:
     await world.recovery.recover()
-    await world.settle()
+    await world.run_tasks()
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def cluster(world: Harness) -> Harness:
 async def test_a_committed_record_is_rolled_forward_without_any_call_of_the_scheduler(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1", committed=True)
     await recover(cluster)
-    await cluster.go()
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
     assert cluster.nothing_reserved
 
@@ -44,7 +44,7 @@ async def test_so_is_one_of_a_release_that_did_not_say_the_format(cluster: Harne
     for record in cluster.api.records.values():
         del record["spec"]["format"]
     await recover(cluster)
-    await cluster.go()
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
     assert cluster.nothing_reserved
 
@@ -53,8 +53,8 @@ async def test_half_a_burst_is_finished(cluster: Harness) -> None:
     cluster.add(members(1)[0].on("n1"))
     await leave_behind(cluster, "m0", "m1", committed=True)
     await recover(cluster)
-    await cluster.go()
-    assert [call.name for call in cluster.api.said("bind")] == ["m1"]
+    await cluster.run_until_idle()
+    assert [call.name for call in cluster.api.list_calls("bind")] == ["m1"]
     assert cluster.nothing_reserved
 
 
@@ -64,7 +64,7 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
     world.add(*racked, gang(2).topology(), first.on("n1"), second)
     await leave_behind(world, "m0", "m1", committed=True, domain="a")
     await recover(world)
-    await world.go()
+    await world.run_until_idle()
     told = {"scheduling.serried.dev/rank": "1", "scheduling.serried.dev/domain": "a"}
     assert told.items() <= world.annotations("m1").items()
 
@@ -72,9 +72,9 @@ async def test_a_process_that_dies_in_the_burst_leaves_rank_and_domain_to_the_ne
 async def test_a_planned_record_is_taken_up_where_it_was_left(cluster: Harness) -> None:
     await leave_behind(cluster, "m0", "m1")
     await recover(cluster)
-    assert {slot.node for slot in cluster.cycle().reservation.slots.values()} == {"n1"}
+    assert {slot.node for slot in cluster.binding_cycle().reservation.slots.values()} == {"n1"}
     calls = [cluster.bind("m0"), cluster.bind("m1")]
-    await cluster.go()
+    await cluster.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
 
 
@@ -99,7 +99,7 @@ async def test_a_planned_record_that_misses_a_member_is_in_the_way_of_no_other_o
     await Records(world.api.client(), "v1", "earlier").write(group, Reservation(group.key, group.uid, "", 2, slots))
     await leave_behind(world, "m0")
     await world.recovery.recover()
-    assert [slot.name for slot in world.cycle().reservation.slots.values()] == ["m0"]
+    assert [slot.name for slot in world.binding_cycle().reservation.slots.values()] == ["m0"]
 
 
 async def test_a_planned_record_that_misses_a_member_beyond_the_quorum_goes_on_without_it(world: Harness) -> None:
@@ -108,9 +108,12 @@ async def test_a_planned_record_that_misses_a_member_beyond_the_quorum_goes_on_w
     left = Reservation(GANG, "podgroup-g", "", 2, slots)
     await Records(world.api.client(), "v1", "earlier").write(gang(2).value(), left)
     await recover(world)
-    assert {slot.name: slot.node for slot in world.cycle().reservation.slots.values()} == {"m0": "n1", "m1": "n1"}
+    assert {slot.name: slot.node for slot in world.binding_cycle().reservation.slots.values()} == {
+        "m0": "n1",
+        "m1": "n1",
+    }
     calls = [world.bind("m0"), world.bind("m1")]
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert world.nothing_reserved
 
@@ -126,7 +129,7 @@ async def test_slots_of_a_gang_of_lower_priority_are_not_in_the_way_of_a_planned
     await leave_behind(world, "m0")
     await recover(world)
     call = world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     assert (call.error, world.node_of("m0")) == ("", "n1")
 
 
@@ -147,10 +150,10 @@ async def test_a_member_whose_node_has_gone_gets_no_room_that_another_record_has
         await Records(world.api.client(), "v1", "earlier").write(group, left)
     world.api.hold("delete")
     recovering = asyncio.create_task(world.recovery.recover())
-    await world.settle()
-    world.api.let_go("delete")
+    await world.run_tasks()
+    world.api.release("delete")
     await recovering
-    await world.settle()
+    await world.run_tasks()
     assert (world.node_of("z0"), world.node_of("m1")) == ("n2", "")
 
 
@@ -173,14 +176,14 @@ class TestARecordThatOutlivesItsPodGroup:
         orphaned.add(members(1)[0].on("n1"))
         await leave_behind(orphaned, "m0", "m1", committed=True)
         await recover(orphaned)
-        await orphaned.go()
-        assert [call.body["node"] for call in orphaned.api.said("bind")] == ["n1"]
+        await orphaned.run_until_idle()
+        assert [call.body["node"] for call in orphaned.api.list_calls("bind")] == ["n1"]
         assert orphaned.nothing_reserved
 
     async def test_is_withdrawn_if_nobody_of_it_was_bound(self, orphaned: Harness) -> None:
         await leave_behind(orphaned, "m0", committed=True)
         await recover(orphaned)
-        assert orphaned.api.said("bind") == []
+        assert orphaned.api.list_calls("bind") == []
         assert orphaned.nothing_reserved
 
     async def test_ends_also_if_its_pods_belong_elsewhere_by_now(self, cluster: Harness) -> None:
@@ -189,7 +192,7 @@ class TestARecordThatOutlivesItsPodGroup:
             cluster.add(each.having({"podGroupName": "h"}, "spec", "schedulingGroup"))
         await leave_behind(cluster, "m0", "m1", committed=True)
         await recover(cluster)
-        await cluster.go()
+        await cluster.run_until_idle()
         assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
         await cluster.pass_time(61)
         assert cluster.nothing_reserved
@@ -205,10 +208,10 @@ class TestARecordThatOutlivesItsPodGroup:
         world.api.hold("bind")
         await recover(world)
         world.store.drop_node("b1")
-        world.api.let_go("bind")
+        world.api.release("bind")
         async with asyncio.timeout(5):
             while not (world.node_of("m0") and world.node_of("m1")):
-                await world.go()
+                await world.run_until_idle()
         assert (world.node_of("m0"), world.node_of("m1")) == ("b2", "b2")
 
 
@@ -225,7 +228,7 @@ async def test_recovering_again_after_an_error_takes_nothing_twice(cluster: Harn
     await recover(cluster)
     assert len(cluster.ledger) == 1
     calls = [cluster.bind("m0"), cluster.bind("m1")]
-    await cluster.go()
+    await cluster.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert cluster.nothing_reserved
 
@@ -236,8 +239,8 @@ async def test_what_is_taken_up_goes_on_though_nothing_may_be_planned_yet(cluste
     cluster.add(members(1, first=5)[0].nominated("n1"))  # a nomination to look at: the cycles have time to begin
     await cluster.recovery.recover()
     cluster.term.active = True
-    await cluster.settle()
-    assert cluster.cycle().stage is CycleStage.GATHERING
+    await cluster.run_tasks()
+    assert cluster.binding_cycle().stage is CycleStage.GATHERING
 
 
 class TestARecordThatIsDroppedAndCannotBeDeleted:
@@ -250,31 +253,33 @@ class TestARecordThatIsDroppedAndCannotBeDeleted:
         group = pod_group("z").gang(1).value()
         left = Reservation(group.key, group.uid, "", 1, {"pod-z0": Slot("pod-z0", "z0", "n2")})
         await Records(cluster.api.client(), "v1", "earlier").write(group, left)
-        cluster.api.refuse("delete", GANG.object_key, error(403))
+        cluster.api.reject("delete", GANG.object_key, error(403))
         return cluster
 
     async def test_keeps_no_other_from_being_taken_up(self, stubborn: Harness) -> None:
         assert await stubborn.recovery.recover()
-        assert {slot.node for slot in stubborn.cycle(GroupKey("default", "z")).reservation.slots.values()} == {"n2"}
+        assert {slot.node for slot in stubborn.binding_cycle(GroupKey("default", "z")).reservation.slots.values()} == {
+            "n2"
+        }
         assert not stubborn.ledger.of_group(GANG)
 
     async def test_is_deleted_when_that_is_allowed(self, stubborn: Harness, caplog: pytest.LogCaptureFixture) -> None:
         await recover(stubborn)
-        assert stubborn.api.phase() == "Planned"
+        assert stubborn.api.record_phase() == "Planned"
         assert any("403" in str(vars(record).get("err")) for record in caplog.records)
         stubborn.api.recover()
         async with asyncio.timeout(5):
-            while stubborn.api.phase() is not None:
-                await stubborn.settle()
+            while stubborn.api.record_phase() is not None:
+                await stubborn.run_tasks()
 
     async def test_keeps_its_gang_from_nothing(self, stubborn: Harness) -> None:
         await recover(stubborn)
-        stubborn.look()
-        await stubborn.settle()
-        assert {slot.node for slot in stubborn.cycle().reservation.slots.values()} <= {"n1", "n2"}
+        stubborn.schedule_groups()
+        await stubborn.run_tasks()
+        assert {slot.node for slot in stubborn.binding_cycle().reservation.slots.values()} <= {"n1", "n2"}
         stubborn.api.recover()
         calls = [stubborn.bind("m0"), stubborn.bind("m1")]
-        await stubborn.go()
+        await stubborn.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
 
 
@@ -297,13 +302,13 @@ class TestStrayNominations:
         cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(40)])
         cluster.api.hold("get")
         recovering = asyncio.create_task(recover(cluster))
-        await cluster.settle()
-        assert len(cluster.api.said("get")) == 16
-        cluster.api.let_go("get")
+        await cluster.run_tasks()
+        assert len(cluster.api.list_calls("get")) == 16
+        cluster.api.release("get")
         await recovering
         async with asyncio.timeout(5):
             while any(cluster.pod(f"m{number}").nominated for number in range(40)):
-                await cluster.settle()
+                await cluster.run_tasks()
 
     @pytest.mark.parametrize(
         ("failures", "left"),
@@ -352,27 +357,27 @@ class TestARecordWithVictims:
     async def test_of_whom_none_was_evicted_begins_with_the_dry_runs(self, occupied: Harness) -> None:
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
-        assert occupied.cycle().stage is CycleStage.PREEMPTING
-        assert occupied.api.said("rehearse")
-        assert len(occupied.api.ended()) == 2
+        assert occupied.binding_cycle().stage is CycleStage.PREEMPTING
+        assert occupied.api.list_calls("rehearse")
+        assert len(occupied.api.list_evicted()) == 2
 
     async def test_goes_on_with_those_that_are_left(self, occupied: Harness) -> None:
         occupied.add(pod("low1").cpu(2).on("n1").deleting().disrupted(), pod("low2").cpu(2).on("n2").disrupted())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
-        assert not occupied.api.said("rehearse")
-        assert occupied.api.ended() == ["low2"]
+        assert not occupied.api.list_calls("rehearse")
+        assert occupied.api.list_evicted() == ["low2"]
         occupied.delete("low1")
         occupied.delete("low2")
-        await occupied.go()
-        assert occupied.cycle().stage is CycleStage.GATHERING
+        await occupied.run_until_idle()
+        assert occupied.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_of_whom_some_only_say_that_they_end_begins_with_the_dry_runs(self, occupied: Harness) -> None:
         occupied.add(pod("low1").cpu(2).on("n1").disrupted())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
-        assert occupied.api.said("rehearse")
-        assert occupied.api.ended() == ["low1", "low2"]
+        assert occupied.api.list_calls("rehearse")
+        assert occupied.api.list_evicted() == ["low1", "low2"]
 
     async def test_of_whom_all_say_that_they_end_and_all_still_run_begins_with_the_dry_runs(
         self, occupied: Harness
@@ -380,8 +385,8 @@ class TestARecordWithVictims:
         occupied.add(*(pod(f"low{i}").cpu(2).on(f"n{i}").disrupted() for i in (1, 2)))
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
-        assert occupied.api.said("rehearse")
-        assert occupied.api.ended() == ["low1", "low2"]
+        assert occupied.api.list_calls("rehearse")
+        assert occupied.api.list_evicted() == ["low1", "low2"]
 
     async def test_whose_plan_does_not_hold_any_more_takes_nobody_with_it(self, occupied: Harness) -> None:
         """The process died after the last condition was written, and a node was cordoned meanwhile."""
@@ -389,8 +394,8 @@ class TestARecordWithVictims:
         occupied.add(node("n2").cpu(2).cordoned())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
-        await occupied.go()
-        assert not occupied.api.ended()
+        await occupied.run_until_idle()
+        assert not occupied.api.list_evicted()
         assert Reason.PLAN_OUTDATED in occupied.reasons()
         assert [occupied.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
         assert occupied.nothing_reserved
@@ -404,20 +409,20 @@ class TestARecordWithVictims:
         await leave_preempting(occupied, "low1", "low2")
         occupied.delete("low1")
         await recover(occupied)
-        await occupied.go()
-        assert not occupied.api.said("rehearse")
-        assert not occupied.api.ended()
+        await occupied.run_until_idle()
+        assert not occupied.api.list_calls("rehearse")
+        assert not occupied.api.list_evicted()
         assert occupied.pod("low2").disruption == ""
-        assert {slot.node for slot in occupied.cycle().reservation.slots.values()} == {"n1", "n3"}
+        assert {slot.node for slot in occupied.binding_cycle().reservation.slots.values()} == {"n1", "n3"}
 
     async def test_takes_back_what_was_said_if_one_of_them_may_not_go(self, occupied: Harness) -> None:
-        occupied.api.guard_all()
+        occupied.api.add_budget()
         occupied.api.guarded.add(Key("default", "low2"))
         occupied.add(pod("low1").cpu(2).on("n1").disrupted())
         await leave_preempting(occupied, "low1", "low2")
         await recover(occupied)
-        await occupied.go()
-        assert not occupied.api.ended()
+        await occupied.run_until_idle()
+        assert not occupied.api.list_evicted()
         assert [occupied.pod(name).disruption for name in ("low1", "low2")] == ["", ""]
 
     async def test_who_have_ended_meanwhile_gathers_its_members(self, occupied: Harness) -> None:
@@ -425,10 +430,10 @@ class TestARecordWithVictims:
         occupied.delete("low1")
         occupied.delete("low2")
         await recover(occupied)
-        assert occupied.cycle().stage is CycleStage.GATHERING
-        assert not occupied.api.ended()
+        assert occupied.binding_cycle().stage is CycleStage.GATHERING
+        assert not occupied.api.list_evicted()
         calls = [occupied.bind("m0"), occupied.bind("m1")]
-        await occupied.go()
+        await occupied.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
 
     async def test_leaves_those_alone_that_were_made_anew_under_their_names(self, occupied: Harness) -> None:
@@ -437,20 +442,20 @@ class TestARecordWithVictims:
             occupied.delete(name)
             occupied.add(pod(name).uid(f"new-{name}").cpu(2).on("n1"))
         await recover(occupied)
-        assert not occupied.api.ended()
+        assert not occupied.api.list_evicted()
 
     async def test_ends_with_its_gang_and_takes_nobody_with_it(self, occupied: Harness) -> None:
         await leave_preempting(occupied, "low1", "low2")
         occupied.store.drop_group(GANG)
         await recover(occupied)
-        assert not occupied.api.ended()
+        assert not occupied.api.list_evicted()
         assert occupied.nothing_reserved
 
     async def test_ends_without_its_quorum_and_takes_nobody_with_it(self, occupied: Harness) -> None:
         await leave_preempting(occupied, "low1", "low2")
         occupied.delete("m1")
         await recover(occupied)
-        assert not occupied.api.ended()
+        assert not occupied.api.list_evicted()
         assert occupied.nothing_reserved
 
 
@@ -484,21 +489,21 @@ class TestSlotsThatAStandbyHasKept:
         self, world: Harness, *, committed: bool
     ) -> None:
         await self.begin(world, self.h("h1").on("n2"), self.h("h0b").on("n1"), committed=committed)
-        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+        assert world.binding_cycle().reservation.slots["pod-m0"].node == "n1"
         world.bind("m0")
-        await world.go()
+        await world.run_until_idle()
         assert world.node_of("m0") == "n1"
         assert Reason.PLAN_OUTDATED not in world.reasons()
 
     async def test_nor_is_that_of_a_victim_of_the_record(self, world: Harness) -> None:
         await self.begin(world, pod("p").cpu(1).on("n1"), self.h("h1").on("n2"), self.h("h0b"), victim="h0")
-        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+        assert world.binding_cycle().reservation.slots["pod-m0"].node == "n1"
 
     async def test_nor_is_that_of_one_that_was_preempted_for_it_and_is_not_in_the_record_any_more(
         self, world: Harness
     ) -> None:
         await self.begin(world, pod("p").cpu(1).on("n1"), self.h("h1").on("n2"), self.h("h0b"), preempted=True)
-        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+        assert world.binding_cycle().reservation.slots["pod-m0"].node == "n1"
 
     async def test_nor_is_one_of_a_job_that_is_suspended_by_now(self, world: Harness) -> None:
         suspended = job("train").size(2).scheduler(SCHEDULER).suspended()
@@ -515,9 +520,9 @@ class TestSlotsThatAStandbyHasKept:
         await Records(world.api.client(), "v1", "earlier").write(gang(1).value(), left)
         world.term.active = True
         await recover(world)
-        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+        assert world.binding_cycle().reservation.slots["pod-m0"].node == "n1"
 
     async def test_one_whose_replacement_waits_is_kept_for_it(self, world: Harness) -> None:
         await self.begin(world, self.h("h1").on("n2"), self.h("h0b"))
         assert [vacancy.replacement for vacancy in world.store.vacancies] == ["pod-h0b"]
-        assert world.cycle().reservation.slots["pod-m0"].node == "n1"
+        assert world.binding_cycle().reservation.slots["pod-m0"].node == "n1"

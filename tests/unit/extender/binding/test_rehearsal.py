@@ -28,16 +28,16 @@ async def preempt(world: Harness, *victims: PodBuilder) -> None:
     """A gang of higher priority needs the node of each of them."""
     count = len(victims)
     world.add(*small_nodes(count), *victims, gang(count).priority(HIGH))
-    await world.add(*(each.cpu(2).priority(HIGH) for each in members(count))).go()
+    await world.add(*(each.cpu(2).priority(HIGH) for each in members(count))).run_until_idle()
 
 
 def said(world: Harness, verb: str) -> list[str]:
-    return [call.name for call in world.api.said(verb) if call.resource == "pods"]
+    return [call.name for call in world.api.list_calls(verb) if call.resource == "pods"]
 
 
 def list_only(world: Harness) -> None:
     """The API server has a budget of which our watch has not heard."""
-    world.api.guard_all()
+    world.api.add_budget()
 
 
 def watch_only(world: Harness) -> None:
@@ -84,7 +84,7 @@ async def test_if_one_of_a_kind_is_refused_all_of_it_are_asked_and_nobody_goes(w
     world.api.fail("rehearse", *(error(403) for _ in range(3)))
     await preempt(world, *(running(index) for index in (1, 2)))
     assert said(world, "rehearse") == ["low1"] * 3 + ["low2"]
-    assert world.api.ended() == said(world, "mark") == []
+    assert world.api.list_evicted() == said(world, "mark") == []
     assert Reason.EVICTION_REFUSED in world.reasons()
 
 
@@ -95,12 +95,12 @@ async def test_one_that_is_gone_by_then_says_nothing_of_its_kind_and_the_next_is
     world.api.fail("rehearse", error(status), *(error(403) for _ in range(3)))
     await preempt(world, *(running(index) for index in (1, 2)))
     assert said(world, "rehearse") == ["low1", "low2", "low2", "low2"]
-    assert world.api.ended() == said(world, "mark") == []
+    assert world.api.list_evicted() == said(world, "mark") == []
     assert Reason.EVICTION_REFUSED in world.reasons()
 
 
 async def test_an_api_server_that_has_too_much_to_do_is_no_budget_that_refuses(world: Harness) -> None:
-    world.api.guard_all()
+    world.api.add_budget()
     world.api.fail("rehearse", error(429))
     await preempt(world, running(1))
     assert said(world, "rehearse") == ["low1", "low1"]
@@ -118,8 +118,8 @@ async def test_a_budget_that_comes_between_rehearsal_and_eviction_is_asked(world
     world.api.hold("mark")
     await preempt(world, running(1).label("app", "web"))
     watch_only(world)
-    world.api.let_go("mark")
-    await world.go()
+    world.api.release("mark")
+    await world.run_until_idle()
     assert (said(world, "delete"), said(world, "evict")) == ([], ["low1"])
 
 
@@ -128,7 +128,7 @@ async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run
     world: Harness, listed: int, watched: int
 ) -> None:
     """The watch is late, or changes while the budgets are listed."""
-    world.api.guard_all(allowed=listed)
+    world.api.add_budget(allowed=listed)
     victims = victims_of(world, 2)
     world.add(budget("all").having({}, "spec", "selector").allowing(watched))
     rehearsal = Rehearsal(world.api.client(), world.store, Method.EVICTION)
@@ -143,7 +143,7 @@ async def test_what_a_budget_allows_is_not_promised_to_two_gangs(world: Harness)
     world.add(budget("web").selecting(app="web").allowing(1))
     await preempt(world, running(1).label("app", "web"))
     world.add(node("n2").cpu(2), running(2).label("app", "web"), pod_group("h").gang(1).priority(HIGH))
-    await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(HIGH)).go()
+    await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(HIGH)).run_until_idle()
     assert world.ledger.of_group(GroupKey("default", "h")) is None
     assert Reason.PREEMPTING not in world.reasons(GroupKey("default", "h"))
 

@@ -100,7 +100,7 @@ async def test_a_later_write_replaces_and_the_end_removes(api: FakeApi, records:
     await records.write(GROUP, held)
     held.commit({"a", "b"})
     await records.write(GROUP, held)
-    assert api.phase() == "Committed"
+    assert api.record_phase() == "Committed"
     await records.remove(held)
     assert api.records == {}
 
@@ -121,7 +121,7 @@ async def test_a_write_over_another_version_is_refused_and_the_next_one_starts_f
 
 
 async def test_a_create_whose_answer_was_lost_does_not_stop_the_gang_for_ever(api: FakeApi, records: Records) -> None:
-    api.lose("create")
+    api.lose_answer("create")
     with pytest.raises(ApiError):
         await records.write(GROUP, reservation(a="n1"))
     await records.write(GROUP, reservation(a="n2"))
@@ -144,14 +144,14 @@ class TestARecordOfAnotherTermThatThisOneHasNeverRead:
         assert (record["spec"]["term"], record["spec"]["slots"][0]["node"]) == ("term-1/0", "n2")
         with pytest.raises(Conflict):
             await late.write(GROUP, committed(a="n1", b="n1"))
-        assert api.phase() == "Planned"
+        assert api.record_phase() == "Planned"
 
     async def test_a_commit_is_not(self, api: FakeApi, records: Records, late: Records) -> None:
         await late.write(GROUP, committed(a="n1", b="n1"))
         for _ in range(2):
             with pytest.raises(Conflict, match="late/0 has committed it"):
                 await records.write(GROUP, reservation(a="n2", b="n2"))
-        assert api.phase() == "Committed"
+        assert api.record_phase() == "Committed"
 
     async def test_one_that_goes_at_that_moment_is_written_by_the_next_try(
         self, api: FakeApi, records: Records, late: Records
@@ -162,12 +162,12 @@ class TestARecordOfAnotherTermThatThisOneHasNeverRead:
             await records.write(GROUP, reservation(a="n2", b="n2"))
         del api.records[GANG.object_key]
         await records.write(GROUP, reservation(a="n2", b="n2"))
-        assert api.phase() == "Planned"
+        assert api.record_phase() == "Planned"
 
 
 async def test_a_create_whose_answer_was_lost_is_removed_with_its_round(api: FakeApi, records: Records) -> None:
     held = reservation(a="n1")
-    api.lose("create")
+    api.lose_answer("create")
     with pytest.raises(ApiError):
         await records.write(GROUP, held)
     await records.remove(held)
@@ -211,7 +211,7 @@ async def test_a_record_that_was_collected_under_us_is_made_anew(api: FakeApi, r
     with pytest.raises(ApiError):
         await records.write(GROUP, held)
     await records.write(GROUP, held)
-    assert api.phase() == "Planned"
+    assert api.record_phase() == "Planned"
 
 
 async def test_the_end_of_an_old_round_does_not_delete_the_record_of_a_new_one(api: FakeApi, records: Records) -> None:
@@ -219,9 +219,9 @@ async def test_the_end_of_an_old_round_does_not_delete_the_record_of_a_new_one(a
     await records.write(GROUP, old)
     await records.write(GROUP, new)
     await records.remove(old)
-    assert api.phase() == "Planned"
+    assert api.record_phase() == "Planned"
     await records.remove(new)
-    assert api.phase() is None
+    assert api.record_phase() is None
 
 
 async def test_a_record_on_which_somebody_has_put_a_label_is_removed_all_the_same(
@@ -331,7 +331,7 @@ class TestTheNextLeader:
             held.commit({"a"})
         with pytest.raises(ApiError):
             await records.write(GROUP, held)
-        assert (api.phase(), api.records[GANG.object_key]["spec"]["term"]) == ("Planned", successor.term)
+        assert (api.record_phase(), api.records[GANG.object_key]["spec"]["term"]) == ("Planned", successor.term)
 
     async def test_what_it_has_committed_the_last_one_neither_deletes_nor_overwrites(
         self, api: FakeApi, records: Records, successor: Records, held: Reservation
@@ -343,13 +343,13 @@ class TestTheNextLeader:
             with pytest.raises(ApiError):
                 await records.write(GROUP, held)
         await records.remove(held)
-        assert api.phase() == "Committed"
+        assert api.record_phase() == "Committed"
 
     async def test_the_last_one_deletes_nothing_also_if_it_has_not_noticed(
         self, api: FakeApi, records: Records, successor: Records, held: Reservation
     ) -> None:
         await records.remove(held)
-        assert api.phase() == "Planned"
+        assert api.record_phase() == "Planned"
         (taken,) = await successor.take_over()
         await successor.remove(taken)
         assert api.records == {}
@@ -388,7 +388,7 @@ class TestTheNextLeader:
         await records.write(GROUP, held)
         other = pod_group("x").value()
         await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n1")}))
-        api.refuse("replace", GANG.object_key, error(status))
+        api.reject("replace", GANG.object_key, error(status))
         successor = Records(api.client(), "v1", "successor")
         taken = await successor.take_over()
         api.recover()
@@ -413,7 +413,7 @@ class TestTheNextLeader:
             held.commit({"a"})
         await records.write(GROUP, held)
         for verb in ("replace", "delete"):
-            api.refuse(verb, GANG.object_key, error(403))
+            api.reject(verb, GANG.object_key, error(403))
         successor = Records(api.client(), "v1", "successor")
         (taken,) = await successor.take_over()
         assert (taken.slots, bool(taken.committed)) == (held.slots, committed)
@@ -428,7 +428,7 @@ class TestTheNextLeader:
     ) -> None:
         await records.write(GROUP, held)
         for verb in ("replace", "delete"):
-            api.refuse(verb, GANG.object_key, error(403))
+            api.reject(verb, GANG.object_key, error(403))
         successor = Records(api.client(), "v1", "successor")
         (taken,) = await successor.take_over()
         taken.commit({"a"})
@@ -436,7 +436,7 @@ class TestTheNextLeader:
             await successor.write(GROUP, taken)
         api.recover()
         await successor.write(GROUP, taken)
-        assert (api.phase(), api.records[GANG.object_key]["spec"]["term"]) == ("Committed", successor.term)
+        assert (api.record_phase(), api.records[GANG.object_key]["spec"]["term"]) == ("Committed", successor.term)
 
     async def test_one_that_can_be_neither_read_nor_deleted_keeps_no_other_from_being_taken_over(
         self, api: FakeApi, records: Records, held: Reservation
@@ -445,7 +445,7 @@ class TestTheNextLeader:
         other = pod_group("x").value()
         await records.write(other, Reservation(other.key, "uid", "", 1, {"x": Slot("x", "x", "n1")}))
         del api.records[GANG.object_key]["spec"]["phase"]
-        api.refuse("delete", GANG.object_key, error(500))
+        api.reject("delete", GANG.object_key, error(500))
         (taken,) = await Records(api.client(), "v1", "successor").take_over()
         assert taken.group == other.key
 
@@ -483,11 +483,11 @@ class TestTheNextLeader:
         if committed:
             held.commit({"a"})
         await records.write(GROUP, held)
-        api.lose("replace", error(500))
+        api.lose_answer("replace", error(500))
         successor = Records(api.client(), "v1", "successor")
         (taken,) = await successor.take_over()
         await successor.write(GROUP, taken)
-        assert len(api.said("create")) == 1
+        assert len(api.list_calls("create")) == 1
 
     async def test_if_nobody_answers_the_takeover_is_to_be_begun_again(
         self, api: FakeApi, records: Records, held: Reservation
@@ -500,7 +500,7 @@ class TestTheNextLeader:
     async def test_a_takeover_whose_answer_was_lost_is_seen_to_be_done(self, api: FakeApi, records: Records) -> None:
         await records.write(GROUP, reservation(a="n1"))
         successor = Records(api.client(), "v1", "successor")
-        api.lose("replace", error(409, "Conflict"))
+        api.lose_answer("replace", error(409, "Conflict"))
         (taken,) = await successor.take_over()
         await successor.remove(taken)
         assert api.records == {}

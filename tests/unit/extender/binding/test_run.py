@@ -34,26 +34,26 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def plan(world: Harness, count: int = 2, min_count: int = 2) -> Harness:
     """Gang g with so many members, planned on n1 and n2."""
-    await world.add(*small_nodes(2), gang(min_count), *members(count)).go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.add(*small_nodes(2), gang(min_count), *members(count)).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     return world
 
 
 async def bind_all(world: Harness, count: int = 2) -> list[BindCall]:
     calls = [world.bind(f"m{index}") for index in range(count)]
-    await world.go()
+    await world.run_until_idle()
     return calls
 
 
 class TestTheWholeWay:
     async def test_gathered_then_committed_then_bound_then_removed(self, world: Harness) -> None:
         await plan(world)
-        assert world.api.phase() is None
+        assert world.api.record_phase() is None
         calls = await bind_all(world)
         assert [call.error for call in calls] == ["", ""]
         writes = [call.verb for call in world.api.calls if call.resource == "reservations"]
         assert writes == ["create", "delete"]
-        assert world.api.said("create")[0].body["spec"]["phase"] == "Committed"
+        assert world.api.list_calls("create")[0].body["spec"]["phase"] == "Committed"
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.SCHEDULED
         assert world.heard.bursts == [2]
@@ -67,8 +67,8 @@ class TestTheWholeWay:
         await bind_all(world)
         world.clock.advance(1.0)
         assert world.core.runner.burst.is_on()
-        world.api.let_go("bind")
-        await world.settle()
+        world.api.release("bind")
+        await world.run_tasks()
         assert world.core.runner.burst.is_on()
         world.clock.advance(0.5)
         assert not world.core.runner.burst.is_on()
@@ -81,13 +81,13 @@ class TestTheWholeWay:
         world.api.fail("bind", error(403))
         await bind_all(world)
         world.clock.advance(0.5)
-        assert world.api.phase() == "Committed"
+        assert world.api.record_phase() == "Committed"
         assert not world.core.runner.burst.is_on()
 
     async def test_a_binding_tells_its_pod_rank_and_domain(self, world: Harness) -> None:
         racked = [each.rack("a") for each in small_nodes(2)]
         ranked = [each.of_job("j", 5 + index) for index, each in enumerate(members(2))]
-        await world.add(*racked, gang(2).topology(), *ranked).go()
+        await world.add(*racked, gang(2).topology(), *ranked).run_until_idle()
         await bind_all(world)
         told = {"scheduling.serried.dev/rank": "6", "scheduling.serried.dev/domain": "a"}
         assert told.items() <= world.annotations("m1").items()
@@ -108,7 +108,7 @@ class TestTheWholeWay:
         pods = [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).of_job("j", index) for index in range(2)]
         await world.add(
             *small_nodes(2), job("j").size(2).scheduler(SCHEDULER), gang(2).controlled_by("Job", "j"), *pods
-        ).go()
+        ).run_until_idle()
         await bind_all(world)
         assert world.labels("m0")[POD_GROUP_LABEL] == "g"
         assert (world.pod("m0").group, world.pod("m0").link) == (None, None)
@@ -118,7 +118,7 @@ class TestTheWholeWay:
         self, world: Harness
     ) -> None:
         pods = [pod(f"m{index}").cpu(1).scheduler(SCHEDULER).label(POD_GROUP_LABEL, "g") for index in range(2)]
-        await world.add(*small_nodes(2), gang(2), *pods).go()
+        await world.add(*small_nodes(2), gang(2), *pods).run_until_idle()
         await bind_all(world)
         assert world.annotations("m0").keys() == {GANG_ANNOTATION}
         assert (world.pod("m0").group, world.pod("m0").link) == (GANG, Link.LABEL)
@@ -126,7 +126,7 @@ class TestTheWholeWay:
     async def test_a_name_that_is_too_long_for_a_label_is_told_by_none(self, world: Harness) -> None:
         name = "g" * 64
         pods = [each.in_group(name) for each in members(2)]
-        await world.add(*small_nodes(2), pod_group(name).gang(2), *pods).go()
+        await world.add(*small_nodes(2), pod_group(name).gang(2), *pods).run_until_idle()
         await bind_all(world)
         assert POD_GROUP_LABEL not in world.labels("m0")
         assert LABELLED_BY_BINDING not in world.annotations("m0")
@@ -134,20 +134,20 @@ class TestTheWholeWay:
     async def test_a_member_that_is_resized_after_filter_is_not_bound_where_it_does_not_fit(
         self, world: Harness
     ) -> None:
-        await world.add(node("n1").cpu(2), gang(2), *members(2)).go()
+        await world.add(node("n1").cpu(2), gang(2), *members(2)).run_until_idle()
         world.filter("m0"), world.filter("m1")
         first = world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         raw = world.api.pods[world.pod_key("m1")]
         raw["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
-        world.watch()
+        world.sync_pods()
         assert world.store.occupancy.used["n1"]["cpu"] == 3000
         second = world.bind("m1")
-        await world.go()
+        await world.run_until_idle()
         assert all(call.error for call in (first, second))
         assert (world.node_of("m0"), world.node_of("m1")) == ("", "")
         assert world.reasons()[-1] is Reason.NO_CAPACITY
-        await world.add(node("n2").cpu(2)).go()
+        await world.add(node("n2").cpu(2)).run_until_idle()
         await world.pass_time(60.0)
         assert world.reasons()[-1] is Reason.PLANNED
 
@@ -155,17 +155,17 @@ class TestTheWholeWay:
         await plan(world)
         world.api.hold("create")
         await bind_all(world)
-        assert world.api.said("bind") == []
-        world.api.let_go("create")
-        await world.go()
-        assert len(world.api.said("bind")) == 2
+        assert world.api.list_calls("bind") == []
+        world.api.release("create")
+        await world.run_until_idle()
+        assert len(world.api.list_calls("bind")) == 2
 
     async def test_surplus_members_bind_as_they_come(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         calls = await bind_all(world, 2)
         assert [call.error for call in calls] == ["", ""]
         surplus = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert surplus.error == ""
         assert world.nothing_reserved
 
@@ -174,19 +174,19 @@ class TestTheWholeWay:
     ) -> None:
         await plan(world, count=3, min_count=2)
         await bind_all(world, 2)
-        (committed,) = world.api.said("create")
+        (committed,) = world.api.list_calls("create")
         promised = [member["name"] for slot in committed.body["spec"]["slots"] for member in slot["members"]]
         assert sorted(promised) == ["m0", "m1"]
 
     async def test_a_late_member_of_a_gang_that_stands_needs_no_record(self, world: Harness) -> None:
         await plan(world)
         await bind_all(world)
-        recorded = len(world.api.said("create"))
-        await world.add(*members(1, first=2)).go()
+        recorded = len(world.api.list_calls("create"))
+        await world.add(*members(1, first=2)).run_until_idle()
         late = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert late.error == ""
-        assert len(world.api.said("create")) == recorded
+        assert len(world.api.list_calls("create")) == recorded
         assert world.nothing_reserved
 
 
@@ -198,19 +198,19 @@ class TestBeforeTheCommit:
         assert world.reasons()[-1] is Reason.RECORD_FAILED
         assert world.nothing_reserved
         await world.pass_time(1.0)
-        assert world.cycle().stage is CycleStage.GATHERING
+        assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_gang_whose_record_is_too_large_is_told_what_would_help_and_is_tried_more_and_more_seldom(
         self, world: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(reservations, "MAX_RECORD_BYTES", 100)
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
         _, verdict = world.heard.verdicts[-1]
         assert verdict.reason is Reason.RECORD_FAILED
         assert "accepts at most 100: use fewer members" in render(verdict)
         await world.pass_time(60.0)
         assert len(world.heard.verdicts) < 20
-        assert world.api.said("create") == []
+        assert world.api.list_calls("create") == []
         assert world.nothing_reserved
 
     @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class TestBeforeTheCommit:
         assert all(call.waiting for call in calls)
         await world.pass_time(seconds)
         assert [call.error for call in calls] == ["serried: DeadlineExceeded"] * 2
-        assert world.api.said("bind") == []
+        assert world.api.list_calls("bind") == []
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
@@ -234,9 +234,9 @@ class TestBeforeTheCommit:
         for name in ("m0", "m1"):
             await world.pass_time(50.0)
             world.bind(name)
-            await world.settle()
+            await world.run_tasks()
         await world.pass_time(50.0)
-        assert len(world.cycle().at_bind) == 2
+        assert len(world.binding_cycle().at_bind) == 2
 
     async def test_no_progress_extends_the_total_deadline(self, world: Harness) -> None:
         await plan(world)
@@ -245,7 +245,7 @@ class TestBeforeTheCommit:
             if world.groups.states[GANG].cycle is None:
                 break
             world.bind("m0")
-            await world.settle()
+            await world.run_tasks()
         assert Reason.DEADLINE_EXCEEDED in world.reasons()
 
     async def test_it_is_late_however_its_time_passes_if_the_scheduler_does_nothing(self, world: Harness) -> None:
@@ -261,28 +261,28 @@ class TestBeforeTheCommit:
         await world.pass_time(5.0)
         assert len(world.heard.plans) == planned
         world.add(node("n3").cpu(2))
-        await world.go()
-        assert world.cycle().stage is CycleStage.GATHERING
+        await world.run_until_idle()
+        assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_plan_that_does_not_hold_any_more_is_made_anew_and_not_committed(self, world: Harness) -> None:
         await plan(world)
-        planned_on = world.cycle().reservation.slots["pod-m0"].node
+        planned_on = world.binding_cycle().reservation.slots["pod-m0"].node
         first = world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         world.store.drop_node(planned_on)
         second = world.bind("m1")
-        await world.settle()
+        await world.run_tasks()
         assert [first.error, second.error] == ["serried: PlanOutdated"] * 2
-        assert world.api.said("create") == world.api.said("replace") == world.api.said("bind") == []
-        await world.go()
-        assert planned_on not in {slot.node for slot in world.cycle().reservation.slots.values()}
+        assert world.api.list_calls("create") == world.api.list_calls("replace") == world.api.list_calls("bind") == []
+        await world.run_until_idle()
+        assert planned_on not in {slot.node for slot in world.binding_cycle().reservation.slots.values()}
 
     async def test_a_planned_member_that_is_deleted_before_the_commit_ends_the_round(self, world: Harness) -> None:
         await plan(world)
         call = world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         world.delete("m1")
-        await world.go()
+        await world.run_until_idle()
         assert call.error == "serried: PlanOutdated"
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.QUORUM_MISSING
@@ -290,20 +290,23 @@ class TestBeforeTheCommit:
     async def test_a_member_that_is_being_deleted_gives_its_slot_at_once_to_the_one_in_its_place(
         self, world: Harness
     ) -> None:
-        await world.add(*small_nodes(2, 1), gang(2), *members(2)).go()
-        await world.add(members(1)[0].deleting(), *members(1, first=2)).go()
-        assert {slot.name: slot.node for slot in world.cycle().reservation.slots.values()} == {"m1": "n2", "m2": "n1"}
+        await world.add(*small_nodes(2, 1), gang(2), *members(2)).run_until_idle()
+        await world.add(members(1)[0].deleting(), *members(1, first=2)).run_until_idle()
+        assert {slot.name: slot.node for slot in world.binding_cycle().reservation.slots.values()} == {
+            "m1": "n2",
+            "m2": "n1",
+        }
 
     async def test_a_replacement_refills_the_round_of_a_deleted_member(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         call = world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         world.delete("m1")
         world.delete("m2")
         world.add(*members(1, first=3))
-        await world.go()
+        await world.run_until_idle()
         other = world.bind("m3")
-        await world.go()
+        await world.run_until_idle()
         assert (call.error, other.error) == ("", "")
 
     async def test_an_unexpected_exception_ends_the_round_and_leaves_nothing(
@@ -311,9 +314,9 @@ class TestBeforeTheCommit:
     ) -> None:
         judge = Mock(side_effect=itertools.chain([RuntimeError("bug")], itertools.repeat(None)))
         monkeypatch.setattr(cycle_runner.CycleRunner, "_find_failure", judge)
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
         assert judge.call_count > 1
-        assert world.cycle().stage is CycleStage.GATHERING
+        assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_bug_that_stays_is_tried_again_at_leisure(
         self, world: Harness, monkeypatch: pytest.MonkeyPatch
@@ -322,27 +325,27 @@ class TestBeforeTheCommit:
         monkeypatch.setattr(cycle_runner.CycleRunner, "_find_failure", judge)
         world.add(*small_nodes(2), gang(2), *members(2))
         for _ in range(20):
-            await world.go()
+            await world.run_until_idle()
         assert 1 < judge.call_count < 8
 
     async def test_members_that_ran_at_the_plan_and_have_ended_since_are_no_quorum(self, world: Harness) -> None:
         running = [each.on("n3") for each in members(2)]
-        await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
-        assert world.cycle().reservation.need == 1
+        await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).run_until_idle()
+        assert world.binding_cycle().reservation.need == 1
         for name in ("m0", "m1"):
             world.delete(name)
         call = world.bind("m2")
-        await world.settle()
+        await world.run_tasks()
         assert call.error == "serried: PlanOutdated"
-        assert world.api.said("bind") == []
-        await world.go()
+        assert world.api.list_calls("bind") == []
+        await world.run_until_idle()
         assert world.reasons()[-1] is Reason.QUORUM_MISSING
 
 
 class TestTheCommitItself:
     async def test_a_commit_that_was_done_though_the_answer_was_lost_is_rolled_forward(self, world: Harness) -> None:
         await plan(world)
-        world.api.lose("create")
+        world.api.lose_answer("create")
         calls = await bind_all(world)
         assert [call.error for call in calls] == ["", ""]
         assert (world.node_of("m0"), world.node_of("m1")) != ("", "")
@@ -352,18 +355,18 @@ class TestTheCommitItself:
         world.api.fail("create", error(500))
         calls = await bind_all(world)
         assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
-        assert world.api.said("bind") == []
+        assert world.api.list_calls("bind") == []
         assert world.nothing_reserved
 
     async def test_nobody_decides_until_the_api_server_says_whether_it_was_done(self, world: Harness) -> None:
         await plan(world)
-        world.api.lose("create")
+        world.api.lose_answer("create")
         world.api.fail("get", error(500), error(0), error(503))
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
-        await world.go()
+        await world.run_tasks()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
-        assert len(world.api.said("get")) == 4
+        assert len(world.api.list_calls("get")) == 4
 
     async def test_another_leaders_commit_is_not_taken_for_ours(self, world: Harness) -> None:
         await plan(world)
@@ -371,17 +374,17 @@ class TestTheCommitItself:
         await Records(world.api.client(), "scheduling.serried.dev/v1beta1", "another").write(gang(2).value(), theirs)
         calls = await bind_all(world)
         assert [call.error for call in calls] == ["serried: RecordFailed"] * 2
-        assert world.api.said("bind") == []
+        assert world.api.list_calls("bind") == []
 
     async def test_no_deadline_stops_a_commit_on_its_way(self, world: Harness) -> None:
         await plan(world)
         world.api.hold("create")
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
+        await world.run_tasks()
         await world.pass_time(400.0)
         assert all(call.waiting for call in calls)
-        world.api.let_go("create")
-        await world.go()
+        world.api.release("create")
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
 
 
@@ -404,9 +407,9 @@ class TestAfterTheCommit:
         world.api.fail("bind", *[error(status)] * 3)
         calls = await bind_all(world)
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
-        assert len(world.api.said("bind")) == 5
+        assert len(world.api.list_calls("bind")) == 5
         assert world.nothing_reserved
 
     async def test_while_a_binding_is_refused_the_reason_says_why_and_no_longer(self, world: Harness) -> None:
@@ -418,7 +421,7 @@ class TestAfterTheCommit:
         assert verdict.detail.startswith("the Binding of m")
         assert "said the server" in verdict.detail
         world.api.recover()
-        await world.go()
+        await world.run_until_idle()
         assert world.heard.verdicts[-1][1].detail == ""
 
     @pytest.mark.parametrize("early", [["m2", "m3"], ["m2"], []], ids=["at bind by then", "one later", "later"])
@@ -426,35 +429,35 @@ class TestAfterTheCommit:
         self, world: Harness, early: list[str]
     ) -> None:
         await plan(world, count=4, min_count=2)
-        world.api.refuse("bind", world.pod_key("m1"), error(403))
+        world.api.reject("bind", world.pod_key("m1"), error(403))
         world.api.hold("create")
         calls = await bind_all(world, 2)
         spares = [world.bind(name) for name in early]
-        await world.settle()
-        world.api.let_go("create")
-        await world.go()
+        await world.run_tasks()
+        world.api.release("create")
+        await world.run_until_idle()
         spares += [world.bind(name) for name in ("m2", "m3") if name not in early]
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
         assert [world.node_of(f"m{index}") != "" for index in range(4)] == [True, False, True, True]
         assert [bool(call.error) for call in [*calls, *spares]] == [False, True, False, False]
 
     async def test_spares_too_few_for_the_quorum_wait_while_those_it_needs_are_refused(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
         for name in ("m0", "m1"):
-            world.api.refuse("bind", world.pod_key(name), error(403))
+            world.api.reject("bind", world.pod_key(name), error(403))
         await bind_all(world, 2)
         spare = world.bind("m2")
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
         assert spare.waiting
         assert not any(world.node_of(f"m{index}") for index in range(3))
 
     async def test_one_that_is_refused_again_and_again_does_not_keep_its_cycle(self, world: Harness) -> None:
         await plan(world, count=3, min_count=2)
-        world.api.refuse("bind", world.pod_key("m2"), error(403))
+        world.api.reject("bind", world.pod_key("m2"), error(403))
         await bind_all(world, 2)
-        cycle = world.cycle()
+        cycle = world.binding_cycle()
         for _ in range(5):
             if not cycle.over:
                 world.bind("m2")
@@ -463,9 +466,9 @@ class TestAfterTheCommit:
 
     async def test_a_binding_that_was_done_though_the_answer_was_lost_is_a_success(self, world: Harness) -> None:
         await plan(world)
-        world.api.lose("bind")
+        world.api.lose_answer("bind")
         calls = await bind_all(world)
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
 
     @pytest.mark.parametrize(
@@ -482,10 +485,10 @@ class TestAfterTheCommit:
         await plan(world)
         world.api.hold("create")
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
+        await world.run_tasks()
         happen(world)
-        world.api.let_go("create")
-        await world.settle()
+        world.api.release("create")
+        await world.run_tasks()
         assert answer in calls[0].error
         assert calls[1].error == ""
 
@@ -493,31 +496,31 @@ class TestAfterTheCommit:
         await plan(world)
         world.api.hold("create")
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
-        calls[0].hang_up()
-        await world.settle()
-        world.api.let_go("create")
-        await world.go()
+        await world.run_tasks()
+        calls[0].disconnect()
+        await world.run_tasks()
+        world.api.release("create")
+        await world.run_until_idle()
         assert (world.node_of("m0") != "", world.node_of("m1") != "") == (True, True)
 
     async def test_an_unexpected_exception_does_not_end_what_is_committed(self, world: Harness) -> None:
         await plan(world)
         world.api.fail("bind", RuntimeError("bug"))
         calls = await bind_all(world)
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
         assert world.nothing_reserved
 
     async def test_a_committed_member_whose_node_is_gone_gets_another_in_its_domain(self, world: Harness) -> None:
         await plan(world)
-        lost = world.cycle().reservation.slots["pod-m0"].node
+        lost = world.binding_cycle().reservation.slots["pod-m0"].node
         world.api.hold("bind")
         calls = await bind_all(world)
         world.store.drop_node(lost)
         world.api.fail("bind", error(500), error(500))
-        world.api.let_go("bind")
-        await world.go()
-        await world.go()
+        world.api.release("bind")
+        await world.run_until_idle()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
         assert lost not in {world.node_of("m0"), world.node_of("m1")}
 
@@ -525,10 +528,10 @@ class TestAfterTheCommit:
         await plan(world)
         for name in ("m0", "m1"):
             world.bind(name)
-        await world.settle()
+        await world.run_tasks()
         assert world.node_of("m0")
         assert len(world.ledger) == 1
-        await world.go()
+        await world.run_until_idle()
         assert len(world.ledger) == 0
 
     async def test_nor_are_they_given_back_while_it_is_silent(
@@ -536,13 +539,13 @@ class TestAfterTheCommit:
     ) -> None:
         await plan(world)
         with monkeypatch.context() as silent:
-            silent.setattr(world, "watch", lambda: None)
+            silent.setattr(world, "sync_pods", lambda: None)
             await bind_all(world)
             await world.pass_time(61.0)
             await world.pass_time(3600.0)
-            assert len(world.cycle().reservation.slots) == 2
+            assert len(world.binding_cycle().reservation.slots) == 2
             assert len(world.heard.plans) == 1
-        await world.go()
+        await world.run_until_idle()
         assert world.nothing_reserved
 
     async def test_a_member_that_is_deleted_before_the_watch_shows_it_bound_keeps_nobody_waiting(
@@ -551,10 +554,10 @@ class TestAfterTheCommit:
         await plan(world)
         for name in ("m0", "m1"):
             world.bind(name)
-        await world.settle()
+        await world.run_tasks()
         assert world.node_of("m0")
         world.delete("m0")
-        await world.go()
+        await world.run_until_idle()
         assert world.nothing_reserved
 
     @pytest.mark.parametrize(
@@ -570,13 +573,13 @@ class TestAfterTheCommit:
         await plan(world)
         world.api.fail("bind", *[error(500)] * 1000)
         calls = await bind_all(world)
-        assert world.cycle().binding_sent
+        assert world.binding_cycle().binding_sent
         lose_group(world)
         for name in ("m0", "m1"):
-            await world.go()
+            await world.run_until_idle()
             assert any(call.waiting for call in calls)
             world.delete(name)
-        await world.go()
+        await world.run_until_idle()
         assert world.nothing_reserved
         assert not any(call.waiting for call in calls)
         assert GANG not in world.groups.states
@@ -586,10 +589,10 @@ class TestAfterTheCommit:
         await bind_all(world, 2)
         world.api.fail("bind", error(500))
         first = world.bind("m2")
-        await world.settle()
+        await world.run_tasks()
         assert first.error
         again = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert again.error == ""
 
     async def test_a_surplus_member_that_we_cannot_bind_for_a_defect_of_ours_hears_of_it(
@@ -599,7 +602,7 @@ class TestAfterTheCommit:
         await bind_all(world, 2)
         world.api.fail("bind", AttributeError("odd"))
         call = world.bind("m2")
-        await world.settle()
+        await world.run_tasks()
         assert "internal error" in call.error
         assert "odd" in caplog.text
 
@@ -609,27 +612,27 @@ class TestAfterTheCommit:
         world.api.hold("bind")
         world.api.fail("bind", error(500))
         world.bind("m2")
-        await world.settle()
+        await world.run_tasks()
         again = world.bind("m2")
-        await world.settle()
-        world.api.let_go("bind")
-        await world.go()
+        await world.run_tasks()
+        world.api.release("bind")
+        await world.run_until_idle()
         assert again.error == ""
 
     async def test_surplus_members_cost_one_task_each_however_many_wait(
         self, world: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         many = 60
-        await world.add(node("n1").cpu(many).pods(many), gang(2), *members(many)).go()
+        await world.add(node("n1").cpu(many).pods(many), gang(2), *members(many)).run_until_idle()
         world.api.hold("create")
         calls = await bind_all(world, 2)
         calls += [world.bind(f"m{index}") for index in range(2, many)]
-        await world.settle()
+        await world.run_tasks()
         spawn = Mock(wraps=world.core.tasks.spawn)
         monkeypatch.setattr(world.core.tasks, "spawn", spawn)
-        world.api.let_go("create")
+        world.api.release("create")
         for _ in range(20):
-            await world.settle()
+            await world.run_tasks()
         assert not any(call.waiting for call in calls)
         assert spawn.call_count == many - 2
 
@@ -651,15 +654,15 @@ class TestAfterTheCommit:
         await bind_all(world)
         for name in ("m0", "m1"):
             world.delete(name)
-        await world.add(*members(2, first=5)).go()
+        await world.add(*members(2, first=5)).run_until_idle()
         calls = [world.bind("m5"), world.bind("m6")]
-        await world.go()
+        await world.run_until_idle()
         world.api.hold("bind")
-        world.api.let_go("delete")
-        await world.go()
+        world.api.release("delete")
+        await world.run_until_idle()
         assert all(call.waiting for call in calls)
-        assert world.api.phase() == "Committed"
-        assert set(world.cycle().reservation.slots) == {"pod-m5", "pod-m6"}
+        assert world.api.record_phase() == "Committed"
+        assert set(world.binding_cycle().reservation.slots) == {"pod-m5", "pod-m6"}
 
 
 async def test_an_effect_that_fails_takes_none_of_those_behind_it_with_it(
@@ -668,8 +671,8 @@ async def test_an_effect_that_fails_takes_none_of_those_behind_it_with_it(
     monkeypatch.setattr(world.nominator, "activate", Mock(side_effect=RuntimeError("bug")))
     world.add(*small_nodes(2), gang(2), *members(2))
     world.core.outbox.put(Activate(members(1)[0].value()))
-    await world.go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     assert [record.message for record in caplog.records] == [
         "an internal error stopped one effect of a decision; the other effects are carried out"
     ]
@@ -705,15 +708,15 @@ async def test_a_member_is_not_bound_by_a_cycle_that_has_ended_meanwhile() -> No
     world = Harness(api=api)
     await plan(world, min_count=1)
     world.bind("m0")
-    await world.go()
+    await world.run_until_idle()
     call = world.bind("m1")
-    await world.settle()
+    await world.run_tasks()
     await world.pass_time(61)
     assert "the binding cycle has ended" in call.error
     api.answers.set()
-    await world.go()
+    await world.run_until_idle()
     assert world.node_of("m1") == ""
     call = world.bind("m1")
-    await world.go()
+    await world.run_until_idle()
     assert (call.error, world.node_of("m1") != "") == ("", True)
     await world.close()

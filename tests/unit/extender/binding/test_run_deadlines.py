@@ -36,12 +36,12 @@ class TestAQueueBeforeTheGang:
         assert queued.reasons() == [Reason.PLANNED]
         calls = await bind_all(queued)
         assert [call.error for call in calls] == ["", ""]
-        assert len(queued.api.said("create")) == 1
+        assert len(queued.api.list_calls("create")) == 1
 
     async def test_when_the_queue_is_empty_and_nobody_has_come_the_gang_is_late(self, queued: Harness) -> None:
         await work_on_others(queued, 1000)
         await queued.pass_time(59.0)
-        assert queued.cycle().stage is CycleStage.GATHERING
+        assert queued.binding_cycle().stage is CycleStage.GATHERING
         await queued.pass_time(3.0)
         assert queued.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
@@ -69,7 +69,7 @@ class TestAQueueBeforeTheGang:
     async def test_when_the_scheduler_has_hung_up_on_all_it_comes_to_the_gang_anew(self, queued: Harness) -> None:
         first = queued.bind("m0")
         await work_on_others(queued, 250)
-        first.hang_up()
+        first.disconnect()
         await work_on_others(queued, 100)
         again = queued.bind("m0")
         await work_on_others(queued, 250)
@@ -118,23 +118,23 @@ class TestARefusedMember:
     @pytest.fixture
     async def world(self) -> AsyncIterator[Harness]:
         made = Harness(nomination=NominationPolicy.ALWAYS)
-        made.nominate()
+        made.start_nominating()
         made.add(pod("plain").scheduler("serried"))
         yield made
         await made.close()
 
     async def test_its_gang_is_late_although_the_scheduler_is_busy(self, world: Harness) -> None:
         await plan(world)
-        world.give_up("m1")
-        await world.go()
+        world.mark_unschedulable("m1")
+        await world.run_until_idle()
         world.erase_nomination("m1")
-        world.give_up("m1")
+        world.mark_unschedulable("m1")
         await work_on_others(world, 62)
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
 
     async def test_one_that_has_its_nomination_still_is_waiting_for_its_turn(self, world: Harness) -> None:
         await plan(world)
-        world.give_up("m1")
+        world.mark_unschedulable("m1")
         await work_on_others(world, 200)
         assert world.reasons() == [Reason.PLANNED]
 
@@ -142,7 +142,7 @@ class TestARefusedMember:
         await plan(world, count=3, min_count=2)
         for _ in range(2):
             world.erase_nomination("m2")
-            world.give_up("m2")
-            await world.go()
+            world.mark_unschedulable("m2")
+            await world.run_until_idle()
         await work_on_others(world, 200)
         assert world.reasons() == [Reason.PLANNED]

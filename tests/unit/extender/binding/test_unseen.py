@@ -34,16 +34,16 @@ async def recovering(world: Harness) -> AsyncIterator[asyncio.Task[bool]]:
     task = asyncio.create_task(world.recovery.recover())
     async with asyncio.timeout(5):
         while not (asked(world) or task.done()):
-            await world.settle()
-        await world.settle()
+            await world.run_tasks()
+        await world.run_tasks()
         yield task
         await task
-    await world.settle()
+    await world.run_tasks()
 
 
 def asked(world: Harness) -> list[str]:
     """The pods that were asked for."""
-    return sorted(call.name for call in world.api.said("get") if call.resource == PODS.plural)
+    return sorted(call.name for call in world.api.list_calls("get") if call.resource == PODS.plural)
 
 
 def hide(world: Harness, *names: str) -> None:
@@ -64,10 +64,10 @@ async def test_a_gang_whose_watch_is_behind_its_commit_is_bound_whole(cluster: H
     await leave_behind(cluster, "m0", "m1", committed=True)
     hide(cluster, *hidden)
     async with recovering(cluster):
-        assert cluster.api.phase() == "Committed"
-        assert not cluster.api.said("bind")
-        cluster.watch()
-    await cluster.go()
+        assert cluster.api.record_phase() == "Committed"
+        assert not cluster.api.list_calls("bind")
+        cluster.sync_pods()
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
     assert cluster.nothing_reserved
 
@@ -79,8 +79,8 @@ async def test_so_is_one_of_which_the_watch_does_not_show_who_is_bound(cluster: 
     await leave_behind(cluster, "m0", "m1", committed=True)
     hide(cluster, "m0")
     async with recovering(cluster):
-        cluster.watch()
-    await cluster.go()
+        cluster.sync_pods()
+    await cluster.run_until_idle()
     assert cluster.node_of("m1") == "n1"
 
 
@@ -88,7 +88,7 @@ async def test_only_those_that_are_not_shown_are_asked_for(cluster: Harness) -> 
     await leave_behind(cluster, "m0", "m1", committed=True)
     hide(cluster, "m1")
     async with recovering(cluster):
-        cluster.watch()
+        cluster.sync_pods()
     assert set(asked(cluster)) == {"m1"}
 
 
@@ -132,10 +132,14 @@ async def test_a_record_of_whose_members_the_api_server_does_not_say_whether_the
     cluster.api.fail("get", error(500))
     with pytest.raises(UndecidedError, match="default/m0"):
         await cluster.recovery.recover()
-    assert (cluster.api.phase(), cluster.api.said("bind"), cluster.api.said("delete")) == ("Committed", [], [])
+    assert (cluster.api.record_phase(), cluster.api.list_calls("bind"), cluster.api.list_calls("delete")) == (
+        "Committed",
+        [],
+        [],
+    )
     async with recovering(cluster):
-        cluster.watch()
-    await cluster.go()
+        cluster.sync_pods()
+    await cluster.run_until_idle()
     assert (cluster.node_of("m0"), cluster.node_of("m1")) == ("n1", "n1")
 
 
@@ -148,7 +152,7 @@ async def test_so_is_one_whose_member_the_watch_does_not_show_for_long(
     with pytest.raises(UndecidedError, match="default/m0"):
         async with asyncio.timeout(5):
             await cluster.recovery.recover()
-    assert cluster.api.phase() == "Committed"
+    assert cluster.api.record_phase() == "Committed"
 
 
 async def test_the_end_of_the_term_ends_the_wait_and_leaves_the_record_to_the_next_leader(cluster: Harness) -> None:
@@ -157,4 +161,4 @@ async def test_the_end_of_the_term_ends_the_wait_and_leaves_the_record_to_the_ne
     async with recovering(cluster) as recovery:
         cluster.term.holds_lease = lambda: False
     assert recovery.result() is False
-    assert (cluster.api.phase(), cluster.api.said("delete")) == ("Committed", [])
+    assert (cluster.api.record_phase(), cluster.api.list_calls("delete")) == ("Committed", [])

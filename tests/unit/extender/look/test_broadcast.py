@@ -105,7 +105,7 @@ async def test_a_reader_gets_the_whole_state_and_then_only_what_changed(town: To
     reader = Reader(town.broadcast)
     first, *_, last = await reader.whole()
     assert (first["reset"], first["version"], first["now"], last["extender"]["plans"]) == (True, "1", 7.0, True)
-    await town.world.go()
+    await town.world.run_until_idle()
     await town.pass_second()
     change: dict[str, Any] = await reader.next()
     assert "nodes" not in change
@@ -117,7 +117,7 @@ async def test_one_look_serves_all_readers(town: Town) -> None:
     for reader in readers:
         await reader.whole()
     assert town.looks == 1
-    await town.world.go()
+    await town.world.run_until_idle()
     await town.pass_second()
     assert [bool((await reader.next())["gangs"]) for reader in readers] == [True] * 3
     assert town.looks == 2
@@ -138,7 +138,7 @@ async def test_who_comes_back_gets_what_is_there_by_then(town: Town) -> None:
     reader = Reader(town.broadcast)
     await reader.whole()
     await reader.close()
-    await town.world.go()
+    await town.world.run_until_idle()
     *_, last = await Reader(town.broadcast).whole()
     assert [row[3] for row in last["decisions"]] == ["QuorumMissing"]
 
@@ -146,7 +146,7 @@ async def test_who_comes_back_gets_what_is_there_by_then(town: Town) -> None:
 async def test_who_joins_between_two_looks_misses_nothing(town: Town) -> None:
     first = Reader(town.broadcast)
     await first.whole()
-    await town.world.go()
+    await town.world.run_until_idle()
     second = Reader(town.broadcast)
     await second.whole()
     await town.pass_second()
@@ -183,7 +183,7 @@ async def test_a_reader_whose_time_is_over_has_to_come_again_and_the_others_go_o
     await passing.whole()
     await staying.whole()
     town.now = 29.0
-    await town.world.go()
+    await town.world.run_until_idle()
     await town.pass_second()
     assert "gangs" in await passing.next()
     town.now = 30.0

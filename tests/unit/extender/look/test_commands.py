@@ -27,7 +27,7 @@ async def pages(world: Harness) -> AsyncIterator[Pages]:
     world.add(pod_group("big").gang(9).topology().owned_by("Job", "big"))
     world.add(*(pod(f"big-{number}").cpu(1).scheduler(SCHEDULER).in_group("big") for number in range(9)))
     world.add(pod_group("runs").gang(1), pod("runs-0").cpu(1).scheduler(SCHEDULER).in_group("runs"))
-    await world.go()
+    await world.run_until_idle()
     reports = Mock()
     reports.decisions = [
         LoggedDecision("2026-01-01T00:00:00Z", GroupKey("default", name), "X", "X: said") for name in ("big", "gone")

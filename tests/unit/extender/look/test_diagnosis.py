@@ -51,7 +51,7 @@ def wide(count: int, cpus: int) -> list[Builder]:
 async def test_each_domain_says_how_many_it_holds_and_what_keeps_the_others_off(
     world: Harness, http: httpx.AsyncClient
 ) -> None:
-    await world.add(*racks(), *wide(3, 5)).go()
+    await world.add(*racks(), *wide(3, 5)).run_until_idle()
     found = (await show(http))["diagnosis"]
     assert [each["text"] for each in found["domains"]] == [
         "r2: 1 of 3; 1 even if nothing ran there; cordon 1 node, taint gpu 1 node",
@@ -86,7 +86,7 @@ async def test_each_domain_says_how_many_it_holds_and_what_keeps_the_others_off(
 async def test_what_would_make_it_fit_is_told_the_cheapest_first(
     world: Harness, http: httpx.AsyncClient, count: int, cpus: int, advice: list[str]
 ) -> None:
-    await world.add(*racks(), *wide(count, cpus)).go()
+    await world.add(*racks(), *wide(count, cpus)).run_until_idle()
     found = (await show(http, query="?diagnosis=advice"))["diagnosis"]
     said = [each["text"] for each in found["advice"]]
     for sentence in advice:
@@ -97,7 +97,7 @@ async def test_what_would_make_it_fit_is_told_the_cheapest_first(
 async def test_a_gang_in_the_way_could_move_or_end(world: Harness, http: httpx.AsyncClient) -> None:
     world.add(*(node(f"a{number}").cpu(4).rack("r1") for number in range(2)), node("b0").cpu(4).rack("r2"))
     world.add(pod_group("z").gang(1), pod("z0").cpu(2).scheduler(SCHEDULER).in_group("z").on("a0").priority(9))
-    await world.add(*wide(2, 4)).go()
+    await world.add(*wide(2, 4)).run_until_idle()
     found = (await show(http, query="?diagnosis=advice"))["diagnosis"]["advice"]
     said = {each["change"]: each["text"] for each in found}
     assert said["moveGang"] == "move gang default/z (1 pod) to b0; the gang would run in r1"
@@ -111,7 +111,7 @@ async def test_a_tree_hears_of_the_constraint_of_its_groups(world: Harness, http
     for name in ("a", "b"):
         world.add(pod_group(name).gang(3).topology().under("root"))
         world.add(*(pod(f"{name}{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(3)))
-    await world.go()
+    await world.run_until_idle()
     found = (await show(http, "a", "?diagnosis=advice"))["diagnosis"]["advice"]
     said = {each["change"]: each["text"] for each in found}
     assert said["widerLevel"] == f"require one domain of {zone}, the next wider level"
@@ -119,7 +119,7 @@ async def test_a_tree_hears_of_the_constraint_of_its_groups(world: Harness, http
 
 
 async def test_a_gang_that_is_planned_has_no_diagnosis_but_a_plan(world: Harness, http: httpx.AsyncClient) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     found = await show(http, query="?diagnosis=advice")
     assert found["diagnosis"] is None
     assert sorted(name for names in found["plan"]["slots"].values() for name in names) == ["m0", "m1"]
@@ -127,17 +127,17 @@ async def test_a_gang_that_is_planned_has_no_diagnosis_but_a_plan(world: Harness
 
 
 async def test_its_turn_and_who_is_before_it(world: Harness, http: httpx.AsyncClient) -> None:
-    await world.add(*small_nodes(1), gang(4), *members(4)).go()
+    await world.add(*small_nodes(1), gang(4), *members(4)).run_until_idle()
     await world.pass_time(5)
     later = [pod(f"h{number}").cpu(1).scheduler(SCHEDULER).in_group("h") for number in range(4)]
-    await world.add(pod_group("h").gang(4), *later).go()
+    await world.add(pod_group("h").gang(4), *later).run_until_idle()
     assert (await show(http, "h"))["queue"] == {"position": 2, "length": 2, "before": ["default/g"], "owners": [""]}
     assert (await show(http, "g"))["queue"] == {"position": 1, "length": 2, "before": [], "owners": []}
 
 
 async def test_the_forecast_of_the_head_says_what_it_is_read_off(world: Harness, http: httpx.AsyncClient) -> None:
     running = pod("x").cpu(2).on("n1").lifetime(600).started("2023-11-14T22:30:00Z")
-    await world.add(*small_nodes(2), running, gang(4), *members(4)).go()
+    await world.add(*small_nodes(2), running, gang(4), *members(4)).run_until_idle()
     forecast = (await show(http))["forecast"]
     assert forecast["at"] == "2023-11-14T22:40:00Z"
     assert forecast["nodes"] == ["n1", "n2"]
@@ -145,14 +145,14 @@ async def test_the_forecast_of_the_head_says_what_it_is_read_off(world: Harness,
 
 
 async def test_the_timeline_has_every_milestone_with_its_time(world: Harness, http: httpx.AsyncClient) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(1)).go()
+    await world.add(*small_nodes(2), gang(2), *members(1)).run_until_idle()
     await world.pass_time(60)
-    await world.add(*members(1, first=1)).go()
+    await world.add(*members(1, first=1)).run_until_idle()
     for name in ("m0", "m1"):
         world.filter(name, "n1", "n2")
     calls = [world.bind(name) for name in ("m0", "m1")]
-    await world.go()
-    await world.go()
+    await world.run_until_idle()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     timeline = (await show(http))["timeline"]
     reached = [each["milestone"] for each in timeline]
@@ -162,10 +162,10 @@ async def test_the_timeline_has_every_milestone_with_its_time(world: Harness, ht
 
 async def test_a_gang_that_breaks_says_since_when(world: Harness, http: httpx.AsyncClient) -> None:
     first = [pod(f"m{n}").cpu(1).scheduler(SCHEDULER).in_group("g").on("n1") for n in range(2)]
-    await world.add(*small_nodes(2), gang(2), *first).go()
+    await world.add(*small_nodes(2), gang(2), *first).run_until_idle()
     await world.pass_time(60)
     world.delete("m0")
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(130)
     timeline = (await show(http))["timeline"]
     assert [each["milestone"] for each in timeline] == ["seen", "quorum", "bound", "broken"]
@@ -175,17 +175,17 @@ async def test_a_gang_that_breaks_says_since_when(world: Harness, http: httpx.As
 async def test_a_gang_that_others_end_for_and_one_that_ends_for_it(world: Harness, http: httpx.AsyncClient) -> None:
     world.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
     world.add(*(pod(f"v{n}").cpu(2).scheduler(SCHEDULER).in_group("v").on(f"n{n + 1}") for n in range(2)))
-    await world.add(gang(1).priority(9), *(each.cpu(2).priority(9) for each in members(1))).go()
+    await world.add(gang(1).priority(9), *(each.cpu(2).priority(9) for each in members(1))).run_until_idle()
     for name in ("v0", "v1"):
         world.delete(name)
-    await world.go()
+    await world.run_until_idle()
     reached = {name: [each["milestone"] for each in (await show(http, name))["timeline"]] for name in ("g", "v")}
     assert reached["g"] == ["seen", "quorum", "preempting", "planned"]
     assert "preempted" in reached["v"]
 
 
 async def test_a_plan_that_led_to_nothing_is_told(world: Harness, http: httpx.AsyncClient) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     await world.pass_time(DAY)
     timeline = (await show(http))["timeline"]
     assert [each["milestone"] for each in timeline][:4] == ["seen", "quorum", "planned", "givenUp"]
@@ -216,7 +216,7 @@ async def ask_eight(http: httpx.AsyncClient) -> list[asyncio.Task[Any]]:
 async def test_so_many_diagnoses_wait_for_their_turn_and_no_more(
     world: Harness, http: httpx.AsyncClient, gate: asyncio.Event
 ) -> None:
-    await world.add(*racks(), *wide(3, 5)).go()
+    await world.add(*racks(), *wide(3, 5)).run_until_idle()
     asked = await ask_eight(http)
     assert (await http.get("/debug/groups/default/g?diagnosis=advice")).status_code == 429
     gate.set()
@@ -227,7 +227,7 @@ async def test_so_many_diagnoses_wait_for_their_turn_and_no_more(
 async def test_who_has_not_asked_for_advice_gets_the_page_all_the_same(
     world: Harness, http: httpx.AsyncClient, gate: asyncio.Event
 ) -> None:
-    await world.add(*racks(), *wide(3, 5)).go()
+    await world.add(*racks(), *wide(3, 5)).run_until_idle()
     asked = await ask_eight(http)
     page = await show(http)
     assert (page["diagnosis"], page["reason"]) == (None, "NoDomainFits")
@@ -239,9 +239,9 @@ async def test_the_table_counts_as_the_reason_does_also_where_nodes_are_kept_for
     world: Harness, http: httpx.AsyncClient
 ) -> None:
     busy = pod("busy").cpu(4).on("a0")
-    await world.add(*(node(f"a{number}").cpu(4).rack("r1") for number in range(3)), busy, *wide(3, 4)).go()
+    await world.add(*(node(f"a{number}").cpu(4).rack("r1") for number in range(3)), busy, *wide(3, 4)).run_until_idle()
     others = [pod(f"o{number}").cpu(4).scheduler(SCHEDULER).in_group("h") for number in range(4)]
-    await world.add(pod_group("h").gang(4).topology(), *others).go()
+    await world.add(pod_group("h").gang(4).topology(), *others).run_until_idle()
     assert (await show(http, "g"))["forecast"] is not None
     found = await show(http, "h")
     assert "(r1: 2)" in found["message"]

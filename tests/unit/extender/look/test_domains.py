@@ -27,7 +27,7 @@ def racks(world: Harness) -> Harness:
 
 async def test_a_rack_has_its_nodes_what_they_have_and_what_is_used(world: Harness) -> None:
     racks(world).add(pod("p").cpu(3).on("a"))
-    await world.go()
+    await world.run_until_idle()
     found = await get(world, f"?key={RACK}")
     first, second = found["domains"]
     assert (first["domain"], first["nodes"], first["unschedulable"]) == ("r1", 2, 1)
@@ -40,7 +40,7 @@ async def test_a_gang_that_runs_is_there_and_so_is_one_that_is_about_to(world: H
     racks(world).add(pod_group("old").gang(1), pod("o").cpu(1).in_group("old").on("c"))
     world.add(pod_group("new").gang(2).topology(RACK))
     world.add(*(pod(f"n{number}").cpu(4).scheduler(SCHEDULER).in_group("new") for number in range(2)))
-    await world.go()
+    await world.run_until_idle()
     found = await get(world)
     present = {
         each["domain"]: {group["name"]: group["members"] for group in each["groups"]} for each in found["domains"]
@@ -51,18 +51,18 @@ async def test_a_gang_that_runs_is_there_and_so_is_one_that_is_about_to(world: H
 async def test_without_a_key_it_is_the_one_that_most_groups_ask_for(world: Harness) -> None:
     racks(world).add(pod_group("a").gang(1).topology("zone"), pod_group("b").gang(1).topology(RACK))
     world.add(pod_group("c").gang(1).topology(RACK))
-    await world.go()
+    await world.run_until_idle()
     found = await get(world)
     assert (found["key"], found["keys"]) == (RACK, [RACK, "zone"])
 
 
 async def test_where_nobody_asks_for_a_key_it_is_the_racks(world: Harness) -> None:
     racks(world)
-    await world.go()
+    await world.run_until_idle()
     assert (await get(world))["key"] == RACK
 
 
 async def test_a_member_that_has_ended_is_nowhere(world: Harness) -> None:
     racks(world).add(pod_group("old").gang(1), pod("o").in_group("old").on("c").phase("Succeeded"))
-    await world.go()
+    await world.run_until_idle()
     assert [each["groups"] for each in (await get(world, f"?key={RACK}"))["domains"]] == [[], []]

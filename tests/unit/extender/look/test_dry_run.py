@@ -64,7 +64,7 @@ async def idle(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
 
 async def test_who_would_go_is_told_also_where_nobody_is_evicted(idle: Harness) -> None:
     full(idle).add(gang(1).priority(HIGH).topology(), members(1)[0].cpu(2).priority(HIGH))
-    await idle.go()
+    await idle.run_until_idle()
     told = await try_out(idle)
     assert told["message"].startswith(
         "the gang would fit without 1 pods of lower priority (default/low2), but Serried evicts no pod: "
@@ -77,12 +77,12 @@ async def test_who_would_go_is_told_also_where_nobody_is_evicted(idle: Harness) 
 
 
 async def test_nothing_is_changed_by_it(idle: Harness) -> None:
-    await full(idle).add(*urgent(2)).go()
+    await full(idle).add(*urgent(2)).run_until_idle()
     state = idle.groups.states[GANG]
     before = (replace(state), list(idle.api.calls), list(idle.heard.verdicts), dict(idle.store.occupancy.used))
     first = await try_out(idle)
     assert first["found"]["victims"] == ["default/low1", "default/low2"]
-    await idle.go()
+    await idle.run_until_idle()
     assert (replace(state), idle.api.calls, idle.heard.verdicts, idle.store.occupancy.used) == before
     assert await try_out(idle) == first
 
@@ -90,18 +90,18 @@ async def test_nothing_is_changed_by_it(idle: Harness) -> None:
 async def test_a_whole_gang_is_shown(idle: Harness) -> None:
     idle.add(*small_nodes(2), pod_group("v").gang(2).disruption(Disruption.ALL))
     idle.add(*(pod(f"v{i}").cpu(2).on(f"n{i + 1}").scheduler(SCHEDULER).in_group("v") for i in range(2)))
-    await idle.add(*urgent(1)).go()
+    await idle.add(*urgent(1)).run_until_idle()
     found = (await try_out(idle))["found"]
     assert (found["victims"], found["cost"][0]["broken"]) == (["default/v0", "default/v1"], 1)
 
 
 async def test_a_gang_that_has_backed_off_is_told_until_when(world: Harness) -> None:
     world.api.graceful.update([world.pod_key("low1"), world.pod_key("low2")])
-    await full(world).add(*urgent(2)).go()
+    await full(world).add(*urgent(2)).run_until_idle()
     await world.pass_time(601)
     world.delete("low1")
     world.delete("low2")
-    await world.add(*(pod(f"next{i}").cpu(2).on(f"n{i}") for i in (1, 2))).go()
+    await world.add(*(pod(f"next{i}").cpu(2).on(f"n{i}") for i in (1, 2))).run_until_idle()
     await world.pass_time(5)  # in which it says that its victims have not ended in time
     told = await try_out(world)
     assert told["message"].endswith("but Serried evicts no pod in the next 25 s: the last search found no victims")
@@ -109,9 +109,9 @@ async def test_a_gang_that_has_backed_off_is_told_until_when(world: Harness) -> 
 
 
 async def test_a_forecast_that_wins_is_said(world: Harness) -> None:
-    now = write_time(world.wall())
+    now = write_time(world.wall_time())
     low = [pod(f"low{i}").cpu(2).on(f"n{i}").started(now).lifetime(15) for i in (1, 2)]
-    await world.add(*small_nodes(2), *low, *urgent(2)).go()
+    await world.add(*small_nodes(2), *low, *urgent(2)).run_until_idle()
     told = await try_out(world)
     assert told["message"].endswith(
         "but Serried evicts no pod: the gang is forecast to fit before these pods would have ended"
@@ -156,24 +156,24 @@ async def test_a_forecast_that_wins_is_said(world: Harness) -> None:
     ],
 )
 async def test_why_nobody_would_go(world: Harness, cluster: list[Builder], group: list[Builder], message: str) -> None:
-    await world.add(*cluster, *group).go()
+    await world.add(*cluster, *group).run_until_idle()
     told = await try_out(world)
     assert told["message"] == message
     assert not told["found"] or not told["found"]["victims"]
 
 
 async def test_nobody_is_looked_for_unless_asked(world: Harness) -> None:
-    await full(world).add(*urgent(2)).go()
+    await full(world).add(*urgent(2)).run_until_idle()
     assert await try_out(world, "") is None
 
 
 async def test_dry_run_may_be_written_as_for_the_api_server(world: Harness) -> None:
-    await full(world, HIGH + 9).add(*urgent(2)).go()
+    await full(world, HIGH + 9).add(*urgent(2)).run_until_idle()
     assert (await try_out(world, "dryRun=All"))["message"] == "no running pod has a lower priority"
 
 
 async def test_one_that_does_not_lead_says_so(world: Harness) -> None:
-    await full(world).add(*urgent(2)).go()
+    await full(world).add(*urgent(2)).run_until_idle()
     world.core.end_term()
     assert (await try_out(world))["message"] == "this instance does not plan the group: ask the instance that leads"
 
@@ -186,7 +186,7 @@ async def test_a_search_that_takes_too_long_is_given_up_and_no_group_hears_of_it
             snapshot.limit.spend()
 
     ticks = count()
-    await full(world).add(*urgent(2)).go()
+    await full(world).add(*urgent(2)).run_until_idle()
     world.group_scheduler.take_dirty()
     monkeypatch.setattr(world.core.preemptions, "find_search", lambda _: Mock(request=PlanRequest((), 0)))
     monkeypatch.setattr(world.core.preemptions, "make_search_function", lambda _: make)

@@ -22,7 +22,7 @@ def held(world: Harness) -> HeldRoom:
 
 
 async def test_a_planned_gang_holds_room_that_nobody_uses(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     world.clock.advance(7.0)
     found = held(world)
     assert found.phases == {"Planned": 1}
@@ -33,15 +33,17 @@ async def test_a_planned_gang_holds_room_that_nobody_uses(world: Harness) -> Non
 
 
 async def test_without_reservations_nothing_is_held(world: Harness) -> None:
-    await world.add(*small_nodes(1), gang(2), *members(1)).go()
+    await world.add(*small_nodes(1), gang(2), *members(1)).run_until_idle()
     assert held(world) == HeldRoom()
 
 
 async def test_a_gang_waits_as_long_as_it_has_pods_and_does_not_run(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(3), *members(2), pod_group("without-pods").gang(2)).go()
-    await world.add(pod_group("runs").gang(1), pod("r0").cpu(1).scheduler(SCHEDULER).in_group("runs").on("n1")).go()
+    await world.add(*small_nodes(2), gang(3), *members(2), pod_group("without-pods").gang(2)).run_until_idle()
+    await world.add(
+        pod_group("runs").gang(1), pod("r0").cpu(1).scheduler(SCHEDULER).in_group("runs").on("n1")
+    ).run_until_idle()
     await world.pass_time(40.0)
-    await world.add(gang(3), *members(3)).go()
+    await world.add(gang(3), *members(3)).run_until_idle()
     assert world.reasons() == [Reason.QUORUM_MISSING, Reason.PLANNED]
     assert measure_waits(world.groups.states, world.store, world.clock()) == {"default": [40.0]}
     await world.close()
@@ -49,7 +51,7 @@ async def test_a_gang_waits_as_long_as_it_has_pods_and_does_not_run(world: Harne
 
 async def test_a_gang_that_waited_before_this_leader_began_waits_since_its_pods_were_made(world: Harness) -> None:
     made = write_time(EPOCH + world.clock() - 300)
-    await world.add(*small_nodes(1), gang(2), *(member.created(made) for member in members(2))).go()
+    await world.add(*small_nodes(1), gang(2), *(member.created(made) for member in members(2))).run_until_idle()
     world.clock.advance(40)
     assert measure_waits(world.groups.states, world.store, world.clock()) == {"default": [340.0]}
 
@@ -71,19 +73,19 @@ def test_a_gang_counts_by_level_and_owner(
 
 
 async def test_the_time_with_a_reason_counts_when_the_next_one_comes(world: Harness) -> None:
-    await world.add(*small_nodes(1), gang(2), *members(1)).go()
+    await world.add(*small_nodes(1), gang(2), *members(1)).run_until_idle()
     await world.pass_time(30.0)
-    await world.add(*members(2)).go()
+    await world.add(*members(2)).run_until_idle()
     assert (Reason.QUORUM_MISSING.value, 30.0) in world.heard.waits
     assert world.reasons(GANG)[0] is Reason.QUORUM_MISSING
 
 
 async def test_the_time_to_start_counts_from_the_first_sight(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(1)).go()
+    await world.add(*small_nodes(2), gang(2), *members(1)).run_until_idle()
     await world.pass_time(30.0)
-    await world.add(*members(2)).go()
+    await world.add(*members(2)).run_until_idle()
     calls = [world.bind("m0"), world.bind("m1")]
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert world.heard.starts == [30.0]
     await world.close()

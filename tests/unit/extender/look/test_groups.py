@@ -46,7 +46,7 @@ async def page(world: Harness) -> AsyncIterator[Page]:
     for namespace, name in (("default", "w0"), ("default", "w1"), ("default", "w2"), ("other", "w3"), ("other", "w4")):
         world.add(pod_group(name).namespace(namespace).gang(2))
         world.add(pod(f"p-{name}").namespace(namespace).scheduler(SCHEDULER).in_group(name))
-    await world.go()
+    await world.run_until_idle()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
@@ -105,10 +105,10 @@ async def test_a_bad_value_is_400_with_a_sentence_that_helps(page: Page, query: 
 
 async def test_the_slots_that_are_kept_are_shown_with_their_replacements(page: Page, world: Harness) -> None:
     first, second = (pod(name).cpu(1).scheduler(SCHEDULER).in_group("k") for name in ("k0", "k1"))
-    await world.add(pod_group("k").gang(2), first.index(0).on("n1"), second.index(1).on("n2")).go()
+    await world.add(pod_group("k").gang(2), first.index(0).on("n1"), second.index(1).on("n2")).run_until_idle()
     world.delete("k0")
     world.delete("k1")
-    await world.add(pod("k2").cpu(1).scheduler(SCHEDULER).in_group("k").index(1)).go()
+    await world.add(pod("k2").cpu(1).scheduler(SCHEDULER).in_group("k").index(1)).run_until_idle()
     await world.pass_time(5.0)
     slot = {"namespace": "default", "group": "k", "kind": "PodGroup", "claimed": True, "refusal": "", "seconds": 5.0}
     assert await page.vacancies() == [
@@ -120,7 +120,7 @@ async def test_the_slots_that_are_kept_are_shown_with_their_replacements(page: P
 async def test_a_group_without_an_object_is_shown_with_its_kind_and_found_by_its_name(
     page: Page, world: Harness
 ) -> None:
-    await world.add(pod("j-0").of_job("j", 0).scheduler(SCHEDULER)).go()
+    await world.add(pod("j-0").of_job("j", 0).scheduler(SCHEDULER)).run_until_idle()
     assert "default/job:j" in (await page.names(""))[0]
     shown = await page.group("job:j")
     assert (shown["name"], shown["kind"], shown["members"]) == ("job:j", "Job", 1)
@@ -131,7 +131,7 @@ async def test_who_would_have_to_go_for_a_gang_and_where_else(page: Page, world:
     world.add(*(pod(f"low{i}").cpu(2).on(f"v{i}").priority(-i) for i in (1, 2)))
     world.add(pod_group("top").gang(1).topology().priority(9))
     world.add(pod("top0").cpu(2).scheduler(SCHEDULER).in_group("top").priority(9))
-    await world.go()
+    await world.run_until_idle()
     view = (await page.group("top"))["preemption"]
     assert (view["domain"], view["victims"]) == ("rack2", ["default/low2"])
     assert view["nextBest"]["domain"] == "rack1"

@@ -43,11 +43,13 @@ class Breaths:
 async def crowd(world: Harness) -> None:
     """A large gang that waits for the end of the pod that has the only rack, and many small ones behind it."""
     ends = pod("x").cpu(MEMBERS).on("n").lifetime(600).started("2023-11-14T22:30:00Z")
-    await world.add(node("n").rack("r").cpu(MEMBERS).pods(2 * MEMBERS), ends, gang(MEMBERS), *members(MEMBERS)).go()
+    await world.add(
+        node("n").rack("r").cpu(MEMBERS).pods(2 * MEMBERS), ends, gang(MEMBERS), *members(MEMBERS)
+    ).run_until_idle()
     for number in range(GANGS):
         world.add(pod_group(f"h{number}").gang(1))
         world.add(pod(f"h{number}-0").cpu(1).scheduler(SCHEDULER).in_group(f"h{number}"))
-    await world.go()
+    await world.run_until_idle()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ async def test_filter_gets_its_turn(world: Harness, path: str, breaths: int, mon
 
 
 async def test_a_long_document_is_written_as_a_short_one_is(world: Harness) -> None:
-    await world.add(gang(3), *members(3)).go()
+    await world.add(gang(3), *members(3)).run_until_idle()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     app.include_router(process_routes(extender_settings([], {}), Mock()))

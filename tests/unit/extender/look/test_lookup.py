@@ -27,7 +27,7 @@ async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
     world.add(job("typed").scheduler(SCHEDULER).annotation("scheduling.serried.dev/gang-polcy", "JobAsGang"))
     world.add(composite("tree").owned_by("JobSet", "wood"), pod_group("leaf").gang(1).under("tree"))
     world.add(pod_group("made").gang(1))
-    await world.go()
+    await world.run_until_idle()
     app = FastAPI()
     app.include_router(debug_routes(world.core, Mock(), FALLBACK, dict))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:

@@ -60,13 +60,13 @@ async def test_a_look_at_nothing_new_tells_nothing(town_reader: Reader) -> None:
 async def test_a_plan_and_a_bound_pod_are_told_apart() -> None:
     world = make_world()
     world.add(*small_nodes(3, cpus=4), gang(2), *members(2), pod("other").cpu(1).on("n3"))
-    await world.go()
+    await world.run_until_idle()
     reader = Reader(world)
     reader.look()
     shown = {name: (row["used"], row["planned"]) for name, row in reader.named("nodes").items()}
     assert shown == {"n1": (0, 0), "n2": (0, 0), "n3": (25, 50)}
     calls = [world.bind("m0"), world.bind("m1")]
-    await world.go()
+    await world.run_until_idle()
     assert [call.error for call in calls] == ["", ""]
     assert [row[1] for row in reader.look()["nodes"]] == ["n3"]
     assert (reader.named("nodes")["n3"]["used"], reader.named("nodes")["n3"]["planned"]) == (75, 0)
@@ -135,10 +135,10 @@ async def test_nodes_and_gangs_that_go_are_told_to_be_gone() -> None:
 
 async def test_each_decision_is_told_once_with_the_newest_last() -> None:
     world = make_world()
-    await world.add(*small_nodes(2), gang(2), *members(1)).go()
+    await world.add(*small_nodes(2), gang(2), *members(1)).run_until_idle()
     reader = Reader(world)
     assert [row[3] for row in reader.look()["decisions"]] == ["QuorumMissing"]
-    await world.add(*members(1, first=1)).go()
+    await world.add(*members(1, first=1)).run_until_idle()
     assert [row[3] for row in reader.look()["decisions"]] == ["Planned"]
     assert "decisions" not in reader.look()
 

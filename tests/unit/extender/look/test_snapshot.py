@@ -23,12 +23,12 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, membe
 @pytest.fixture
 async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
     """A gang that is planned, and one that waits."""
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
     world.add(
         pod_group("big").gang(9),
         *[pod(f"big-{place}").cpu(1).scheduler(SCHEDULER).in_group("big") for place in range(9)],
     )
-    await world.go()
+    await world.run_until_idle()
     app = FastAPI()
     app.include_router(snapshot_routes(world.core, NATIVE))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
@@ -64,7 +64,7 @@ async def test_a_plan_is_made_again_as_if_it_had_not_been_made(http: httpx.Async
 async def test_a_gang_whose_topology_does_not_count_is_decided_again_without_it(world: Harness) -> None:
     on_racks = [each.selecting(RACK, f"r{at}").label(POD_SET, "main") for at, each in enumerate(members(2))]
     nodes = [node(f"n{at}").rack(f"r{at}").cpu(0) for at in range(2)]
-    await world.add(*nodes, gang(2).topology(RACK), *on_racks).go()
+    await world.add(*nodes, gang(2).topology(RACK), *on_racks).run_until_idle()
     app = FastAPI()
     app.include_router(snapshot_routes(world.core, NATIVE))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:
@@ -79,7 +79,7 @@ async def test_a_gang_whose_topology_does_not_count_is_decided_again_without_it(
 async def test_a_pod_group_of_kueue_is_decided_again(world: Harness) -> None:
     key = GroupKey("default", "g", GroupKind.COUNTED, "3")
     pods = [pod(f"k{at}").cpu(1).scheduler(SCHEDULER).in_counted_group("g", "3") for at in range(3)]
-    await world.add(*small_nodes(1), *pods).go()
+    await world.add(*small_nodes(1), *pods).run_until_idle()
     app = FastAPI()
     app.include_router(snapshot_routes(world.core, NATIVE))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://debug") as http:

@@ -235,14 +235,14 @@ async def test_a_pod_group_of_scheduler_plugins_is_one_too(world: Harness, askin
 
 
 async def test_a_group_that_exists_is_asked_about_by_its_name(world: Harness, asking: Asking) -> None:
-    await world.add(*small_nodes(1), pod_group("g").gang(3), *members(3)).go()
+    await world.add(*small_nodes(1), pod_group("g").gang(3), *members(3)).run_until_idle()
     answer = await asking.post("", "group=default/g&add=1*n1")
     (found,) = answer.json()["groups"]
     assert (found["outcome"], found["nodes"]) == ("Fits", {"n1": 2, "n1+1": 1})
 
 
 async def test_one_that_is_planned_is_asked_about_as_if_it_were_not(world: Harness, asking: Asking) -> None:
-    await world.add(*small_nodes(1), pod_group("g").gang(2), *members(2)).go()
+    await world.add(*small_nodes(1), pod_group("g").gang(2), *members(2)).run_until_idle()
     (found,) = (await asking.post("", "group=default/g")).json()["groups"]
     assert found["outcome"] == "Fits"
 
@@ -357,7 +357,7 @@ async def test_added_nodes_are_like_the_one_and_have_its_daemons(world: Harness,
 async def test_a_removed_gang_leaves_its_room_bound_or_planned(world: Harness, asking: Asking) -> None:
     runs = [pod(f"r{at}").cpu(1).scheduler(SCHEDULER).in_group("run").on("n1") for at in range(2)]
     world.add(*small_nodes(2), pod_group("run").gang(2), *runs)
-    await world.add(pod_group("g").gang(2), *members(2)).go()
+    await world.add(pod_group("g").gang(2), *members(2)).run_until_idle()
     assert (await asking.ask(training(2)))["fits"] is False
     assert (await asking.one(training(2), query="remove=default/run"))["nodes"] == {"n1": 2}
     assert (await asking.one(training(2), query="remove=default/g"))["nodes"] == {"n2": 2}
@@ -372,7 +372,7 @@ async def test_what_is_said_twice_counts_once_and_additions_are_summed(world: Ha
     changes = {"drained": ["n2"], "displaced": 0, "added": ["2*n2"], "removed": ["default/run"]}
     assert (answer["fits"], answer["changes"]) == (True, changes)
     assert (await asking.ask(training(7), query=twice))["fits"] is False
-    await world.add(pod_group("g").gang(2), *members(2)).go()
+    await world.add(pod_group("g").gang(2), *members(2)).run_until_idle()
     assert len((await asking.ask(query="group=default/g&group=default/g"))["groups"]) == 1
 
 
@@ -478,7 +478,7 @@ async def test_what_keeps_victims_is_told(world: Harness, asking: Asking) -> Non
 
 async def test_room_that_is_kept_for_the_first_gang_is_kept_from_others(world: Harness, asking: Asking) -> None:
     world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), pod_group("g").gang(4), *members(4))
-    await world.go()
+    await world.run_until_idle()
     assert world.core.backfill.head is not None
     assert (await asking.one(training(2)))["reason"] == "BehindHead"
 
@@ -961,8 +961,10 @@ async def test_one_question_is_answered_at_a_time(world: Harness) -> None:
 async def test_nothing_is_changed_or_written(world: Harness, asking: Asking) -> None:
     runs = [pod(f"r{at}").cpu(1).scheduler(SCHEDULER).in_group("run").on("n1") for at in range(2)]
     world.add(*small_nodes(2), pod_group("run").gang(2), *runs, priority_class("high", 100))
-    await world.add(pod_group("g").gang(2), *members(2)).go()
-    await world.add(pod_group("late").gang(9), pod("late-0").cpu(1).scheduler(SCHEDULER).in_group("late")).go()
+    await world.add(pod_group("g").gang(2), *members(2)).run_until_idle()
+    await world.add(
+        pod_group("late").gang(9), pod("late-0").cpu(1).scheduler(SCHEDULER).in_group("late")
+    ).run_until_idle()
     before = remember(world)
     rule = {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}}
     apart = {"requiredDuringSchedulingIgnoredDuringExecution": [{**rule, "topologyKey": RACK}]}

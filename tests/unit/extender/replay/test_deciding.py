@@ -31,7 +31,7 @@ def decide_live(world: Harness) -> Decision:
 
 async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harness) -> None:
     first, second = (each.index(place) for place, each in enumerate(members(2)))
-    await world.add(*small_nodes(3, cpus=1), gang(2), first.on("n3"), second.on("n2")).go()
+    await world.add(*small_nodes(3, cpus=1), gang(2), first.on("n3"), second.on("n2")).run_until_idle()
     world.delete("m0")
     world.add(pod("again").cpu(1).scheduler(SCHEDULER).in_group("g").index(0))
     capture = take(world)
@@ -40,9 +40,9 @@ async def test_the_replacement_of_a_dead_member_gets_its_kept_slot(world: Harnes
 
 
 async def test_what_a_feature_remembers_is_refused_with_its_place_if_it_makes_no_sense(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), *(each.on("n1") for each in members(2))).go()
+    await world.add(*small_nodes(2), gang(2), *(each.on("n1") for each in members(2))).run_until_idle()
     world.delete("m0")
-    await world.go()
+    await world.run_until_idle()
     capture = take(world)
     (memory,) = capture.memories
     damaged = replace(memory, features={name: {"broken_since": "yesterday"} for name in memory.features})
@@ -52,15 +52,15 @@ async def test_what_a_feature_remembers_is_refused_with_its_place_if_it_makes_no
 
 async def test_a_member_that_its_kubelet_has_refused_counts_nowhere(world: Harness) -> None:
     first, second = members(2)
-    await world.add(*small_nodes(2), gang(2), first.on("n1"), second.on("n2")).go()
-    await world.add(first.on("n1").refused("OutOfcpu")).go()
+    await world.add(*small_nodes(2), gang(2), first.on("n1"), second.on("n2")).run_until_idle()
+    await world.add(first.on("n1").refused("OutOfcpu")).run_until_idle()
     restored = restore(take(world)).store
     assert [each.refusal for each in restored.vacancies] == ["OutOfcpu"]
     assert restored.occupancy.node_of("pod-m0") is world.store.occupancy.node_of("pod-m0") is None
 
 
 async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: Harness) -> None:
-    await world.add(*small_nodes(1), gang(1), *members(1)).go()
+    await world.add(*small_nodes(1), gang(1), *members(1)).run_until_idle()
     state = world.groups.states[GANG]
     state.refusals.exclude_node(world.pod("m0").shape, "n1", world.store)
     capture = take(world)
@@ -70,10 +70,10 @@ async def test_a_node_that_the_scheduler_has_refused_is_not_tried_again(world: H
 
 async def test_room_that_is_kept_for_the_first_in_the_queue_stays_kept(world: Harness) -> None:
     big = [pod(f"big{place}").cpu(1).scheduler(SCHEDULER).in_group("big") for place in range(9)]
-    await world.add(*small_nodes(2), pod_group("big").gang(9), *big, pod("web").cpu(1).on("n1")).go()
+    await world.add(*small_nodes(2), pod_group("big").gang(9), *big, pod("web").cpu(1).on("n1")).run_until_idle()
     assert world.core.backfill.head is None  # nine will never fit
     world.add(pod_group("four").gang(4), *[pod(f"f{at}").cpu(1).scheduler(SCHEDULER).in_group("four") for at in "abcd"])
-    await world.go()
+    await world.run_until_idle()
     world.add(gang(2), *members(2))
     capture = take(world)
     live = decide_live(world)
@@ -85,7 +85,7 @@ async def test_room_that_is_kept_for_the_first_in_the_queue_stays_kept(world: Ha
 
 async def test_nobody_goes_for_a_gang_of_which_the_scheduler_refuses_a_member(world: Harness) -> None:
     first, second = (each.priority(100) for each in members(2))
-    await world.add(*small_nodes(1), gang(2).priority(100), first).go()
+    await world.add(*small_nodes(1), gang(2).priority(100), first).run_until_idle()
     world.add(pod("low").cpu(1).on("n1"), second)
     rejection = Fact(world.core.clock() + 60, text="there is no such volume", member=world.pod("m0").uid)
     world.groups.states[GANG].refusals.rejection = rejection
@@ -98,7 +98,7 @@ async def test_nobody_goes_for_a_gang_of_which_the_scheduler_refuses_a_member(wo
 
 
 async def test_all_that_is_known_of_the_first_in_the_queue_is_in_the_capture(world: Harness) -> None:
-    await world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(4), *members(4)).go()
+    await world.add(*small_nodes(2), pod("web").cpu(1).on("n1"), gang(4), *members(4)).run_until_idle()
     head = world.core.backfill.head
     assert head is not None
     head.beyond_share, head.has_missed, head.first_missed, head.passed = True, True, 7.0, {GANG: 9.0}
@@ -124,9 +124,9 @@ async def test_one_whose_room_is_used_already_is_counted_once(world: Harness) ->
 
 async def test_a_planned_gang_for_which_others_have_ended_keeps_its_slots(world: Harness) -> None:
     world.add(*small_nodes(1), pod("runs").cpu(2).on("n1"), pod_group("h").gang(1).priority(1))
-    await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(1)).go()
+    await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(1)).run_until_idle()
     world.delete("runs")
-    await world.go()
+    await world.run_until_idle()
     world.add(gang(1).priority(9), members(1)[0].cpu(2).priority(9))
     capture = take(world)
     assert decide(capture, GANG).nodes == {}
@@ -143,7 +143,7 @@ async def test_members_get_the_volumes_that_there_were(world: Harness) -> None:
     for each in (storage_class("local"), *disks, *claims, csi_node("n1", other=1)):
         world.store.put_object(each.value())  # type: ignore[attr-defined]
     mounting = [each.mounting(f"c{at}") for at, each in enumerate(members(2))]
-    await world.add(*nodes, gang(3), *mounting).go()
+    await world.add(*nodes, gang(3), *mounting).run_until_idle()
     world.add(gang(2))
     capture = read_snapshot(b"".join(write_snapshot(take(world))))
     assert isinstance(capture, Capture)

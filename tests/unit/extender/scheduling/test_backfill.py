@@ -86,7 +86,7 @@ async def send_small_gangs(world: Harness) -> None:
 
 class TestTheHead:
     async def test_the_rack_that_is_free_first_is_kept_for_it_and_it_says_so(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         assert kept(world) == {"a1", "a2"}
         told = f"Serried keeps 2 nodes of a for default/g, which is expected to fit at {wall(world, 600)}"
         assert verdict(world).reason is Reason.NO_DOMAIN_FITS
@@ -94,16 +94,16 @@ class TestTheHead:
         assert world.heard.promises == [600.0]
 
     async def test_it_starts_as_soon_as_it_fits_anywhere(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         for name in ("y", "z"):
             world.delete(name)
-        await world.go()
-        assert world.cycle().reservation.domain == "b"
+        await world.run_until_idle()
+        assert world.binding_cycle().reservation.domain == "b"
         assert kept(world) == set()
 
     async def test_a_smaller_gang_waits_behind_it_and_is_told_so(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small()).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
         assert planned(world) == set()
         assert (verdict(world, SMALL).reason, verdict(world, SMALL).key) == (Reason.BEHIND_HEAD, "default/g")
         assert render(verdict(world, SMALL)).startswith(
@@ -111,131 +111,133 @@ class TestTheHead:
             "before this gang in the queue; "
         )
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"g"}
 
     async def test_it_is_told_the_name_that_people_gave_the_first_one(self, world: Harness) -> None:
         pods = [each.of_job("train", place) for place, each in enumerate(members(4))]
-        await racks(world).add(gang(4).topology().controlled_by("Job", "train"), *pods).go()
-        await world.add(*small()).go()
+        await racks(world).add(gang(4).topology().controlled_by("Job", "train"), *pods).run_until_idle()
+        await world.add(*small()).run_until_idle()
         assert verdict(world, SMALL).key == "job/train (default/g)"
 
     async def test_no_room_is_kept_once_its_pod_group_is_gone_though_its_pods_stay(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small()).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
         world.store.drop_group(GANG)
-        await world.go()
+        await world.run_until_idle()
         assert kept(world) == set()
         assert planned(world) == {"h"}
         assert verdict(world).reason is Reason.POD_GROUP_MISSING
 
     async def test_small_gangs_that_keep_coming_do_not_keep_it_from_starting(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         await send_small_gangs(world)
         assert planned(world) == set()
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"g"}
 
     async def test_without_backfill_small_gangs_take_its_room(self, world_without_backfill: Harness) -> None:
         world = world_without_backfill
-        await racks(world).add(*large()).go()
-        await world.add(*small()).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
         assert planned(world) == {"h"}
         assert kept(world) == set()
 
     async def test_those_behind_it_are_let_on_when_it_goes(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small()).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
         world.store.drop_group(GANG)
         for index in range(4):
             world.delete(f"m{index}")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"h"}
         assert world.heard.settlements == [("withdrawn", None)]
 
     async def test_those_behind_it_are_let_on_when_it_loses_its_quorum(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small()).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
         world.delete("m0")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"h"}
 
     async def test_the_next_gang_that_does_not_fit_follows_it(self, world: Harness) -> None:
         second = [pod_group("second").gang(4).topology(), *smalls(4, "second", 20)]
-        await racks(world).add(*large()).go()
-        await world.add(*second).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*second).run_until_idle()
         world.delete("x")
-        await world.go()
-        await world.go()
+        await world.run_until_idle()
+        await world.run_until_idle()
         head = world.core.backfill.head
         assert head is not None
         assert head.group == GroupKey("default", "second")
         assert kept(world) == {"b1", "b2"}
 
     async def test_a_gang_that_no_rack_could_ever_hold_is_never_the_head(self, world: Harness) -> None:
-        await racks(world).add(gang(5).topology(), *members(5)).go()
-        await world.add(*small()).go()
+        await racks(world).add(gang(5).topology(), *members(5)).run_until_idle()
+        await world.add(*small()).run_until_idle()
         assert planned(world) == {"h"}
         assert "kept" not in render(verdict(world))
 
     async def test_pods_that_stay_leave_no_room(self, world: Harness) -> None:
         world.add(node("a1").cpu(2), pod("web").cpu(1).on("a1").controlled_by("ReplicaSet", "web"))
-        await world.add(gang(2), *members(2)).go()
-        await world.add(*small(1)).go()
+        await world.add(gang(2), *members(2)).run_until_idle()
+        await world.add(*small(1)).run_until_idle()
         assert planned(world) == {"h"}
 
     async def test_without_a_key_only_the_nodes_that_it_needs_are_kept(self, world: Harness) -> None:
         racks(world)
-        await world.add(gang(4), *members(4)).go()
+        await world.add(gang(4), *members(4)).run_until_idle()
         assert kept(world) == {"a1", "a2"}
 
     async def test_a_forecast_that_its_nodes_are_gone_from_is_made_anew(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         world.store.drop_node("a2")
-        await world.go()
+        await world.run_until_idle()
         assert kept(world) == {"b1", "b2"}
 
 
 class TestDeadMembers:
     async def test_a_slot_that_is_kept_for_the_next_member_ends_as_that_will(self, world: Harness) -> None:
-        await racks(world).go()
+        await racks(world).run_until_idle()
         world.delete("x")
         running = [each.in_group("r").of_job("run", place).on("a1") for place, each in enumerate(members(2, first=20))]
         its_job = job("run").size(2).started(wall(world)).lifetime(10 * MINUTE)
-        await world.add(its_job, pod_group("r").gang(2).controlled_by("Job", "run", "job-run"), *running).go()
+        await world.add(
+            its_job, pod_group("r").gang(2).controlled_by("Job", "run", "job-run"), *running
+        ).run_until_idle()
         world.delete("m20")
-        await world.add(*large()).go()
+        await world.add(*large()).run_until_idle()
         assert len(world.store.vacancies) == 1
         assert kept(world) == {"a1", "a2"}
         assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 600)}")
 
     async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: Harness) -> None:
-        await racks(world).go()
+        await racks(world).run_until_idle()
         left, *others = [each.cpu(2) for each in members(3)]
         began = left.on("a2").started(wall(world)).lifetime(5 * MINUTE)
-        await world.add(gang(3).condition("True", "Scheduled"), began, *others).go()
+        await world.add(gang(3).condition("True", "Scheduled"), began, *others).run_until_idle()
         assert "a2" not in kept(world)
         assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 3600)}")
 
     async def test_slots_that_are_kept_for_the_head_are_room_for_it(self, world: Harness) -> None:
-        await racks(world).add(node("c1").cpu(2)).go()
+        await racks(world).add(node("c1").cpu(2)).run_until_idle()
         group = gang(2).controlled_by("Job", "train", "job-train")
         pods = [each.of_job("train", place).cpu(2) for place, each in enumerate(members(2))]
-        await world.add(job("train").size(2), group, pods[0].on("a2"), pods[1].on("c1")).go()
+        await world.add(job("train").size(2), group, pods[0].on("a2"), pods[1].on("c1")).run_until_idle()
         world.store.drop_node("c1")
         world.delete("m0")
         world.delete("m1")
-        await world.add(*[each.uid(f"anew-{place}") for place, each in enumerate(pods)]).go()
+        await world.add(*[each.uid(f"anew-{place}") for place, each in enumerate(pods)]).run_until_idle()
         assert kept(world) == {"a1", "a2"}
         assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 600)}")
 
 
 class TestPassing:
     async def test_a_gang_that_finds_room_elsewhere_passes(self, world: Harness) -> None:
-        await racks(world).add(node("c1").cpu(2).rack("c"), *large()).go()
-        await world.add(*small()).go()
-        assert {slot.node for slot in world.cycle(SMALL).reservation.slots.values()} == {"c1"}
+        await racks(world).add(node("c1").cpu(2).rack("c"), *large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
+        assert {slot.node for slot in world.binding_cycle(SMALL).reservation.slots.values()} == {"c1"}
 
     @pytest.mark.parametrize(
         ("seconds", "passes"),
@@ -246,14 +248,14 @@ class TestPassing:
         ],
     )
     async def test_a_gang_may_use_the_heads_nodes_if_it(self, world: Harness, seconds: int, *, passes: bool) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small_job(seconds=seconds)).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small_job(seconds=seconds)).run_until_idle()
         assert planned(world) == ({"h"} if passes else set())
 
     async def test_of_the_heads_nodes_none_is_closed_to_a_gang_that_passes(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small_job(seconds=9 * MINUTE)).go()
-        assert world.cycle(SMALL).closed == frozenset()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small_job(seconds=9 * MINUTE)).run_until_idle()
+        assert world.binding_cycle(SMALL).closed == frozenset()
 
     @pytest.mark.parametrize(
         ("ago", "passes"),
@@ -265,18 +267,18 @@ class TestPassing:
     async def test_a_gang_passes_by_the_deadline_of_its_job_if_that(
         self, world: Harness, ago: int, *, passes: bool
     ) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         short = job("short").size(2).scheduler(SCHEDULER).started(wall(world, -ago)).lifetime(9 * MINUTE)
         pods = [each.of_job("short", place) for place, each in enumerate(smalls())]
-        await world.add(short, pod_group("h").gang(2), *pods).go()
+        await world.add(short, pod_group("h").gang(2), *pods).run_until_idle()
         assert planned(world) == ({"h"} if passes else set())
 
     async def test_the_head_still_starts_when_those_that_passed_have_ended(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(*small_job(seconds=9 * MINUTE)).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(*small_job(seconds=9 * MINUTE)).run_until_idle()
         for name in ("m10", "m11"):
             world.bind(name)
-        await world.go()
+        await world.run_until_idle()
         world.delete("x")
         await world.pass_time(9 * MINUTE)
         assert planned(world) == set()
@@ -291,8 +293,8 @@ class TestPassing:
         work = job("again").size(2).scheduler(SCHEDULER)
         done = pod("done").of_job("again", 0).started(wall(world, -120)).succeeded(wall(world))
         world.add(work, done, *large())
-        await world.go()
-        await world.add(pod_group("h").gang(2), *[each.of_job("again", 0) for each in smalls()]).go()
+        await world.run_until_idle()
+        await world.add(pod_group("h").gang(2), *[each.of_job("again", 0) for each in smalls()]).run_until_idle()
         assert planned(world) == {"h"}
         await world.pass_time(11 * MINUTE)
         assert world.core.backfill.head is not None
@@ -301,29 +303,29 @@ class TestPassing:
         world.add(node("a3").cpu(2).rack("a"), *repeated)
         world.delete("m10")
         world.delete("m11")
-        await world.go()
+        await world.run_until_idle()
         assert GroupKey("default", "k") not in world.core.backfill.head.passed
 
     async def test_a_gang_of_higher_priority_takes_what_it_needs(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(pod_group("h").gang(2).priority(5), *smalls()).go()
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(pod_group("h").gang(2).priority(5), *smalls()).run_until_idle()
         assert planned(world) == {"h"}
 
     async def test_a_late_member_of_a_gang_that_runs_is_not_kept_away(self, world: Harness) -> None:
         racks(world).add(pod_group("h").gang(1).topology(), *[each.lifetime(5 * MINUTE) for each in smalls(1)])
-        await world.go()
+        await world.run_until_idle()
         world.bind("m10")
-        await world.go()
+        await world.run_until_idle()
         home = world.node_of("m10")
-        await world.add(*large()).go()
+        await world.add(*large()).run_until_idle()
         assert home in kept(world)
-        await world.add(*smalls(1, first=11)).go()
+        await world.add(*smalls(1, first=11)).run_until_idle()
         assert world.ledger.slot_of("pod-m11") is not None
 
     async def test_a_member_that_takes_any_offered_node_does_not_take_one_of_the_heads(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
-        await world.add(node("c1").cpu(2).rack("c"), *small(1)).go()
-        assert world.cycle(SMALL).open_slots.any_node
+        await racks(world).add(*large()).run_until_idle()
+        await world.add(node("c1").cpu(2).rack("c"), *small(1)).run_until_idle()
+        assert world.binding_cycle(SMALL).open_slots.any_node
         assert world.filter("m10", "a2") == Hold()
         assert world.filter("m10", "a2", "c1") == Steer("c1")
 
@@ -333,7 +335,7 @@ class TestRoomBesideTheHead:
 
     async def scene(self, world: Harness, tenant: PodBuilder | None = None) -> Harness:
         world.add(node("n1").cpu(8), runner_job("x"), tenant or runner("x", "n1", 4))
-        await world.add(gang(3), *[each.cpu(2) for each in members(3)]).go()
+        await world.add(gang(3), *[each.cpu(2) for each in members(3)]).run_until_idle()
         assert kept(world) == {"n1"}
         return world
 
@@ -350,40 +352,40 @@ class TestRoomBesideTheHead:
     ) -> None:
         await self.scene(world)
         pods = [each.cpu(cpu) for each, cpu in zip(smalls(len(cpus)), cpus, strict=True)]
-        await world.add(pod_group("h").gang(len(cpus)), *pods).go()
+        await world.add(pod_group("h").gang(len(cpus)), *pods).run_until_idle()
         assert planned(world) == ({"h"} if passes else set())
         assert passes or verdict(world, SMALL).reason is Reason.BEHIND_HEAD
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert "g" in planned(world), "the head starts as soon as the tenant has ended"
 
     async def test_is_not_kept_either_where_the_forecast_has_a_time(self, world: Harness) -> None:
         await self.scene(world, runner("x", "n1", 4).started(wall(world)).lifetime(10 * MINUTE))
-        await world.add(*small(2)).go()
+        await world.add(*small(2)).run_until_idle()
         assert planned(world) == {"h"}
 
     async def test_is_given_once_to_the_gangs_that_come(self, world: Harness) -> None:
         await self.scene(world)
-        await world.add(*small(2)).go()
-        await world.add(*small(1, "k", first=20)).go()
+        await world.add(*small(2)).run_until_idle()
+        await world.add(*small(1, "k", first=20)).run_until_idle()
         assert planned(world) == {"h"}
         assert verdict(world, GroupKey("default", "k")).reason is Reason.BEHIND_HEAD
 
     async def test_goes_to_the_next_gang_when_the_first_has_ended(self, world: Harness) -> None:
         await self.scene(world)
-        await world.add(*small(2)).go()
+        await world.add(*small(2)).run_until_idle()
         for name in ("m10", "m11"):
             world.bind(name)
-        await world.add(*small(1, "k", first=20)).go()
+        await world.add(*small(1, "k", first=20)).run_until_idle()
         for name in ("m10", "m11"):
             world.delete(name)
-        await world.go()
+        await world.run_until_idle()
         assert "k" in planned(world)
 
     async def test_is_taken_by_pods_that_came_since(self, world: Harness) -> None:
         await self.scene(world)
-        await world.add(pod("late").cpu(1).on("n1")).go()
-        await world.add(*small(2)).go()
+        await world.add(pod("late").cpu(1).on("n1")).run_until_idle()
+        await world.add(*small(2)).run_until_idle()
         assert planned(world) == set()
 
     @pytest.mark.parametrize("keeps_off", ["head", "small"])
@@ -391,18 +393,18 @@ class TestRoomBesideTheHead:
         world.add(node("n1").cpu(8).label("kubernetes.io/hostname", "n1"), runner_job("x"), runner("x", "n1", 4))
         head, (other,) = members(1)[0].cpu(6).label("app", "head"), smalls(1)
         pairs = (head.apart({"app": "small"}), other) if keeps_off == "head" else (head, other.apart({"app": "head"}))
-        await world.add(gang(1), pairs[0]).go()
-        await world.add(pod_group("h").gang(1), pairs[1].cpu(1).label("app", "small")).go()
+        await world.add(gang(1), pairs[0]).run_until_idle()
+        await world.add(pod_group("h").gang(1), pairs[1].cpu(1).label("app", "small")).run_until_idle()
         assert planned(world) == set()
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert "g" in planned(world)
 
     async def test_is_not_for_members_that_come_after_the_plan(self, world: Harness) -> None:
         await self.scene(world)
-        await world.add(*small(1)).go()
+        await world.add(*small(1)).run_until_idle()
         assert planned(world) == {"h"}
-        await world.add(*[each.cpu(1) for each in smalls(4)[1:]]).go()
+        await world.add(*[each.cpu(1) for each in smalls(4)[1:]]).run_until_idle()
         reservation = world.ledger.of_group(SMALL)
         assert reservation is not None
         assert len(reservation.slots) == 1
@@ -410,8 +412,8 @@ class TestRoomBesideTheHead:
     async def test_is_all_that_the_head_does_not_request(self, world: Harness) -> None:
         world.add(node("n1").cpu(8).allocatable("a/gpu", 4))
         world.add(runner_job("x"), runner("x", "n1", 1).request("a/gpu", 4))
-        await world.add(gang(1), members(1)[0].cpu(1).request("a/gpu", 4)).go()
-        await world.add(*small(5)).go()
+        await world.add(gang(1), members(1)[0].cpu(1).request("a/gpu", 4)).run_until_idle()
+        await world.add(*small(5)).run_until_idle()
         assert planned(world) == {"h"}
 
 
@@ -422,8 +424,8 @@ class TestAnExclusiveHead:
         world.add(*[node(f"a{place}").cpu(2).rack("a") for place in (1, 2, 3)])
         began = runner("x", "a1").scheduler(SCHEDULER).in_group("o").started(wall(world)).lifetime(10 * MINUTE)
         stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
-        await world.add(*holding, runner_job("x"), began, stays).go()
-        await world.add(self.alone("g", 2), *[each.cpu(2) for each in members(2)]).go()
+        await world.add(*holding, runner_job("x"), began, stays).run_until_idle()
+        await world.add(self.alone("g", 2), *[each.cpu(2) for each in members(2)]).run_until_idle()
         return world
 
     def alone(self, name: str, count: int) -> PodGroupBuilder:
@@ -436,8 +438,8 @@ class TestAnExclusiveHead:
             f"Serried keeps 2 nodes of a for default/g, which is expected to fit at {wall(world, 600)}"
         )
         world.delete("x")
-        await world.go()
-        assert world.cycle().reservation.domain == "a"
+        await world.run_until_idle()
+        assert world.binding_cycle().reservation.domain == "a"
 
     @pytest.mark.parametrize(
         ("seconds", "passes"),
@@ -448,24 +450,24 @@ class TestAnExclusiveHead:
     )
     async def test_keeps_its_whole_rack_as(self, world: Harness, seconds: int, *, passes: bool) -> None:
         await self.scene(world)
-        await world.add(self.alone("h", 1), smalls(1)[0].lifetime(seconds)).go()
+        await world.add(self.alone("h", 1), smalls(1)[0].lifetime(seconds)).run_until_idle()
         assert planned(world) == ({"h"} if passes else set())
         assert passes or verdict(world, SMALL).reason is Reason.BEHIND_HEAD
 
     async def test_lets_those_that_do_not_onto_the_rest_of_its_rack(self, world: Harness) -> None:
         await self.scene(world)
-        await world.add(*small(1)).go()
+        await world.add(*small(1)).run_until_idle()
         assert planned(world) == {"h"}
 
     async def test_gets_the_last_rack_that_its_namespace_may_have(self) -> None:
         world = Harness(share_percent=50)
         world.add(node("b1").cpu(1).rack("b"))
         await self.scene(world)
-        await world.add(self.alone("h", 1), *smalls(1)).go()
+        await world.add(self.alone("h", 1), *smalls(1)).run_until_idle()
         assert planned(world) == set()
         assert "gangs of namespace default have 1 of 2 domains exclusively" in render(verdict(world, SMALL))
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"g"}
         await world.close()
 
@@ -477,8 +479,8 @@ class TestItsEnd:
         world.add(runner_job("x"), runner("x", "a1"))
         for name in ("b1", "b2"):
             world.add(pod(f"web-{name}").cpu(2).on(name).controlled_by("ReplicaSet", "web"))
-        await world.add(*large()).go()
-        await world.add(*small()).go()
+        await world.add(*large()).run_until_idle()
+        await world.add(*small()).run_until_idle()
         return world
 
     async def test_room_is_kept_for_a_time_if_nobody_can_tell_when_it_will_be_enough(self, world: Harness) -> None:
@@ -505,7 +507,7 @@ class TestItsEnd:
     async def test_and_elsewhere_if_what_ran_there_has_not_ended(self, world: Harness) -> None:
         world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
         world.add(runner_job("x"), runner("x", "a1"), runner_job("y"), runner("y", "b1"))
-        await world.add(*large(), *small()).go()
+        await world.add(*large(), *small()).run_until_idle()
         assert kept(world) == {"a1", "a2"}
         await world.pass_time(PATIENCE_SECONDS)
         world.delete("m10")
@@ -524,14 +526,14 @@ class TestItsEnd:
         world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
         world.add(runner_job("x").size(1, waves).started(wall(world, -3600)), runner_job("y"))
         began = runner("x", "a1").started(wall(world, -age))
-        await world.add(began, runner("y", "b1").started(wall(world)), *large()).go()
+        await world.add(began, runner("y", "b1").started(wall(world)), *large()).run_until_idle()
         assert kept(world) == {"b1", "b2"}
 
     async def test_while_it_rests_another_gang_may_be_the_head(self, world: Harness) -> None:
         await self.scene(world)
-        await world.add(pod_group("k").gang(4), *smalls(4, "k", 30)).go()
+        await world.add(pod_group("k").gang(4), *smalls(4, "k", 30)).run_until_idle()
         await world.pass_time(PATIENCE_SECONDS)
-        await world.go()
+        await world.run_until_idle()
         head = world.core.backfill.head
         assert head is not None
         assert head.group == GroupKey("default", "k")
@@ -541,12 +543,12 @@ class TestItsEnd:
     ) -> None:
         await self.scene(world)
         world.delete("x")
-        await world.go()
+        await world.run_until_idle()
         assert planned(world) == {"g"}
         assert world.heard.settlements == [("unforeseen", None)]
 
     async def test_a_forecast_that_is_missed_is_made_anew_and_counted(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         await world.pass_time(10 * MINUTE + 1)
         head = world.core.backfill.head
         assert head is not None
@@ -560,10 +562,10 @@ class TestItsEnd:
 
 class TestAgeing:
     async def test_after_a_day_a_gang_counts_as_of_the_next_priority_and_goes_first(self, world: Harness) -> None:
-        await racks(world).add(*large()).go()
+        await racks(world).add(*large()).run_until_idle()
         await world.pass_time(DAY)
         await world.add(pod_group("h").gang(2).priority(5), *smalls()).pass_time(MINUTE)
-        await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).go()
+        await world.add(pod_group("k").gang(2).priority(5), *smalls(2, "k", 20)).run_until_idle()
         described = world.queue.describe(GANG, world.groups.states[GANG])
         assert world.queue.raised_priority(described) == 5
         assert finish(world.group_scheduler.sort_in_queue_order({GANG, SMALL})) == [GANG, SMALL]
@@ -574,21 +576,21 @@ class TestWakingUp:
         world.add(node("n1").cpu(8), pod("p").cpu(1).on("n1"), pod("q").cpu(7).on("n1"))
         for number in range(6):
             world.add(*small(2 + number, f"s{number}", first=100 * number))
-        await world.go()
+        await world.run_until_idle()
         for _ in range(3):
             await world.pass_time(1.0)
         before = len(world.heard.plans)
         world.delete("p")
-        await world.go()
+        await world.run_until_idle()
         assert len(world.heard.plans) == before
         world.delete("q")
-        await world.go()
+        await world.run_until_idle()
         assert "s0" in planned(world)
 
     async def test_a_round_that_failed_rests_the_longer_the_larger_it_is(self, world: Harness) -> None:
-        await world.add(node("n1").cpu(8), gang(4), *members(4)).go()
+        await world.add(node("n1").cpu(8), gang(4), *members(4)).run_until_idle()
         world.clock.advance(61.0)
-        world.cycle().changed.set()
-        await world.settle()
+        world.binding_cycle().changed.set()
+        await world.run_tasks()
         assert world.reasons()[-1] is Reason.DEADLINE_EXCEEDED
         assert world.groups.states[GANG].entry.backoff_until == world.clock() + 1.0

@@ -59,7 +59,7 @@ async def test_a_gang_says_that_its_rule_is_being_counted_and_is_planned_by_the_
     with little_at_a_time():
         world.add(pod_group("g").gang(1), built)
         world.filter("m0")  # kube-scheduler offers every node meanwhile
-        world.look()
+        world.schedule_groups()
         verdict = world.groups.states[GANG].verdict
         assert verdict is not None
         assert verdict.reason is Reason.PLANNING
@@ -78,7 +78,7 @@ async def test_a_gang_without_rules_is_planned_while_others_are_counted() -> Non
     with little_at_a_time():
         world.add(pod_group("ruled").gang(1), alone().uid("other").in_group("ruled"))
         world.add(pod_group("g").gang(1), member())
-        world.look()
+        world.schedule_groups()
         assert world.store.apply_rule_changes()
         assert world.ledger.of_group(GANG) is not None
     await world.close()
@@ -91,7 +91,7 @@ async def test_devices_that_come_while_others_are_read_are_found() -> None:
         world.store.put_object(devices("n0", 2).value())
         world.add(pod_group("g").gang(1), claims())
         settle(world.store)
-    await world.go()
+    await world.run_until_idle()
     reservation = world.ledger.of_group(GANG)
     assert reservation is not None
     assert {slot.node for slot in reservation.slots.values()} == {"n0"}

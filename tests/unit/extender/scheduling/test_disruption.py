@@ -84,23 +84,27 @@ async def by_class() -> AsyncIterator[Harness]:
 
 class TestTheQuestionWhereToPreempt:
     async def test_a_gang_is_offered_when_nothing_else_is_left(self, world: Harness) -> None:
-        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
+        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).run_until_idle()
         assert may_go(world, ON_N1) == {"n1": ("pod-g0",)}
 
     async def test_it_is_not_where_another_pod_of_its_priority_would_do(self, world: Harness) -> None:
-        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
+        await world.add(
+            *small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")
+        ).run_until_idle()
         assert may_go(world, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
     async def test_nor_where_a_pod_goes_that_kube_scheduler_has_still_to_see_gone(self, world: Harness) -> None:
-        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
+        await world.add(
+            *small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")
+        ).run_until_idle()
         world.delete("p2")
         assert may_go(world, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
     async def test_a_question_ends_nobody(self, world: Harness) -> None:
-        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
+        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).run_until_idle()
         may_go(world, ON_N1)
-        await world.go()
-        assert world.api.said("delete") == world.api.said("evict") == world.api.said("mark") == []
+        await world.run_until_idle()
+        assert world.api.list_calls("delete") == world.api.list_calls("evict") == world.api.list_calls("mark") == []
 
     @pytest.mark.parametrize(
         ("of_group", "of_pods"),
@@ -108,19 +112,21 @@ class TestTheQuestionWhereToPreempt:
     )
     async def test_no_gang_of_equal_priority_goes(self, world: Harness, of_group: int, of_pods: int) -> None:
         first, *rest = running("g", "n1", "n2", "n3", priority=of_pods)
-        await world.add(*small_nodes(3), whole_gang(priority=of_group), first.priority(0), *rest).go()
+        await world.add(*small_nodes(3), whole_gang(priority=of_group), first.priority(0), *rest).run_until_idle()
         assert may_go(world, ON_N1) == {}
         assert may_go(world, ON_N1, priority=101) == {"n1": ("pod-g0",)}
 
     async def test_a_gang_of_mode_single_loses_a_member_like_any_pod(self, world: Harness) -> None:
-        await world.add(*small_nodes(3), pod_group("g").gang(3), *running("g", "n1", "n2", "n3")).go()
-        await world.add(plain("p2", "n2")).go()
+        await world.add(*small_nodes(3), pod_group("g").gang(3), *running("g", "n1", "n2", "n3")).run_until_idle()
+        await world.add(plain("p2", "n2")).run_until_idle()
         assert may_go(world, ON_N1, ON_N2) == {"n1": ("pod-g0",), "n2": ("pod-p2",)}
 
     async def test_no_member_goes_whose_group_has_not_a_lower_priority_whatever_it_says_itself(
         self, world: Harness
     ) -> None:
-        await world.add(*small_nodes(3), pod_group("g").gang(3).priority(100), *running("g", "n1", "n2", "n3")).go()
+        await world.add(
+            *small_nodes(3), pod_group("g").gang(3).priority(100), *running("g", "n1", "n2", "n3")
+        ).run_until_idle()
         assert may_go(world, ON_N1) == {}
         assert may_go(world, ON_N1, priority=101) == {"n1": ("pod-g0",)}
 
@@ -136,20 +142,22 @@ class TestTheQuestionWhereToPreempt:
     ) -> None:
         group = whole_gang(priority=10**9)
         group = group.having("high", "spec", "priorityClassName") if classes else group
-        await by_class.add(*classes, *small_nodes(3), group, *running("g", "n1", "n2", "n3")).go()
+        await by_class.add(*classes, *small_nodes(3), group, *running("g", "n1", "n2", "n3")).run_until_idle()
         assert may_go(by_class, ON_N1) == {"n1": ("pod-g0",)}
 
     async def test_the_class_of_a_group_protects_it_before_anybody_has_written_its_value(
         self, by_class: Harness
     ) -> None:
         group = pod_group("g").gang(3).disruption(ALL).having("high", "spec", "priorityClassName")
-        await by_class.add(priority_class("high", 100), *small_nodes(3), group, *running("g", "n1", "n2", "n3")).go()
+        await by_class.add(
+            priority_class("high", 100), *small_nodes(3), group, *running("g", "n1", "n2", "n3")
+        ).run_until_idle()
         assert may_go(by_class, ON_N1) == {}
         assert may_go(by_class, ON_N1, priority=101) == {"n1": ("pod-g0",)}
 
     async def test_victims_on_other_nodes_are_left_out_as_kube_scheduler_wants_it(self, world: Harness) -> None:
         """A kube-scheduler with gang scheduling on names the whole gang as candidates, and refuses it in an answer."""
-        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
+        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).run_until_idle()
         assert may_go(world, Candidate("n1", ("pod-g0", "pod-g1", "pod-g2"))) == {"n1": ("pod-g0",)}
         assert may_go(world, Candidate("n1", ("pod-g1",))) == {}
 
@@ -159,32 +167,34 @@ class TestTheQuestionWhereToPreempt:
         It drops those that come back empty (pkg/scheduler/framework/preemption: callExtenders). The empty list is
         never taken for the least loss.
         """
-        await world.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")).go()
+        await world.add(
+            *small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3"), plain("p2", "n2")
+        ).run_until_idle()
         assert may_go(world, EMPTY) == {}
         assert may_go(world, EMPTY, ON_N1) == {"n1": ("pod-g0",)}
         assert may_go(world, EMPTY, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
     async def test_of_a_tree_those_go_that_are_below_the_highest_group_of_mode_all(self, world: Harness) -> None:
         group = pod_group("g").gang(1).under("root").priority(0)
-        await world.add(*small_nodes(2), composite("root").gang(2).disruption(ALL), group).go()
-        await world.add(pod_group("h").gang(1).under("root").priority(100)).go()
-        await world.add(*running("g", "n1"), *running("h", "n2", priority=100)).go()
+        await world.add(*small_nodes(2), composite("root").gang(2).disruption(ALL), group).run_until_idle()
+        await world.add(pod_group("h").gang(1).under("root").priority(100)).run_until_idle()
+        await world.add(*running("g", "n1"), *running("h", "n2", priority=100)).run_until_idle()
         assert may_go(world, ON_N1) == {}
-        await world.add(composite("root").gang(2)).go()
+        await world.add(composite("root").gang(2)).run_until_idle()
         assert may_go(world, ON_N1) == {"n1": ("pod-g0",)}
 
     async def test_nobody_who_waits_at_bind_for_the_others_goes(self, world: Harness) -> None:
-        await world.add(*small_nodes(1), whole_gang(size=2), *members(2)).go()
+        await world.add(*small_nodes(1), whole_gang(size=2), *members(2)).run_until_idle()
         world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         assert may_go(world, Candidate("n1", ("pod-m0",))) == {}
 
     async def test_nobody_of_a_gang_that_is_just_being_bound_goes(self, world: Harness) -> None:
-        await world.add(*small_nodes(1), whole_gang(size=2), *members(2)).go()
+        await world.add(*small_nodes(1), whole_gang(size=2), *members(2)).run_until_idle()
         world.api.fail("bind", error(403))  # which is tried again after a pause
         world.bind("m0")
         world.bind("m1")
-        await world.go()
+        await world.run_until_idle()
         (bound,) = [name for name in ("m0", "m1") if world.node_of(name)]
         assert may_go(world, Candidate("n1", (f"pod-{bound}",))) == {}
 
@@ -207,17 +217,17 @@ async def strict() -> AsyncIterator[Harness]:
 
 class TestWhereNoGangMayBeEnded:
     async def test_a_pod_that_could_only_take_one_member_waits(self, careful: Harness) -> None:
-        await careful.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).go()
+        await careful.add(*small_nodes(3), whole_gang(), *running("g", "n1", "n2", "n3")).run_until_idle()
         assert may_go(careful, ON_N1) == {}
 
     async def test_a_gang_whose_members_are_all_victims_is_offered(self, careful: Harness) -> None:
-        await careful.add(*small_nodes(3, 3), whole_gang(), *running("g", "n1", "n1", "n1")).go()
+        await careful.add(*small_nodes(3, 3), whole_gang(), *running("g", "n1", "n1", "n1")).run_until_idle()
         every = ("pod-g0", "pod-g1", "pod-g2")
         assert may_go(careful, Candidate("n1", every)) == {"n1": every}
 
     async def test_nobody_follows_a_member_that_is_preempted_by_others(self, careful: Harness) -> None:
         await start(careful)
-        await careful.add(running("g", "n1")[0].disrupted().deleting()).go()
+        await careful.add(running("g", "n1")[0].disrupted().deleting()).run_until_idle()
         assert ended(careful) == set()
 
 
@@ -225,17 +235,17 @@ async def start(world: Harness, size: int = 3) -> None:
     """Gang g of mode all runs, each member on a node of its own with a start of its own."""
     nodes = [f"n{number}" for number in range(1, size + 1)]
     pods = [each.started(EARLIER) for each in running("g", *nodes)]
-    await world.add(*small_nodes(size, 1), whole_gang(size=size), *pods).go()
+    await world.add(*small_nodes(size, 1), whole_gang(size=size), *pods).run_until_idle()
     assert world.reasons() == [Reason.SCHEDULED]
 
 
 async def preempt_first(world: Harness) -> None:
     """kube-scheduler has written its condition on g0, and deletes it."""
-    await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE).deleting()).go()
+    await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE).deleting()).run_until_idle()
 
 
 def ended(world: Harness) -> set[str]:
-    return {call.name for verb in ("delete", "evict") for call in world.api.said(verb) if call.resource == "pods"}
+    return {call.name for verb in ("delete", "evict") for call in world.api.list_calls(verb) if call.resource == "pods"}
 
 
 class TestAMemberThatIsPreempted:
@@ -260,7 +270,7 @@ class TestAMemberThatIsPreempted:
         await start(world)
         world.add(running("g", "n1")[0].disrupted(at=SINCE))
         world.delete("g0")
-        await world.go()
+        await world.run_until_idle()
         assert ended(world) == {"g1", "g2"}
 
     async def test_the_slots_of_those_that_go_are_kept_for_nobody(self, world: Harness) -> None:
@@ -268,7 +278,7 @@ class TestAMemberThatIsPreempted:
         await preempt_first(world)
         for name in ("g0", "g1", "g2"):
             world.delete(name)
-            await world.go()
+            await world.run_until_idle()
         assert list(world.store.vacancies) == []
         assert world.nothing_reserved
 
@@ -277,9 +287,9 @@ class TestAMemberThatIsPreempted:
         await preempt_first(world)
         for name in ("g0", "g1", "g2"):
             world.delete(name)
-        await world.add(*members(2)).go()
+        await world.add(*members(2)).run_until_idle()
         assert world.ledger.of_group(GANG) is None
-        await world.add(*members(1, first=2)).go()
+        await world.add(*members(1, first=2)).run_until_idle()
         reservation = world.ledger.of_group(GANG)
         assert reservation is not None
         assert reservation.need == 3
@@ -289,20 +299,20 @@ class TestAMemberThatIsPreempted:
         await preempt_first(world)
         world.delete("g1")
         anew = pod("h1").on("n2").cpu(1).scheduler(SCHEDULER).in_group("g").started(LATER)
-        await world.add(anew).go()
+        await world.add(anew).run_until_idle()
         assert ended(world) == {"g1"}
 
     async def test_nor_does_it_after_a_restart(self, world: Harness) -> None:
         old = running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE).deleting()
         anew = [each.started(LATER) for each in running("h", "n2", "n3")]
         anew = [each.in_group("g") for each in anew]
-        await world.add(*small_nodes(3), whole_gang(size=2), old, *anew).go()
+        await world.add(*small_nodes(3), whole_gang(size=2), old, *anew).run_until_idle()
         assert ended(world) == set()
 
     async def test_one_that_only_says_so_takes_nobody_with_it(self, world: Harness) -> None:
         """A condition alone ends no gang: the deletion may be refused, or never be sent."""
         await start(world)
-        await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)).go()
+        await world.add(running("g", "n1")[0].started(EARLIER).disrupted(at=SINCE)).run_until_idle()
         assert ended(world) == set()
         await preempt_first(world)
         assert ended(world) == {"g1", "g2"}
@@ -312,7 +322,7 @@ class TestAMemberThatIsPreempted:
         text = f"serried: {render_disruption('g9', PREEMPTED, 2)}"
         second, third = running("g", "n2", "n3")
         marked = second.started(EARLIER).disrupted(at=SINCE, message=text)
-        await world.add(*small_nodes(3), whole_gang(size=3), marked, third.started(EARLIER)).go()
+        await world.add(*small_nodes(3), whole_gang(size=3), marked, third.started(EARLIER)).run_until_idle()
         assert ended(world) == {"g0", "g1"}
 
     async def test_those_that_were_left_are_ended_when_our_turn_comes_again(self, world: Harness) -> None:
@@ -321,19 +331,21 @@ class TestAMemberThatIsPreempted:
         world.api.hold("delete")
         await preempt_first(world)
         world.core.end_term()
-        await world.settle()
-        assert len(world.api.said("mark")) == 2
+        await world.run_tasks()
+        assert len(world.api.list_calls("mark")) == 2
         world.api.stop_holding("delete")
         world.term.active = True
         world.group_scheduler.set_obstacle("")
-        await world.go()
+        await world.run_until_idle()
         assert {key.name for key in world.api.pods} == {"g0"}  # which its preemptor deletes
 
     async def test_only_those_of_its_part_of_a_tree_go_with_it(self, world: Harness) -> None:
-        await world.add(*small_nodes(4), composite("root").gang(2)).go()
-        await world.add(pod_group("g").gang(2).under("root").disruption(ALL), pod_group("h").gang(2).under("root")).go()
-        await world.add(*running("g", "n1", "n2"), *running("h", "n3", "n4")).go()
-        await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).go()
+        await world.add(*small_nodes(4), composite("root").gang(2)).run_until_idle()
+        await world.add(
+            pod_group("g").gang(2).under("root").disruption(ALL), pod_group("h").gang(2).under("root")
+        ).run_until_idle()
+        await world.add(*running("g", "n1", "n2"), *running("h", "n3", "n4")).run_until_idle()
+        await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).run_until_idle()
         assert ended(world) == {"g1"}
 
     @pytest.mark.parametrize(
@@ -347,8 +359,14 @@ class TestAMemberThatIsPreempted:
         world = Harness(preempt_by=method)
         await start(world)
         victim = running("g", "n1")[0].started(EARLIER)
-        await world.add(victim.disrupted(at=SINCE, message=f"{PREEMPTION_PREFIX}PodGroup default/h").deleting()).go()
-        assert {call.name for call in world.api.said(verb) if call.resource == "pods"} == ended(world) == {"g1", "g2"}
+        await world.add(
+            victim.disrupted(at=SINCE, message=f"{PREEMPTION_PREFIX}PodGroup default/h").deleting()
+        ).run_until_idle()
+        assert (
+            {call.name for call in world.api.list_calls(verb) if call.resource == "pods"}
+            == ended(world)
+            == {"g1", "g2"}
+        )
         await world.close()
 
     @pytest.mark.parametrize("verb", ["mark", "delete"])
@@ -362,21 +380,21 @@ class TestAMemberThatIsPreempted:
         assert ended(world) == {"g1", "g2"}
 
     async def test_a_gang_of_mode_single_goes_on_without_it(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), pod_group("g").gang(2), *running("g", "n1", "n2")).go()
-        await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).go()
+        await world.add(*small_nodes(2), pod_group("g").gang(2), *running("g", "n1", "n2")).run_until_idle()
+        await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).run_until_idle()
         assert ended(world) == set()
 
 
 class TestAMemberThatIsDrained:
     async def test_the_others_stay_unless_that_is_asked_for(self, world: Harness) -> None:
         await start(world)
-        await world.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
+        await world.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).run_until_idle()
         assert ended(world) == set()
 
     async def test_the_others_are_evicted_after_all_budgets_were_asked(self, strict: Harness) -> None:
-        strict.api.guard_all()
+        strict.api.add_budget()
         await start(strict)
-        await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
+        await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).run_until_idle()
         verbs = [call.verb for call in strict.api.calls if call.verb in ("rehearse", "evict")]
         assert verbs == ["rehearse", "rehearse", "evict", "evict"]
         assert ended(strict) == {"g1", "g2"}
@@ -384,17 +402,17 @@ class TestAMemberThatIsDrained:
     async def test_a_budget_that_refuses_one_of_them_keeps_them_all(self, strict: Harness) -> None:
         await start(strict)
         strict.api.fail("rehearse", budget_refusal())
-        await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).go()
+        await strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE)).run_until_idle()
         assert ended(strict) == set()
 
     async def test_then_the_one_that_went_is_replaced_in_its_place(self, strict: Harness) -> None:
         await start(strict)
         strict.api.fail("rehearse", budget_refusal())
         strict.add(running("g", "n1")[0].disrupted(DRAINED, at=SINCE))
-        await strict.go()
+        await strict.run_until_idle()
         strict.delete("g0")
-        await strict.go()
-        await strict.add(*members(1)).go()
+        await strict.run_until_idle()
+        await strict.add(*members(1)).run_until_idle()
         slot = strict.ledger.slot_of("pod-m0")
         assert slot is not None
         assert slot.node == "n1"
@@ -402,34 +420,34 @@ class TestAMemberThatIsDrained:
     async def test_a_node_that_shuts_down_takes_the_gang_with_it(self, strict: Harness) -> None:
         await start(strict)
         failed = running("g", "n1")[0].disrupted("TerminationByKubelet", at=SINCE).phase("Failed")
-        await strict.add(failed).go()
+        await strict.add(failed).run_until_idle()
         assert ended(strict) == {"g1", "g2"}
 
     async def test_one_that_just_fails_does_not(self, strict: Harness) -> None:
         await start(strict)
-        await strict.add(running("g", "n1")[0].phase("Failed")).go()
+        await strict.add(running("g", "n1")[0].phase("Failed")).run_until_idle()
         assert ended(strict) == set()
 
 
 class TestAMemberAtBindThatIsDeleted:
     async def test_another_one_takes_its_place_at_once(self, world: Harness) -> None:
-        await world.add(*small_nodes(1, 2), whole_gang(size=2), *members(3)).go()
+        await world.add(*small_nodes(1, 2), whole_gang(size=2), *members(3)).run_until_idle()
         call = world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         world.delete("m0")
-        await world.go()
+        await world.run_until_idle()
         assert call.error == "serried: the pod is being deleted"
         world.bind("m1")
         world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert (world.node_of("m1"), world.node_of("m2")) == ("n1", "n1")
 
     async def test_without_another_one_the_barrier_fails_at_once(self, world: Harness) -> None:
-        await world.add(*small_nodes(1, 3), whole_gang(size=3), *members(3)).go()
+        await world.add(*small_nodes(1, 3), whole_gang(size=3), *members(3)).run_until_idle()
         call, other = world.bind("m0"), world.bind("m1")
-        await world.settle()
+        await world.run_tasks()
         world.delete("m0")
-        await world.go()
+        await world.run_until_idle()
         assert "deleted" in call.error
         assert not other.waiting
         assert world.nothing_reserved

@@ -28,7 +28,7 @@ from tests.support.waking import (
 async def wait(world: Harness, build: Step) -> None:
     """The gang waits."""
     build(world)
-    await world.go()
+    await world.run_until_idle()
     assert GANG in world.queue
 
 
@@ -44,8 +44,8 @@ async def count_plans(world: Harness, *offered: str) -> int:
     """kube-scheduler offers these nodes to the member; how many plans follow."""
     before = len(world.heard.plans)
     assert isinstance(world.filter("m0", *offered), Hold)
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
     return len(world.heard.plans) - before
 
 
@@ -64,7 +64,7 @@ async def test_what_no_hint_has_told_kube_scheduler_s_offer_does(
 ) -> None:
     await wait(world, build)
     lose(world, change)
-    world.look()
+    world.schedule_groups()
     assert world.ledger.of_group(GANG) is None
     assert await count_plans(world, offered) == 1
     assert world.ledger.of_group(GANG) is not None
@@ -85,7 +85,7 @@ async def test_after_a_plan_for_another_reason_the_offer_counts_again(world: Har
     await wait(world, APART)
     assert await count_plans(world, "r0b") == 1
     world.add(node("r0c").cpu(1).rack("r0"))
-    await world.go()
+    await world.run_until_idle()
     assert [await count_plans(world, "r0b") for _ in range(2)] == [1, 0]
 
 
@@ -98,7 +98,7 @@ async def test_an_offer_says_nothing_where_the_plan_had_some_nodes_and_too_few(w
     await wait(world, APART)
     world.add(node("r1a").cpu(1).rack("r1"), pod_group("g").gang(2))
     world.add(make_member().uid("pod-m1").having("m1", "metadata", "name").apart({"app": "noise"}, RACK))
-    await world.go()
+    await world.run_until_idle()
     assert await count_plans(world, "r1a") == 0
 
 

@@ -19,8 +19,8 @@ def decide(world: Harness) -> list[Effect]:
 
 async def begin(world: Harness) -> Harness:
     """Gang g of two is planned, and its record is written."""
-    await world.add(*small_nodes(3), gang(2), *members(2)).go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.add(*small_nodes(3), gang(2), *members(2)).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     return world
 
 
@@ -37,13 +37,13 @@ class TestADecision:
     async def test_about_a_gang_that_fits_holds_its_slots_and_asks_for_its_cycle(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         effects = decide(world)
-        assert effects == [StartCycle(world.cycle())]
+        assert effects == [StartCycle(world.binding_cycle())]
         assert len(world.ledger) == 1
 
     async def test_writes_nothing_itself(self, world: Harness) -> None:
         world.add(*small_nodes(2), gang(2), *members(2))
         decide(world)
-        await world.settle()
+        await world.run_tasks()
         assert world.api.calls == []
 
     async def test_about_a_gang_that_does_not_fit_asks_for_nothing(self, world: Harness) -> None:
@@ -58,7 +58,7 @@ class TestADecision:
 
     async def test_to_give_up_a_cycle_takes_nominations_off_and_no_slot_is_left(self) -> None:
         world = Harness(nomination=NominationPolicy.ALWAYS)
-        world.nominate()
+        world.start_nominating()
         await begin(world)
         world.store.drop_group(GANG)
         (effect,) = decide(world)
@@ -69,7 +69,7 @@ class TestADecision:
         await world.close()
 
     async def test_that_a_node_will_not_do_sends_the_member_to_another(self, world: Harness) -> None:
-        cycle = (await begin(world)).cycle()
+        cycle = (await begin(world)).binding_cycle()
         node = cycle.reservation.slots["pod-m0"].node
         world.core.cycle_updates.handle_rejected_node("pod-m0", node)
         assert world.core.outbox.drain() == [Nominate(cycle, ("pod-m0",))]
@@ -80,8 +80,8 @@ async def test_the_runner_carries_out_what_was_decided(world: Harness) -> None:
     world.add(*small_nodes(2), gang(2), *members(2))
     world.group_scheduler.consider(GANG)
     world.core.runner.carry_out()
-    await world.settle()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.run_tasks()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
 
 
 async def test_an_effect_that_came_before_the_end_of_a_term_is_not_written_after_it(world: Harness) -> None:
@@ -90,6 +90,6 @@ async def test_an_effect_that_came_before_the_end_of_a_term_is_not_written_after
     world.add(pod_group("g"))
     world.group_scheduler.consider(GANG)
     world.core.end_term()
-    await world.settle()
+    await world.run_tasks()
     assert world.api.calls == []
     assert world.core.outbox.drain() == []

@@ -51,17 +51,17 @@ def list_left(world: Harness) -> list[str]:
 
 
 async def test_the_holder_of_one_rack_goes_and_the_gang_is_there_alone(world: Harness) -> None:
-    await world.add(*holding("a", "n0"), *holding("b", "n1"), pod("p").cpu(1).on("n0"), *urgent()).go()
+    await world.add(*holding("a", "n0"), *holding("b", "n1"), pod("p").cpu(1).on("n0"), *urgent()).run_until_idle()
     assert list_left(world) in (["a0", "a1", "p"], ["b0", "b1", "p"])
     gone = "ab".replace(list_left(world)[0][0], "")
     for name in (f"{gone}0", f"{gone}1"):
         world.delete(name)
-    await world.go()
-    assert world.cycle().reservation.domain == {"a": "r0", "b": "r1"}[gone]
+    await world.run_until_idle()
+    assert world.binding_cycle().reservation.domain == {"a": "r0", "b": "r1"}[gone]
 
 
 async def test_the_holder_of_lower_priority_goes(world: Harness) -> None:
-    await world.add(*holding("a", "n0", 20), *holding("b", "n1", 10), *urgent()).go()
+    await world.add(*holding("a", "n0", 20), *holding("b", "n1", 10), *urgent()).run_until_idle()
     assert list_left(world) == ["a0", "a1"]
 
 
@@ -77,16 +77,16 @@ async def test_the_holder_of_lower_priority_goes(world: Harness) -> None:
     ],
 )
 async def test_a_rack_stays_closed_whose_holder_is(world: Harness, holder: list[Builder]) -> None:
-    await world.add(*holding("a", "n0", HIGH), *holder).go()
+    await world.add(*holding("a", "n0", HIGH), *holder).run_until_idle()
     before = list_left(world)
-    await world.add(*urgent()).go()
+    await world.add(*urgent()).run_until_idle()
     assert list_left(world) == before
     assert world.reasons()[-1] is Reason.NO_DOMAIN_FITS
 
 
 async def test_a_holder_that_ends_already_is_waited_for(world: Harness) -> None:
     ending = [member(f"b{place}", "b").on("n1").deleting() for place in range(2)]
-    await world.add(*holding("a", "n0", HIGH), alone("b"), *ending, *urgent()).go()
+    await world.add(*holding("a", "n0", HIGH), alone("b"), *ending, *urgent()).run_until_idle()
     await world.pass_time(60)
     assert find_preemption(world.groups.states[GANG]) is None or not hasattr(
         find_preemption(world.groups.states[GANG]), "victims"
@@ -94,21 +94,21 @@ async def test_a_holder_that_ends_already_is_waited_for(world: Harness) -> None:
     for name in ("b0", "b1"):
         world.delete(name)
     world.store.drop_group(GroupKey("default", "b"))
-    await world.go()
-    assert world.cycle().reservation.domain == "r1"
+    await world.run_until_idle()
+    assert world.binding_cycle().reservation.domain == "r1"
 
 
 async def test_a_gang_that_says_nothing_evicts_nobody_for_it(world: Harness) -> None:
     modest = pod_group("g").gang(2).topology().priority(HIGH)
     await world.add(
         *holding("a", "n0"), *holding("b", "n1"), modest, *[each.priority(HIGH) for each in members(2)]
-    ).go()
+    ).run_until_idle()
     assert len(list_left(world)) == 4
-    assert world.cycle().reservation.domain
+    assert world.binding_cycle().reservation.domain
 
 
 async def test_exclusive_gangs_of_which_nobody_runs_cost_the_others_nothing(world: Harness) -> None:
-    await world.add(*holding("a", "n0"), alone("g")).go()
+    await world.add(*holding("a", "n0"), alone("g")).run_until_idle()
     alone_there = count_look(world)
     world.add(*(alone(f"empty{number}") for number in range(3000)))
     assert count_look(world) == alone_there
@@ -124,11 +124,11 @@ def count_look(world: Harness) -> int:
 @pytest.mark.parametrize("goes", [False, True], ids=["it says so no more", "its PodGroup goes before its pods"])
 async def test_a_rack_is_open_once_its_holder_wants_it_for_itself_no_more(world: Harness, *, goes: bool) -> None:
     """The change frees no room: there was always enough."""
-    await world.add(*holding("a", "n0", HIGH), *holding("b", "n1", HIGH), *urgent()).go()
+    await world.add(*holding("a", "n0", HIGH), *holding("b", "n1", HIGH), *urgent()).run_until_idle()
     assert world.ledger.of_group(GANG) is None
     if goes:
         world.store.drop_group(GroupKey("default", "a"))
     else:
         world.add(pod_group("a").gang(2).topology().priority(HIGH))
-    await world.go()
-    assert world.cycle().reservation.domain == "r0"
+    await world.run_until_idle()
+    assert world.binding_cycle().reservation.domain == "r0"

@@ -27,24 +27,24 @@ def bound(world: Harness) -> set[str]:
 async def bind(world: Harness, *names: str) -> None:
     for name in names:
         world.bind(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 async def test_a_gang_that_comes_anew_before_its_group_is_gone_runs_under_it(world: Harness) -> None:
     """Job and PodGroup were deleted, and applied again at once: the PodGroup was never made anew."""
     old = [each.on(f"n{place}").deleting() for place, each in enumerate(members(2, first=8), 1)]
-    await world.add(*small_nodes(4, 1), going(), *old, *members(1)).go()
+    await world.add(*small_nodes(4, 1), going(), *old, *members(1)).run_until_idle()
     assert world.reasons() == [Reason.QUORUM_MISSING]
-    await world.add(*members(1, first=1)).go()
+    await world.add(*members(1, first=1)).run_until_idle()
     await bind(world, "m0", "m1")
     assert {world.node_of("m0"), world.node_of("m1")} == {"n3", "n4"}
     assert world.reasons()[-1] is Reason.SCHEDULED
 
 
 async def test_a_gang_whose_group_is_deleted_while_it_is_planned_is_bound_all_the_same(world: Harness) -> None:
-    await world.add(*small_nodes(2, 1), gang(2), *members(2)).go()
+    await world.add(*small_nodes(2, 1), gang(2), *members(2)).run_until_idle()
     await bind(world, "m0")
-    await world.add(going()).go()
+    await world.add(going()).run_until_idle()
     await bind(world, "m1")
     assert bound(world) == {"m0", "m1"}
 
@@ -53,11 +53,11 @@ async def test_a_member_that_dies_leaves_its_slot_to_its_replacement_although_th
     world: Harness,
 ) -> None:
     await run_gang(world)
-    await world.add(going()).go()
+    await world.add(going()).run_until_idle()
     await wait_for_room(world)
     world.delete("m0")
-    await world.go()
-    await world.add(*members(1, first=2)).go()
+    await world.run_until_idle()
+    await world.add(*members(1, first=2)).run_until_idle()
     assert slot(world, "m2") == "n1"
     await bind(world, "m2")
     assert world.node_of("m2") == "n1"
@@ -67,16 +67,16 @@ async def test_a_slot_that_is_kept_stays_kept_when_the_group_begins_to_go(world:
     await run_gang(world)
     await wait_for_room(world)
     world.delete("m0")
-    await world.add(going()).go()
-    await world.add(*members(1, first=2)).go()
+    await world.add(going()).run_until_idle()
+    await world.add(*members(1, first=2)).run_until_idle()
     assert slot(world, "m2") == "n1"
 
 
 async def test_once_it_is_gone_its_pods_wait_for_the_next_of_the_name_and_belong_to_that(world: Harness) -> None:
-    await world.add(*small_nodes(2, 1), going(3), *members(2)).go()
+    await world.add(*small_nodes(2, 1), going(3), *members(2)).run_until_idle()
     world.store.drop_group(GANG)
-    await world.go()
-    await world.add(gang(2).uid("next")).go()
+    await world.run_until_idle()
+    await world.add(gang(2).uid("next")).run_until_idle()
     await bind(world, "m0", "m1")
     assert bound(world) == {"m0", "m1"}
     waited = [Reason.QUORUM_MISSING, Reason.POD_GROUP_MISSING, Reason.PLANNED]
@@ -99,7 +99,7 @@ async def test_once_it_is_gone_its_pods_wait_for_the_next_of_the_name_and_belong
     ],
 )
 async def test_a_tree_runs_although_a_part_of_it_is_being_deleted(world: Harness, going_tree: list[Builder]) -> None:
-    await world.add(*small_nodes(2, 1), *going_tree, *members(2)).go()
+    await world.add(*small_nodes(2, 1), *going_tree, *members(2)).run_until_idle()
     await bind(world, "m0", "m1")
     assert bound(world) == {"m0", "m1"}
     assert world.reasons(TREE)[-1] is Reason.SCHEDULED

@@ -17,10 +17,10 @@ async def scene(world: Harness, client: PodBuilder) -> Harness:
     world.add(*[node(f"n{at}").cpu(4).label("kubernetes.io/hostname", f"n{at}") for at in (1, 2, 3)])
     group = pod_group("g").gang(2).controlled_by("Job", "db", "job-db")
     runs = [each.on(f"n{at}") for at, each in enumerate(database(), 1)]
-    await world.add(job("db").size(2), group, *runs, pod_group("clients").gang(2), client).go()
+    await world.add(job("db").size(2), group, *runs, pod_group("clients").gang(2), client).run_until_idle()
     for name in ("m0", "m1"):
         world.delete(name)
-    await world.add(client.having("c1", "metadata", "name").uid("pod-c1")).go()
+    await world.add(client.having("c1", "metadata", "name").uid("pod-c1")).run_until_idle()
     assert len(world.store.vacancies) == 2
     return world
 
@@ -33,17 +33,17 @@ async def test_a_gang_that_must_be_beside_it_waits_for_the_next_member(world: Ha
     await scene(world, client().beside(DATABASE))
     assert world.ledger.of_group(CLIENTS) is None
     world.store.drop_group(GroupKey("default", "g"))
-    await world.add(pod("anew").label("app", "db").cpu(1).on("n3")).go()
-    assert {slot.node for slot in world.cycle(CLIENTS).reservation.slots.values()} == {"n3"}
+    await world.add(pod("anew").label("app", "db").cpu(1).on("n3")).run_until_idle()
+    assert {slot.node for slot in world.binding_cycle(CLIENTS).reservation.slots.values()} == {"n3"}
 
 
 async def test_a_gang_that_must_be_apart_from_it_leaves_its_node_to_the_next_member(world: Harness) -> None:
     await scene(world, client().apart(DATABASE))
-    assert {slot.node for slot in world.cycle(CLIENTS).reservation.slots.values()} == {"n3"}
+    assert {slot.node for slot in world.binding_cycle(CLIENTS).reservation.slots.values()} == {"n3"}
 
 
 async def test_the_slot_that_is_given_up_leaves_nothing(world: Harness) -> None:
     await scene(world, client().apart(DATABASE))
     world.store.drop_group(GroupKey("default", "g"))
-    await world.go()
+    await world.run_until_idle()
     assert not any("counts:" in name for used in world.store.occupancy.used.values() for name in used)

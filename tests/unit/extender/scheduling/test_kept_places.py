@@ -16,20 +16,20 @@ FULL = small_nodes(1, cpus=0)
 
 
 def now(world: Harness) -> str:
-    return write_time(world.wall())
+    return write_time(world.wall_time())
 
 
 def evict(world: Harness, count: int = 2) -> None:
     for number in range(count):
         world.delete(f"m{number}")
-    world.look()
+    world.schedule_groups()
 
 
 def bring_back(world: Harness, count: int = 2, into: str = "g") -> None:
     """The Job controller makes the pods anew."""
     for number, each in enumerate(members(count)):
         world.add(each.in_group(into).uid(f"m{number}-at-{world.clock()}").created(now(world)))
-    world.look()
+    world.schedule_groups()
 
 
 def waited(world: Harness, group: GroupKey = GANG) -> float:
@@ -42,7 +42,7 @@ def waited(world: Harness, group: GroupKey = GANG) -> float:
 def begin(world: Harness, group: PodGroupBuilder | None = None) -> None:
     """Gang g of two waits for an hour."""
     world.add(*FULL, group or gang(2), *(each.created(now(world)) for each in members(2)))
-    world.look()
+    world.schedule_groups()
     world.clock.advance(HOUR)
 
 
@@ -56,7 +56,7 @@ def restart(world: Harness) -> None:
     world.core.end_term()
     world.groups.states.clear()
     world.term.active = True
-    world.group_scheduler.begin_term(world.wall())
+    world.group_scheduler.begin_term(world.wall_time())
     world.group_scheduler.set_obstacle("")
 
 
@@ -95,10 +95,10 @@ def test_the_time_behind_a_gate_of_others_counts_for_a_gang_that_has_its_place(w
     evict(world)
     gated = [each.uid(f"{number}-anew").created(now(world)) for number, each in enumerate(members(2))]
     world.add(*(PodBuilder(each.raw()).gate("kueue.x-k8s.io/topology") for each in gated))
-    world.look()
+    world.schedule_groups()
     world.clock.advance(60)
     world.add(*gated)
-    world.look()
+    world.schedule_groups()
     assert waited(world) == HOUR + 60
 
 
@@ -121,7 +121,7 @@ def test_a_gang_that_has_run_waits_anew(world: Harness) -> None:
     begin(world)
     for each in members(2):
         world.add(each.created(now(world)).on("n1"))
-    world.look()
+    world.schedule_groups()
     world.clock.advance(HOUR)
     evict(world)
     bring_back(world, count=1)
@@ -138,7 +138,7 @@ class TestAPodGroupThatIsMadeAnew:
         world.clock.advance(HOUR)
         evict(world)
         world.store.drop_group(GroupKey("default", "train-1"))
-        world.look()
+        world.schedule_groups()
         world.add(of_jobset("train-2"))
         bring_back(world, into="train-2")
         assert waited(world, GroupKey("default", "train-2")) == HOUR
@@ -175,44 +175,44 @@ class TestAfterARestart:
         ],
     )
     def test_a_gang_that_waits(self, world: Harness, lost: float | None, expected: float) -> None:
-        since, gone = world.wall() - 10 * DAY + HOUR, ""
+        since, gone = world.wall_time() - 10 * DAY + HOUR, ""
         if lost is not None:
-            gone = write_time(world.wall() + HOUR - lost)
+            gone = write_time(world.wall_time() + HOUR - lost)
         begin(world, gang(2).first_quorum(write_time(since), gone))
         restart(world)
-        world.look()
+        world.schedule_groups()
         assert waited(world) == expected
 
     def test_a_loss_that_nobody_has_written_is_written_now(self, world: Harness) -> None:
         """Otherwise a Job that is resumed a week later would have its place of today."""
-        since = int(world.wall() - HOUR)
+        since = int(world.wall_time() - HOUR)
         world.add(*FULL, gang(2).first_quorum(write_time(since)))
-        world.look()
+        world.schedule_groups()
         assert world.reasons()
-        assert world.group_scheduler.find_place(GANG) == FirstQuorum(since, int(world.wall()))
+        assert world.group_scheduler.find_place(GANG) == FirstQuorum(since, int(world.wall_time()))
 
 
 class TestWhatIsWrittenDown:
     def test_is_the_date_of_the_first_quorum_while_the_gang_waits(self, world: Harness) -> None:
         begin(world)
-        assert world.group_scheduler.find_place(GANG) == FirstQuorum(int(world.wall() - HOUR))
+        assert world.group_scheduler.find_place(GANG) == FirstQuorum(int(world.wall_time() - HOUR))
 
     def test_is_also_since_when_it_is_lost(self, world: Harness) -> None:
         begin(world)
         evict(world)
         world.clock.advance(60)
-        expected = FirstQuorum(int(world.wall() - HOUR - 60), int(world.wall() - 60))
+        expected = FirstQuorum(int(world.wall_time() - HOUR - 60), int(world.wall_time() - 60))
         assert world.group_scheduler.find_place(GANG) == expected
 
     def test_is_nothing_for_a_gang_that_was_never_whole(self, world: Harness) -> None:
         world.add(*FULL, gang(2), *members(1))
-        world.look()
+        world.schedule_groups()
         assert world.group_scheduler.find_place(GANG) is None
 
     def test_is_nothing_for_a_gang_of_which_members_run(self, world: Harness) -> None:
         begin(world)
         world.add(members(1)[0].on("n1"))
-        world.look()
+        world.schedule_groups()
         assert world.group_scheduler.find_place(GANG) is None
 
     def test_is_nothing_for_a_gang_that_nobody_knows(self, world: Harness) -> None:
@@ -224,10 +224,10 @@ def test_only_so_many_places_are_remembered(world: Harness, monkeypatch: pytest.
     world.add(*FULL)
     for name in ("a", "b"):
         world.add(pod_group(name).gang(1), pod(name).cpu(1).scheduler(SCHEDULER).in_group(name).created(now(world)))
-        world.look()
+        world.schedule_groups()
     world.clock.advance(HOUR)
     for name in ("a", "b"):
         world.delete(name)
-        world.look()
+        world.schedule_groups()
     found = [world.group_scheduler.find_place(GroupKey("default", name)) is not None for name in ("a", "b")]
     assert found == [False, True]

@@ -28,41 +28,41 @@ Story = Callable[[Harness, int], Awaitable[int]]
 
 async def gather(world: Harness, size: int) -> None:
     """A gang of this size is planned, and all of its members but three are at bind."""
-    await world.add(node("n1").cpu(size).pods(size), gang(size), *members(size)).go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.add(node("n1").cpu(size).pods(size), gang(size), *members(size)).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     await call_bind(world, size)
 
 
 async def call_bind(world: Harness, size: int) -> None:
     for index in range(size - 3):
         world.bind(f"m{index}")
-    await world.settle()
+    await world.run_tasks()
 
 
 async def come_to_bind(world: Harness, size: int) -> int:
     await gather(world, size)
     with measured() as effort:
         world.bind(f"m{size - 3}")
-        await world.settle()
-    assert len(world.cycle().at_bind) == size - 2
+        await world.run_tasks()
+    assert len(world.binding_cycle().at_bind) == size - 2
     return effort.calls
 
 
 async def come_to_bind_in_a_tree(world: Harness, size: int) -> int:
     parts = [pod_group(name).gang(1 if name == "a" else size - 1).under("root") for name in "ab"]
     pods = [each.in_group("b" if number else "a") for number, each in enumerate(members(size))]
-    await world.add(node("n1").cpu(size).pods(size), composite("root").gang(2), *parts, *pods).go()
+    await world.add(node("n1").cpu(size).pods(size), composite("root").gang(2), *parts, *pods).run_until_idle()
     await call_bind(world, size)
     with measured() as effort:
         world.bind(f"m{size - 3}")
-        await world.settle()
-    assert len(world.cycle(TREE).at_bind) == size - 2
+        await world.run_tasks()
+    assert len(world.binding_cycle(TREE).at_bind) == size - 2
     return effort.calls
 
 
 async def come_when_the_gang_is_bound(world: Harness, size: int) -> int:
     await bind_most(world, size)
-    await world.go()
+    await world.run_until_idle()
     return await bind_one_more(world, size)
 
 
@@ -72,25 +72,25 @@ async def come_before_the_watch_shows_the_gang_bound(world: Harness, size: int) 
 
 
 async def bind_most(world: Harness, size: int) -> None:
-    await world.add(node("n1").cpu(size).pods(size), gang(1), *members(size)).go()
+    await world.add(node("n1").cpu(size).pods(size), gang(1), *members(size)).run_until_idle()
     await call_bind(world, size)
-    await world.settle()
+    await world.run_tasks()
 
 
 async def bind_one_more(world: Harness, size: int) -> int:
-    cycle = world.cycle()
+    cycle = world.binding_cycle()
     assert (cycle.stage, len(cycle.bound)) == (CycleStage.BINDING, size - 3)
     with measured() as effort:
         world.bind(f"m{size - 3}")
-        await world.settle()
+        await world.run_tasks()
     assert world.node_of(f"m{size - 3}") == "n1"
     return effort.calls
 
 
 async def be_put_aside(world: Harness, size: int) -> int:
     await gather(world, size)
-    world.look()
-    world.give_up(f"m{size - 1}")
+    world.schedule_groups()
+    world.mark_unschedulable(f"m{size - 1}")
     return look_at_the_change_of(world, size - 1)
 
 
@@ -99,20 +99,20 @@ async def be_shown_bound(world: Harness, size: int) -> int:
     world.api.hold("bind")
     for index in range(size - 3, size):
         world.bind(f"m{index}")
-    await world.settle()
-    world.look()
-    assert world.cycle().reservation.phase is ReservationPhase.COMMITTED
-    world.api.let_go("bind")
-    await world.settle()
-    assert len(world.cycle().bound) == size
+    await world.run_tasks()
+    world.schedule_groups()
+    assert world.binding_cycle().reservation.phase is ReservationPhase.COMMITTED
+    world.api.release("bind")
+    await world.run_tasks()
+    assert len(world.binding_cycle().bound) == size
     look_at_the_change_of(world, 0)  # the first changes what is said of the gang
     return look_at_the_change_of(world, 1)
 
 
 async def come_late_without_room(world: Harness, size: int) -> int:
-    await world.add(node("n1").cpu(2).pods(size), gang(2), *members(size)).go()
-    world.look()
-    assert len(world.cycle().late) == size - 2
+    await world.add(node("n1").cpu(2).pods(size), gang(2), *members(size)).run_until_idle()
+    world.schedule_groups()
+    assert len(world.binding_cycle().late) == size - 2
     return look_at_the_change_of(world, size - 1)
 
 

@@ -48,8 +48,8 @@ def see(world: Harness, seen: FoundAutoscalers) -> None:
 async def pass_time(world: Harness, seconds: float) -> None:
     """Time passes, and the watches show what was written meanwhile."""
     await world.pass_time(seconds)
-    world.watch_nodes()
-    await world.go()
+    world.sync_nodes()
+    await world.run_until_idle()
 
 
 def annotations(world: Harness, name: str) -> dict[str, str]:
@@ -61,7 +61,7 @@ def annotate(world: Harness, name: str, values: dict[str, str]) -> None:
     metadata = world.api.nodes[Key("", name)]["metadata"]
     metadata["annotations"] = metadata.get("annotations", {}) | values
     metadata["resourceVersion"] += "1"
-    world.watch_nodes()
+    world.sync_nodes()
 
 
 def protected(world: Harness) -> set[str]:
@@ -75,8 +75,8 @@ def of_nodes(world: Harness) -> list[Call]:
 
 async def planned(world: Harness, size: int = 4) -> Harness:
     """Gang g has a plan, and takes its time."""
-    await world.add(*small_nodes(size // 2), gang(size), *members(size)).go()
-    assert len(world.cycle().reservation.nodes) == size // 2
+    await world.add(*small_nodes(size // 2), gang(size), *members(size)).run_until_idle()
+    assert len(world.binding_cycle().reservation.nodes) == size // 2
     return world
 
 
@@ -84,7 +84,7 @@ async def bind_all(world: Harness, size: int = 4) -> None:
     for index in range(size):
         world.filter(f"m{index}")
         world.bind(f"m{index}")
-    await world.go()
+    await world.run_until_idle()
 
 
 def head_waits(world: Harness) -> Harness:
@@ -114,7 +114,7 @@ class TestANodeThatHoldsAPlan:
         await planned(cluster)
         for _ in range(5):
             await pass_time(cluster, 2)
-        assert sorted(call.name for call in cluster.api.said("annotate")) == ["n1", "n2"]
+        assert sorted(call.name for call in cluster.api.list_calls("annotate")) == ["n1", "n2"]
 
     async def test_is_free_when_its_gang_is_given_up(self, cluster: Harness) -> None:
         await pass_time(await planned(cluster), 2)
@@ -130,11 +130,11 @@ class TestANodeThatHoldsAPlan:
         await planned(cluster)
         cluster.clock.advance(1.5)
         for key in [key for key in cluster.api.pods if key.name == "m3"]:
-            cluster.api.refuse("bind", key, error(500))
+            cluster.api.reject("bind", key, error(500))
         for index in range(4):
             cluster.filter(f"m{index}")
             cluster.bind(f"m{index}")
-        await cluster.go()
+        await cluster.run_until_idle()
         assert cluster.node_of("m0")
         assert not cluster.node_of("m3")
         await pass_time(cluster, 1)
@@ -152,14 +152,14 @@ class TestANodeThatHoldsAPlan:
 
 class TestTheRoomOfTheHeadOfTheQueue:
     async def test_is_left_alone_until_the_head_has_started(self, cluster: Harness) -> None:
-        await head_waits(cluster).go()
+        await head_waits(cluster).run_until_idle()
         head = cluster.core.backfill.head
         assert head is not None
         assert head.forecast.nodes == {"n1", "n2"}
         await pass_time(cluster, 2)
         assert protected(cluster) == {"n1", "n2"}
         cluster.delete("runs")
-        await cluster.go()
+        await cluster.run_until_idle()
         await bind_all(cluster)
         await pass_time(cluster, 2)
         assert protected(cluster) == set()
@@ -194,7 +194,7 @@ class TestWhatSomebodyElseHasSet:
         for _ in range(3):
             await pass_time(cluster, 2)
         assert annotations(cluster, "n1") == theirs | {PROTECTS: "serried-system:"}
-        assert sorted(call.name for call in cluster.api.said("annotate")) == ["n1", "n2"]
+        assert sorted(call.name for call in cluster.api.list_calls("annotate")) == ["n1", "n2"]
         await bind_all(cluster)
         await pass_time(cluster, 2)
         assert annotations(cluster, "n1") == theirs
@@ -213,8 +213,8 @@ class TestWhatSomebodyElseHasSet:
         cluster.api.hold("annotate")
         await pass_time(cluster, 2)
         annotate(cluster, "n1", {KARPENTER: "false"})
-        cluster.api.let_go("annotate")
-        await cluster.settle()
+        cluster.api.release("annotate")
+        await cluster.run_tasks()
         assert annotations(cluster, "n1") == {KARPENTER: "false"}
         await pass_time(cluster, 2)
         assert annotations(cluster, "n1")[KARPENTER] == "false"
@@ -223,7 +223,7 @@ class TestWhatSomebodyElseHasSet:
     async def test_is_added_again_while_the_plan_lasts_if_it_is_removed(self, cluster: Harness) -> None:
         await pass_time(await planned(cluster), 2)
         del cluster.api.nodes[Key("", "n1")]["metadata"]["annotations"][KARPENTER]
-        cluster.watch_nodes()
+        cluster.sync_nodes()
         await pass_time(cluster, 2)
         assert annotations(cluster, "n1") == BOTH
 
@@ -258,7 +258,7 @@ class TestWithoutAnAutoscaler:
         await pass_time(await planned(cluster), 2)
         see(cluster, NO_AUTOSCALERS)
         await pass_time(cluster, 2)
-        assert cluster.cycle().reservation.nodes == {"n1", "n2"}
+        assert cluster.binding_cycle().reservation.nodes == {"n1", "n2"}
         assert annotations(cluster, "n1") == annotations(cluster, "n2") == {}
 
 
@@ -267,11 +267,11 @@ class TestALeaderThatDies:
         """The next instance begins its term, and sees what is there."""
         after = Harness(api=api)
         see(after, FoundAutoscalers(karpenter=True))
-        after.watch_nodes()
+        after.sync_nodes()
         after.add(gang(4))
-        after.watch()
+        after.sync_pods()
         await after.recovery.recover()
-        after.group_scheduler.begin_term(after.wall())
+        after.group_scheduler.begin_term(after.wall_time())
         return after
 
     async def test_leaves_what_the_next_one_takes_off(self, cluster: Harness, successors: list[Harness]) -> None:
@@ -279,7 +279,7 @@ class TestALeaderThatDies:
         cluster.core.end_term()
         for index in range(4):
             cluster.delete(f"m{index}")
-        await cluster.settle()
+        await cluster.run_tasks()
         assert protected(cluster) == {"n1", "n2"}
 
         after = await self.lead(cluster.api)
@@ -292,28 +292,28 @@ class TestALeaderThatDies:
     async def test_leaves_what_the_next_one_needs_as_it_is(self, cluster: Harness, successors: list[Harness]) -> None:
         await pass_time(await planned(cluster), 2)
         cluster.core.end_term()
-        await cluster.settle()
-        written = len(cluster.api.said("annotate"))
+        await cluster.run_tasks()
+        written = len(cluster.api.list_calls("annotate"))
 
         after = await self.lead(cluster.api)
         successors.append(after)
         await pass_time(after, 0)
-        assert after.cycle().reservation.nodes == {"n1", "n2"}
+        assert after.binding_cycle().reservation.nodes == {"n1", "n2"}
         await pass_time(after, TAKEOVER)
         assert protected(after) == {"n1", "n2"}
-        assert len(after.api.said("annotate")) == written
+        assert len(after.api.list_calls("annotate")) == written
 
     async def test_in_the_middle_of_its_writes_has_them_done_when_it_leads_again(self, cluster: Harness) -> None:
         await planned(cluster)
         cluster.api.hold("annotate")
         await pass_time(cluster, 2)
-        assert len(cluster.api.said("annotate")) == 2
+        assert len(cluster.api.list_calls("annotate")) == 2
         cluster.core.end_term()
         cluster.api.stop_holding("annotate")
-        await cluster.settle()
+        await cluster.run_tasks()
         await cluster.recovery.recover()
         cluster.term.active = True
-        cluster.group_scheduler.begin_term(cluster.wall())
+        cluster.group_scheduler.begin_term(cluster.wall_time())
         await pass_time(cluster, 0)
         await pass_time(cluster, 2)
         assert protected(cluster) == {"n1", "n2"}
@@ -324,8 +324,8 @@ class TestManyNodes:
         await planned(cluster, 100)
         cluster.api.hold("annotate")
         await pass_time(cluster, 2)
-        assert len(cluster.api.said("annotate")) == 16
-        cluster.api.let_go("annotate")
+        assert len(cluster.api.list_calls("annotate")) == 16
+        cluster.api.release("annotate")
         await pass_time(cluster, 0)
         assert len(protected(cluster)) == 50
 
@@ -334,12 +334,12 @@ class TestManyNodes:
         cluster.api.hold("annotate")
         await pass_time(cluster, 2)
         see(cluster, NO_AUTOSCALERS)
-        await cluster.go()
-        cluster.api.let_go("annotate")
+        await cluster.run_until_idle()
+        cluster.api.release("annotate")
         await pass_time(cluster, 0)
         await pass_time(cluster, 2)
-        assert len(cluster.api.said("list")) == 2 * 16
-        assert len({call.name for call in cluster.api.said("annotate")}) == 16
+        assert len(cluster.api.list_calls("list")) == 2 * 16
+        assert len({call.name for call in cluster.api.list_calls("annotate")}) == 16
         assert protected(cluster) == set()
 
 
@@ -349,13 +349,13 @@ class TestAnApiServer:
     ) -> None:
         await planned(cluster, 100)
         for key in cluster.api.nodes:
-            cluster.api.refuse("annotate", key, error(403))
+            cluster.api.reject("annotate", key, error(403))
         for _ in range(59):
             await pass_time(cluster, 1)
-        asked = len(cluster.api.said("annotate"))
+        asked = len(cluster.api.list_calls("annotate"))
         assert 3 <= asked <= 16
         await pass_time(cluster, 3)
-        assert asked < len(cluster.api.said("annotate")) <= 2 * 16
+        assert asked < len(cluster.api.list_calls("annotate")) <= 2 * 16
         said = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
         assert said == ["cannot protect nodes from autoscalers"]
         assert "403" in cluster.core.node_protection.write_error
@@ -368,13 +368,13 @@ class TestAnApiServer:
     async def test_that_refuses_one_node_is_asked_about_the_others(
         self, cluster: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
-        await head_waits(cluster).go()
-        cluster.api.refuse("annotate", Key("", "n1"), error(422))
+        await head_waits(cluster).run_until_idle()
+        cluster.api.reject("annotate", Key("", "n1"), error(422))
         await pass_time(cluster, 2)
         for _ in range(3):
             assert protected(cluster) == {"n2"}
             await pass_time(cluster, 60)
-        assert sorted(call.name for call in cluster.api.said("annotate")) == ["n1", "n1", "n1", "n1", "n2"]
+        assert sorted(call.name for call in cluster.api.list_calls("annotate")) == ["n1", "n1", "n1", "n1", "n2"]
         said = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
         assert said == ["cannot protect nodes from autoscalers"]
 
@@ -388,9 +388,9 @@ class TestAnApiServer:
 
 
 async def test_a_node_that_several_gangs_hold_is_protected_since_the_first_of_them(cluster: Harness) -> None:
-    await cluster.add(node("n1").cpu(4), gang(2), *members(2)).go()
+    await cluster.add(node("n1").cpu(4), gang(2), *members(2)).run_until_idle()
     cluster.clock.advance(1.5)
     other = [each.in_group("h") for each in members(2, 10)]
-    await cluster.add(pod_group("h").gang(2), *other).go()
+    await cluster.add(pod_group("h").gang(2), *other).run_until_idle()
     await pass_time(cluster, 0.5)
     assert protected(cluster) == {"n1"}

@@ -11,11 +11,11 @@ from tests.support.volumes import volume_claim
 @pytest.fixture
 async def left(world: Harness) -> Harness:
     """A member has waited at bind on the only node, and was deleted: its call has failed."""
-    await world.add(*small_nodes(1), gang(2), *members(2)).go()
+    await world.add(*small_nodes(1), gang(2), *members(2)).run_until_idle()
     call = world.bind("m0")
-    await world.settle()
+    await world.run_tasks()
     world.delete("m0")
-    await world.go()
+    await world.run_until_idle()
     assert call.error
     return world
 
@@ -28,12 +28,12 @@ def preemptor() -> PodBuilder:
 async def fail_bind(world: Harness, node: str) -> None:
     """The other member has no slot any more, since its gang has ended."""
     call = world.bind("m1", node)
-    await world.settle()
+    await world.run_tasks()
     assert call.error
 
 
 async def test_it_is_woken_when_there_has_been_room_for_longer_than_a_backoff_may_last(left: Harness) -> None:
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     await left.pass_time(10)
     assert not left.is_requeued("p", "n1")
     await left.pass_time(1)
@@ -42,72 +42,72 @@ async def test_it_is_woken_when_there_has_been_room_for_longer_than_a_backoff_ma
 
 async def test_it_is_woken_though_it_is_seen_to_be_nominated_only_later(left: Harness) -> None:
     await left.pass_time(10)
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     await left.pass_time(11)
     assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_left_alone_until_its_last_victim_is_gone(left: Harness) -> None:
-    await left.add(pod("other").cpu(1).on("n1"), preemptor()).go()
+    await left.add(pod("other").cpu(1).on("n1"), preemptor()).run_until_idle()
     await left.pass_time(12)
     assert not left.is_requeued("p", "n1")
     left.delete("other")
-    await left.go()
+    await left.run_until_idle()
     await left.pass_time(11)
     assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_left_alone_while_a_victim_ends_that_takes_none_of_its_room(left: Harness) -> None:
     # One that holds a host port, say. Without its nomination the pod would look for other victims.
-    await left.add(pod("other").cpu(0).on("n1").deleting(), preemptor()).go()
+    await left.add(pod("other").cpu(0).on("n1").deleting(), preemptor()).run_until_idle()
     await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_beside_a_pod_that_stays(left: Harness) -> None:
-    await left.add(pod("other").cpu(0).on("n1"), preemptor()).go()
+    await left.add(pod("other").cpu(0).on("n1"), preemptor()).run_until_idle()
     await left.pass_time(11)
     assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_again_if_that_was_too_early(left: Harness) -> None:
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     await left.pass_time(11)
     await left.pass_time(10)
-    assert left.times_requeued("p", "n1") == 1
+    assert left.count_requeues("p", "n1") == 1
     await left.pass_time(1)
-    assert left.times_requeued("p", "n1") == 2
+    assert left.count_requeues("p", "n1") == 2
 
 
 async def test_it_is_not_woken_again_by_every_review_while_its_nomination_is_seen_yet(left: Harness) -> None:
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     for _ in range(4):
         left.clock.advance(5)
-        left.look()
-    await left.settle()
-    assert left.times_requeued("p", "n1") == 1
+        left.schedule_groups()
+    await left.run_tasks()
+    assert left.count_requeues("p", "n1") == 1
 
 
 async def test_of_many_a_few_are_woken_at_a_time(left: Harness) -> None:
     names = [f"p{i}" for i in range(9)]
-    await left.add(*(pod(name).scheduler(SCHEDULER).nominated("n1") for name in names)).go()
+    await left.add(*(pod(name).scheduler(SCHEDULER).nominated("n1") for name in names)).run_until_idle()
     left.clock.advance(11)
-    left.look()
-    await left.settle()
+    left.schedule_groups()
+    await left.run_tasks()
     assert sum(left.is_requeued(name, "n1") for name in names) == 8
-    left.look()
-    await left.settle()
+    left.schedule_groups()
+    await left.run_tasks()
     assert all(left.is_requeued(name, "n1") for name in names)
 
 
 async def test_it_is_not_woken_again_for_what_happens_on_the_node_much_later(left: Harness) -> None:
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     await left.pass_time(11)
     await left.pass_time(31)
     await fail_bind(left, "n1")
     await left.pass_time(1)
     await left.pass_time(12)
-    assert left.times_requeued("p", "n1") == 1
+    assert left.count_requeues("p", "n1") == 1
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ async def test_it_is_not_woken_again_for_what_happens_on_the_node_much_later(lef
     ],
 )
 async def test_it_is_not_woken_again_once_something_has_happened(left: Harness, later: PodBuilder) -> None:
-    await left.add(*small_nodes(2), preemptor()).go()
+    await left.add(*small_nodes(2), preemptor()).run_until_idle()
     await left.pass_time(11)
-    await left.add(later).go()
+    await left.add(later).run_until_idle()
     await left.pass_time(12)
-    assert left.times_requeued("p", "n1") == 1
+    assert left.count_requeues("p", "n1") == 1
 
 
 async def test_the_time_on_another_node_does_not_count(left: Harness) -> None:
-    await left.add(*small_nodes(2), preemptor()).go()
+    await left.add(*small_nodes(2), preemptor()).run_until_idle()
     await left.pass_time(10)
     await fail_bind(left, "n2")
-    await left.add(preemptor().nominated("n2")).go()
+    await left.add(preemptor().nominated("n2")).run_until_idle()
     await left.pass_time(10)
     assert not left.is_requeued("p", "n2")
     await left.pass_time(1)
@@ -138,7 +138,7 @@ async def test_the_time_on_another_node_does_not_count(left: Harness) -> None:
 
 
 async def test_the_time_of_an_earlier_term_does_not_count(left: Harness) -> None:
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     await left.pass_time(10)
     left.group_scheduler.drop_queued()
     await fail_bind(left, "n1")
@@ -163,7 +163,7 @@ async def test_the_time_of_an_earlier_term_does_not_count(left: Harness) -> None
     ],
 )
 async def test_nobody_else_is_woken(left: Harness, other: PodBuilder) -> None:
-    await left.add(*small_nodes(2), other).go()
+    await left.add(*small_nodes(2), other).run_until_idle()
     await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
 
@@ -171,47 +171,47 @@ async def test_nobody_else_is_woken(left: Harness, other: PodBuilder) -> None:
 async def test_a_pod_that_may_wait_for_its_volume_is_left_alone(left: Harness) -> None:
     # kube-scheduler nominates it too, and has chosen the node.
     left.store.put_object(volume_claim("c").value())
-    await left.add(preemptor().mounting("c")).go()
+    await left.add(preemptor().mounting("c")).run_until_idle()
     await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
 
 
 async def test_a_pod_whose_volume_is_there_is_woken(left: Harness) -> None:
     left.store.put_object(volume_claim("c").bound_to("v").value())
-    await left.add(preemptor().mounting("c")).go()
+    await left.add(preemptor().mounting("c")).run_until_idle()
     await left.pass_time(11)
     assert left.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_though_its_victim_was_gone_before_its_bind_call_came(world: Harness) -> None:
-    await world.add(*small_nodes(1), pod("m").scheduler(SCHEDULER)).go()
+    await world.add(*small_nodes(1), pod("m").scheduler(SCHEDULER)).run_until_idle()
     call = world.bind("m", "n1")
     world.delete("m")
-    await world.settle()
+    await world.run_tasks()
     assert call.error
-    await world.add(preemptor()).go()
+    await world.add(preemptor()).run_until_idle()
     await world.pass_time(11)
     assert world.is_requeued("p", "n1")
 
 
 async def test_it_is_woken_though_its_victim_was_no_member(world: Harness) -> None:
     # kube-scheduler tried it once more before it saw the victim go, asked for the same one, and nothing followed.
-    await world.add(*small_nodes(1), pod("v").cpu(2).on("n1"), pod("p").cpu(2).priority(1)).go()
+    await world.add(*small_nodes(1), pod("v").cpu(2).on("n1"), pod("p").cpu(2).priority(1)).run_until_idle()
     assert world.service.preempt(world.pod("p"), [Candidate("n1", (world.pod("v").uid,))])
     world.delete("v")
-    await world.add(preemptor()).go()
+    await world.add(preemptor()).run_until_idle()
     await world.pass_time(11)
     assert world.is_requeued("p", "n1")
 
 
 async def test_a_node_is_not_looked_at_for_ever(left: Harness) -> None:
     await left.pass_time(31)
-    await left.add(preemptor()).go()
+    await left.add(preemptor()).run_until_idle()
     await left.pass_time(15)
     assert not left.is_requeued("p", "n1")
 
 
 async def test_a_pod_nominated_to_where_nobody_has_left_bind_or_was_to_go_is_not_woken(world: Harness) -> None:
-    await world.add(*small_nodes(1), preemptor()).go()
+    await world.add(*small_nodes(1), preemptor()).run_until_idle()
     await world.pass_time(15)
     assert not world.is_requeued("p", "n1")

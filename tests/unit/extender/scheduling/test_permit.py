@@ -38,13 +38,13 @@ class TestMembersThatAreBeingDeleted:
     async def test_are_no_quorum_for_those_that_replace_them(self, world: Harness) -> None:
         old = [replacement(f"o{i}").cpu(2).on(f"n{i + 1}").deleting() for i in range(4)]
         new = [replacement(f"m{i}").cpu(2) for i in range(4)]
-        await world.add(*small_nodes(5, 2), gang(4), *old, *new).go()
+        await world.add(*small_nodes(5, 2), gang(4), *old, *new).run_until_idle()
         assert len(world.ledger) == 0
         assert world.reasons()[-1] in {Reason.NO_CAPACITY, Reason.BROKEN}
         for index in range(4):
             world.delete(f"o{index}")
-        await world.go()
-        assert len(world.cycle().reservation.slots) == world.cycle().reservation.need == 4
+        await world.run_until_idle()
+        assert len(world.binding_cycle().reservation.slots) == world.binding_cycle().reservation.need == 4
 
     async def test_two_gangs_that_are_drained_at_once_never_hold_halves(self, world: Harness) -> None:
         groups = ("g", "h")
@@ -52,83 +52,83 @@ class TestMembersThatAreBeingDeleted:
         world.add(node("free1").cpu(1), node("free2").cpu(1), gang(2), pod_group("h").gang(2))
         old = {"g-old0": "n1", "g-old1": "n2", "h-old0": "n3", "h-old1": "n4"}
         world.add(*[replacement(name, name[0]).on(home).deleting() for name, home in old.items()])
-        await world.go()
+        await world.run_until_idle()
         for index in range(2):
             for group in groups:
-                await world.add(replacement(f"{group}-new{index}", group)).go()
+                await world.add(replacement(f"{group}-new{index}", group)).run_until_idle()
                 for uid in [uid for held in world.ledger for uid in held.slots]:
                     world.bind(uid.removeprefix("pod-"))
-                await world.go()
+                await world.run_until_idle()
         for name in old:
             world.delete(name)
-        await world.go()
+        await world.run_until_idle()
         for uid in [uid for held in world.ledger for uid in held.slots]:
             world.bind(uid.removeprefix("pod-"))
-        await world.go()
+        await world.run_until_idle()
         assert sorted(bound_of(world)) in (["g-new0", "g-new1"], ["h-new0", "h-new1"])
 
     async def test_one_of_four_is_replaced_as_soon_as_there_is_room(self, world: Harness) -> None:
         running = [each.on(f"n{index + 1}") for index, each in enumerate(members(3))]
         ending = members(1, first=3)[0].on("n4").deleting()
-        await world.add(*small_nodes(5, 1), gang(4), *running, ending, replacement("r")).go()
-        assert world.cycle().reservation.need == 1
+        await world.add(*small_nodes(5, 1), gang(4), *running, ending, replacement("r")).run_until_idle()
+        assert world.binding_cycle().reservation.need == 1
         call = world.bind("r")
-        await world.go()
+        await world.run_until_idle()
         assert (call.error, world.node_of("r")) == ("", "n5")
 
     async def test_keep_the_gang_in_their_domain_until_they_are_gone(self, world: Harness) -> None:
         racked = [node("a1").cpu(2).rack("a").cordoned(), node("b1").cpu(2).rack("b")]
         old = [each.on("a1").deleting() for each in members(2)]
-        await world.add(*racked, gang(2).topology(), *old, replacement("r0"), replacement("r1")).go()
+        await world.add(*racked, gang(2).topology(), *old, replacement("r0"), replacement("r1")).run_until_idle()
         assert len(world.ledger) == 0
         world.delete("m0")
         world.delete("m1")
-        await world.go()
-        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"b1"}
+        await world.run_until_idle()
+        assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"b1"}
 
     async def test_on_a_node_that_nobody_hears_of_keep_nobody(self, world: Harness) -> None:
         silent = node("a1").cpu(2).rack("a").taint("node.kubernetes.io/unreachable", "NoExecute")
         old = [each.on("a1").deleting() for each in members(2)]
         world.add(silent, node("b1").cpu(2).rack("b"), gang(2).topology(), *old)
-        await world.add(replacement("r0"), replacement("r1")).go()
-        assert {slot.node for slot in world.cycle().reservation.slots.values()} == {"b1"}
+        await world.add(replacement("r0"), replacement("r1")).run_until_idle()
+        assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"b1"}
 
 
 class TestThePodGroup:
     async def test_that_is_made_anew_while_a_committed_round_drains_starts_whole_or_not_at_all(
         self, world: Harness
     ) -> None:
-        await world.add(*small_nodes(3, 1), gang(2), *members(2)).go()
+        await world.add(*small_nodes(3, 1), gang(2), *members(2)).run_until_idle()
         for name in ("m0", "m1"):
             world.bind(name)
-        await world.settle()  # our watch has not shown the two bound yet
+        await world.run_tasks()  # our watch has not shown the two bound yet
         world.store.drop_group(GANG)
         world.add(gang(4).uid("another"))
         world.add(*[replacement(f"x{index}") for index in range(4)])
-        world.look()
-        await world.settle()
-        assert not [uid for uid in world.cycle().reservation.slots if uid.startswith("pod-x")]
+        world.schedule_groups()
+        await world.run_tasks()
+        assert not [uid for uid in world.binding_cycle().reservation.slots if uid.startswith("pod-x")]
         late = world.bind("x0", "n3")
-        await world.go()
+        await world.run_until_idle()
         assert late.error
         assert sorted(bound_of(world)) == ["m0", "m1"]
 
     async def test_that_goes_while_the_commit_is_on_its_way_binds_nobody(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
         world.api.hold("create")
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.settle()
+        await world.run_tasks()
         world.store.drop_group(GANG)
-        world.api.let_go("create")
-        await world.go()
+        world.api.release("create")
+        await world.run_until_idle()
         assert all(call.error for call in calls)
         assert bound_of(world) == {}
         assert world.nothing_reserved
         assert world.reasons()[-1] is Reason.POD_GROUP_MISSING
 
     async def test_that_goes_after_the_commit_closes_the_door_until_a_binding_has_left(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
-        cycle = world.cycle()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
+        cycle = world.binding_cycle()
         world.ledger.commit(cycle.reservation, cycle.reservation.slots.keys())
         world.store.drop_group(GANG)
         first = await world.core.runner.send(cycle, "pod-m0")
@@ -139,12 +139,12 @@ class TestThePodGroup:
         assert bound_of(world).keys() == {"m0"}
 
     async def test_that_goes_in_the_middle_of_the_burst_stops_nobody(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
         world.api.before_bind = lambda _: world.store.drop_group(GANG)
         world.api.fail("bind", error(500))
         calls = [world.bind("m0"), world.bind("m1")]
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
         assert sorted(bound_of(world)) == ["m0", "m1"]
 
@@ -152,35 +152,35 @@ class TestThePodGroup:
 class TestTheQuorum:
     async def test_that_dies_while_a_late_member_is_on_its_way_is_waited_for_by_all(self, world: Harness) -> None:
         world.add(*small_nodes(4, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
-        await world.go()
-        await world.add(*members(1, first=3)).go()
-        assert world.cycle().reservation.need == 0
+        await world.run_until_idle()
+        await world.add(*members(1, first=3)).run_until_idle()
+        assert world.binding_cycle().reservation.need == 0
         for index in range(3):
             world.store.drop_node(f"n{index + 1}")
             world.delete(f"m{index}")
         world.add(node("n5").cpu(1), *[replacement(f"r{index}") for index in range(3)])
-        await world.go()
+        await world.run_until_idle()
         for uid in [uid for held in world.ledger for uid in held.slots]:
             world.bind(uid.removeprefix("pod-"))
-        await world.go()
+        await world.run_until_idle()
         assert bound_of(world) == {}
 
     async def test_that_breaks_while_the_commit_is_on_its_way_binds_nobody(self, world: Harness) -> None:
         running = [each.on("n3") for each in members(2)]
-        await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).go()
+        await world.add(*small_nodes(3), gang(3), *running, *members(1, first=2)).run_until_idle()
         world.api.hold("create")
         call = world.bind("m2")
-        await world.settle()
+        await world.run_tasks()
         world.delete("m0")
-        world.look()
-        world.api.let_go("create")
-        await world.go()
+        world.schedule_groups()
+        world.api.release("create")
+        await world.run_until_idle()
         assert call.error
         assert world.node_of("m2") == ""
         assert world.nothing_reserved
 
     async def test_that_loses_a_member_in_the_middle_of_the_burst_stops_nobody(self, world: Harness) -> None:
-        await world.add(*small_nodes(3), gang(3), *members(3)).go()
+        await world.add(*small_nodes(3), gang(3), *members(3)).run_until_idle()
 
         def lose_the_last(_: Key) -> None:
             world.api.before_bind = lambda _: None
@@ -191,71 +191,71 @@ class TestTheQuorum:
         for index in range(3):
             world.bind(f"m{index}")
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
         assert sorted(bound_of(world)) == ["m0", "m1"]
 
     async def test_is_not_asked_for_by_a_member_whose_own_slot_is_kept(self, world: Harness) -> None:
         world.add(*small_nodes(3, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
-        await world.go()
+        await world.run_until_idle()
         world.delete("m2")
-        await world.add(members(1, first=2)[0].uid("again")).go()
-        assert world.cycle().reservation.need == 0
+        await world.add(members(1, first=2)[0].uid("again")).run_until_idle()
+        assert world.binding_cycle().reservation.need == 0
         call = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert (call.error, world.node_of("m2")) == ("", "n3")
 
     async def test_is_asked_for_by_members_whose_own_slots_will_not_do(self, world: Harness) -> None:
         world.add(*small_nodes(3, 1), gang(3), *[each.on(f"n{i + 1}") for i, each in enumerate(members(3))])
-        await world.go()
+        await world.run_until_idle()
         world.store.put_node(node("n2").cpu(1).cordoned().value())
         world.store.put_node(node("n3").cpu(1).cordoned().value())
         world.delete("m1")
         world.delete("m2")
         world.add(node("n4").cpu(1))
-        await world.add(*[each.uid(f"again-{i}") for i, each in enumerate(members(2, first=1))]).go()
+        await world.add(*[each.uid(f"again-{i}") for i, each in enumerate(members(2, first=1))]).run_until_idle()
         assert len(world.ledger) == 0  # there is room for one of two
-        await world.add(node("n5").cpu(1)).go()
-        assert world.cycle().reservation.need == 2
+        await world.add(node("n5").cpu(1)).run_until_idle()
+        assert world.binding_cycle().reservation.need == 2
 
 
 class TestTheDomain:
     async def test_a_late_member_is_not_bound_to_a_node_that_left_it(self, world: Harness) -> None:
         world.add(node("a1").cpu(4).rack("a"), node("a2").cpu(4).rack("a"), gang(2).topology())
         world.add(members(1)[0].on("a1"), members(1, 1)[0].cpu(3).on("a1"))
-        await world.go()
-        await world.add(members(1, 2)[0].cpu(2)).go()
-        assert world.cycle().reservation.slots["pod-m2"].node == "a2"
+        await world.run_until_idle()
+        await world.add(members(1, 2)[0].cpu(2)).run_until_idle()
+        assert world.binding_cycle().reservation.slots["pod-m2"].node == "a2"
         world.store.put_node(node("a2").cpu(4).rack("b").value())
-        world.look()
+        world.schedule_groups()
         call = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert "a2" in call.error
         assert world.node_of("m2") == ""
 
     async def test_a_late_member_is_not_bound_where_the_gang_is_no_more(self, world: Harness) -> None:
         world.add(node("a1").cpu(2).rack("a"), node("a2").cpu(4).rack("a"), gang(2).topology())
         world.add(*[each.on("a1") for each in members(2)])
-        await world.go()
-        await world.add(members(1, 2)[0]).go()
+        await world.run_until_idle()
+        await world.add(members(1, 2)[0]).run_until_idle()
         world.store.put_node(node("a1").cpu(2).rack("b").value())
         call = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert "runs in b" in call.error
         assert world.node_of("m2") == ""
 
     async def test_a_surplus_member_goes_to_another_node_if_its_own_is_gone(self, world: Harness) -> None:
-        await world.add(*small_nodes(3, 1), gang(2), *members(3)).go()
+        await world.add(*small_nodes(3, 1), gang(2), *members(3)).run_until_idle()
         world.bind("m0")
         world.bind("m1")
-        await world.settle()
-        lost = world.cycle().reservation.slots["pod-m2"].node
+        await world.run_tasks()
+        lost = world.binding_cycle().reservation.slots["pod-m2"].node
         world.store.drop_node(lost)
         world.add(node("n4").cpu(1))
         first = world.bind("m2", lost)
-        await world.settle()
+        await world.run_tasks()
         assert lost in first.error
         again = world.bind("m2")
-        await world.go()
+        await world.run_until_idle()
         assert (again.error, world.node_of("m2")) == ("", "n4")
 
 
@@ -266,7 +266,7 @@ class TestARecordOfAnEarlierTerm:
         await Records(world.api.client(), "v1", "earlier").write(gang(need).value(), left)
         await world.recovery.recover()
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
 
     async def test_whose_node_is_gone_is_withdrawn_and_the_scheduler_is_asked_about_others(
         self, world: Harness
@@ -277,9 +277,9 @@ class TestARecordOfAnEarlierTerm:
         for name in ("m0", "m1"):
             world.bind(name)
         for _ in range(2):
-            await world.go()
+            await world.run_until_idle()
         assert bound_of(world) == {"m0": "n2", "m1": "n2"}
-        assert {call.body["node"] for call in world.api.said("bind")} == {"n2"}
+        assert {call.body["node"] for call in world.api.list_calls("bind")} == {"n2"}
 
     async def test_that_fits_nowhere_any_more_is_withdrawn_and_planned_anew(self, world: Harness) -> None:
         world.add(node("n2").cpu(1), gang(2), *members(2))
@@ -296,7 +296,7 @@ class TestARecordOfAnEarlierTerm:
         assert "n2 is not in a any more" in world.heard.verdicts[-1][1].detail
         world.add(node("n3").cpu(1).rack("a"))
         for _ in range(3):
-            await world.go()
+            await world.run_until_idle()
         assert world.node_of("m1") == "n3"
 
     async def test_follows_those_that_run_into_the_rack_that_theirs_is_called_now(self, world: Harness) -> None:
@@ -323,7 +323,7 @@ class TestARecordOfAnEarlierTerm:
         world.add(replacement("r0"), replacement("r1"))
         await self.leave_behind(world, {"r0": "n3", "r1": "n5"}, need=2)
         assert bound_of(world) == {"m0": "n1"}
-        assert world.cycle().reservation.slots.keys() == {"pod-r0"}
+        assert world.binding_cycle().reservation.slots.keys() == {"pod-r0"}
 
     async def test_of_a_podgroup_made_anew_binds_nobody_for_the_new_one(self, world: Harness) -> None:
         world.add(*small_nodes(2, 1), gang(3).uid("another"), *members(4))
@@ -332,15 +332,15 @@ class TestARecordOfAnEarlierTerm:
 
 
 async def test_a_member_is_asked_about_again_before_each_attempt(world: Harness) -> None:
-    await world.add(*small_nodes(2), gang(2), *members(2)).go()
-    assert world.cycle().stage is CycleStage.GATHERING
+    await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
+    assert world.binding_cycle().stage is CycleStage.GATHERING
     world.api.fail("bind", error(500))
-    planned = world.cycle().reservation.slots["pod-m0"].node
+    planned = world.binding_cycle().reservation.slots["pod-m0"].node
     world.api.before_bind = lambda _: world.store.drop_node(planned)
     for name in ("m0", "m1"):
         world.bind(name)
     for _ in range(3):
-        await world.go()
+        await world.run_until_idle()
     assert len(bound_of(world)) == 2
     assert list(bound_of(world).values()).count(planned) <= 1
 

@@ -26,7 +26,7 @@ KEPT = ["a1", "a2"]
 async def strict() -> AsyncIterator[Harness]:
     """Gang g is the head, and plain pods wait as gangs do."""
     world = Harness(plain=PlainRule.WAIT)
-    await racks(world).add(*large()).go()
+    await racks(world).add(*large()).run_until_idle()
     assert kept(world) == set(KEPT)
     yield world
     await world.close()
@@ -45,7 +45,7 @@ def is_woken(world: Harness, name: str) -> bool:
 
 
 async def test_without_the_setting_a_plain_pod_passes(world: Harness) -> None:
-    await racks(world).add(*large(), plain()).go()
+    await racks(world).add(*large(), plain()).run_until_idle()
     assert kept(world) == set(KEPT)
     assert ask(world, "p") == Pass()
 
@@ -91,14 +91,14 @@ class TestWhoIsKeptOff:
     async def test_from_the_nodes_that_the_head_has_got_until_it_is_bound(self, strict: Harness) -> None:
         strict.add(plain())
         strict.delete("x")
-        strict.look()
-        assert strict.cycle().reservation.domain == "a"
+        strict.schedule_groups()
+        assert strict.binding_cycle().reservation.domain == "a"
         assert kept(strict) == set()
         assert ask(strict, "p", *KEPT) == Narrow([])
         assert ask(strict, "p", "b1") == Pass()
         strict.delete("m0")
-        strict.look()
-        await strict.settle()
+        strict.schedule_groups()
+        await strict.run_tasks()
         assert strict.ledger.of_group(GANG) is None
         assert ask(strict, "p", *KEPT) == Pass()
 
@@ -140,13 +140,13 @@ async def place_next(world: Harness, *ended: str) -> None:
     """Delete the pods that have ended, so that the head gets their nodes."""
     for name in ended:
         world.delete(name)
-    await world.go()
+    await world.run_until_idle()
 
 
 async def fail(world: Harness, group: GroupKey, member: str) -> None:
     """A gang loses a member without which it gives up its nodes."""
     world.delete(member)
-    await world.go()
+    await world.run_until_idle()
     assert world.ledger.of_group(group) is None
 
 
@@ -158,7 +158,7 @@ class TestWhoIsWoken:
         await strict.pass_time(5)
         assert not any(is_woken(strict, name) for name in ("p", "q", "large"))
         strict.delete("m0")
-        await strict.go()
+        await strict.run_until_idle()
         assert kept(strict) == set()
         assert [name for name in ("p", "q", "large") if is_woken(strict, name)] == ["p", "large"]
 
@@ -171,7 +171,7 @@ class TestWhoIsWoken:
         world.delete("m0")
         world.group_scheduler.consider(GANG)
         assert kept(world) == set()
-        await world.go()
+        await world.run_until_idle()
         assert is_woken(world, "p")
         await world.close()
 
@@ -181,7 +181,7 @@ class TestWhoIsWoken:
         strict.delete("m0")
         strict.group_scheduler.consider(GANG)
         assert ask(strict, "p", *KEPT) == Pass()
-        await strict.go()
+        await strict.run_until_idle()
         assert not is_woken(strict, "p")
 
     async def test_nobody_while_forecasts_change_and_the_nodes_are_the_same(self, strict: Harness) -> None:
@@ -197,7 +197,7 @@ class TestWhoIsWoken:
         world = Harness(plain=PlainRule.WAIT)
         hosts = [f"n{number:03}" for number in range(250)]
         world.add(*[node(name).cpu(1) for name in hosts], *[pod(f"x{name}").cpu(1).on(name) for name in hosts[200:]])
-        await world.add(gang(230), *members(230), plain()).go()
+        await world.add(gang(230), *members(230), plain()).run_until_idle()
         head = world.core.backfill.head
         assert head is not None
         offered = sorted(head.forecast.nodes)[:100]
@@ -222,19 +222,19 @@ class TestWhereOthersWentForMembersInAnOrder:
         world.api.graceful.update(Key("default", f"low{host}") for host in self.HOSTS)
         world.add(*hosts(3, cpus=2), *lows, gang(6).priority(HIGH), *(m.priority(HIGH) for m in spread_members(6)))
         world.add(plain())
-        world.nominate()
-        await world.go()
+        world.start_nominating()
+        await world.run_until_idle()
         return world
 
     async def end(self, world: Harness) -> None:
         for host in self.HOSTS:
             world.delete(f"low{host}")
-        await world.go()
+        await world.run_until_idle()
 
     async def bind(self, world: Harness) -> None:
         assert SpreadingScheduler(world).try_members(*range(6)) == 6
         calls = [world.bind(f"m{index}") for index in range(6)]
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == [""] * 6
 
     async def test_a_plain_pod_is_kept_off_until_the_gang_is_bound(self, cleared: Harness) -> None:
@@ -247,7 +247,7 @@ class TestWhereOthersWentForMembersInAnOrder:
     async def test_the_nodes_are_those_that_its_members_have_by_now(self, cleared: Harness) -> None:
         await self.end(cleared)
         cleared.add(node("n4").cpu(2))
-        moved = next(uid for uid, slot in cleared.cycle().reservation.slots.items() if slot.node == "n1")
+        moved = next(uid for uid, slot in cleared.binding_cycle().reservation.slots.items() if slot.node == "n1")
         assert ask(cleared, "p", "n4") == Pass()
         cleared.ledger.move(cleared.store.pods[moved], "n4")
         assert ask(cleared, "p", "n4") == Narrow([])
@@ -262,7 +262,7 @@ class TestWhereOthersWentForMembersInAnOrder:
         await cleared.pass_time(5)
         assert not is_woken(cleared, "p")
         cleared.store.drop_group(GANG)
-        await cleared.go()
+        await cleared.run_until_idle()
         assert cleared.ledger.of_group(GANG) is None
         assert is_woken(cleared, "p")
         assert ask(cleared, "p", *self.HOSTS) == Pass()

@@ -73,7 +73,7 @@ async def world(forks: Forks) -> AsyncIterator[Harness]:
 async def until(world: Harness, happens: Callable[[], bool], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not happens():
-            world.look()
+            world.schedule_groups()
             await asyncio.sleep(0.002)
 
 
@@ -100,7 +100,7 @@ async def end_in_vain(world: Harness, said: str) -> None:
     await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
     assert said in world.heard.verdicts[-1][1].detail
     assert world.groups.states[GANG].entry.backoff_until > world.clock()
-    world.add(*small()).look()
+    world.add(*small()).schedule_groups()
     assert is_planned(world, SMALL)
     assert not is_planned(world)
 
@@ -172,13 +172,13 @@ async def test_a_search_and_a_forecast_without_a_child_are_in_vain_and_their_gan
         if is_planned(world):
             break
     assert is_planned(world)
-    assert world.cycle().waits_for_victims
+    assert world.binding_cycle().waits_for_victims
     await world.close()
 
 
 async def test_the_answer_for_a_term_that_has_ended_is_not_heard(world: Harness, forks: Forks) -> None:
     forks.instead = hang
-    world.add(*odd()).look()
+    world.add(*odd()).schedule_groups()
     await until(world, lambda: len(forks.begun) == 1)
     world.core.end_term()
     assert not len(world.core.planning_tasks)
@@ -192,7 +192,7 @@ async def test_the_answer_for_a_term_that_has_ended_is_not_heard(world: Harness,
 
 
 async def test_nor_is_one_that_comes_in_the_moment_in_which_the_lease_is_lost(world: Harness, forks: Forks) -> None:
-    world.add(*odd()).look()
+    world.add(*odd()).schedule_groups()
     await until(world, lambda: len(forks.begun) == 1)
     while not forks.begun[0].answer.done():  # noqa: ASYNC110 - another process ends
         await asyncio.sleep(0)
@@ -205,7 +205,7 @@ async def test_nor_is_one_that_comes_in_the_moment_in_which_the_lease_is_lost(wo
 
 async def test_a_gang_that_is_gone_takes_its_child_with_it(world: Harness, forks: Forks) -> None:
     forks.instead = hang
-    world.add(*odd()).look()
+    world.add(*odd()).schedule_groups()
     await until(world, lambda: len(forks.begun) == 1)
     for name in ("m0", "m1", "m2"):
         world.delete(name)
@@ -215,7 +215,7 @@ async def test_a_gang_that_is_gone_takes_its_child_with_it(world: Harness, forks
 
 
 async def test_what_a_child_has_planned_is_not_taken_where_the_room_is_gone(world: Harness, forks: Forks) -> None:
-    world.add(*odd()).look()
+    world.add(*odd()).schedule_groups()
     await until(world, lambda: len(forks.begun) == 1)
     world.add(*[pod(f"x{place}").cpu(4).on(f"a{place}") for place in range(2)])
     await until(world, lambda: Reason.NO_DOMAIN_FITS in world.reasons())

@@ -70,7 +70,7 @@ def small(name: str = "h") -> list[Builder]:
 async def until(world: Harness, happens: Callable[[], bool], turns: int = 60) -> None:
     """Let the group scheduler look, and everybody work for some turns of the loop, until something is so."""
     for _ in range(2000):
-        world.look()
+        world.schedule_groups()
         for _ in range(turns):
             await asyncio.sleep(0)
         await asyncio.sleep(0.002)
@@ -105,7 +105,7 @@ def slow() -> Harness:
 
 
 async def test_a_small_plan_runs_straight_through(slow: Harness) -> None:
-    slow.add(*small()).look()
+    slow.add(*small()).schedule_groups()
     assert is_planned(slow, SMALL)
     assert not len(slow.core.planning_tasks)
     await slow.close()
@@ -118,7 +118,7 @@ async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_st
         return pod(f"m{index}").cpu(1).affine(wanted).scheduler(SCHEDULER).in_group("g")
 
     world = racks(Harness()).add(gang(3).topology(), *map(choosy, range(3)))
-    world.look()
+    world.schedule_groups()
     (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
     assert not task.tried_inline
     await until(world, lambda: is_planned(world))
@@ -127,11 +127,11 @@ async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_st
 
 
 async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_planned(slow: Harness) -> None:
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     assert len(slow.core.planning_tasks) == 1
     slow.add(pod("plain").scheduler(SCHEDULER), *small())
     assert isinstance(slow.filter("plain"), Pass)
-    slow.look()
+    slow.schedule_groups()
     assert is_planned(slow, SMALL)
     assert not is_planned(slow)
     await until(slow, lambda: is_planned(slow))
@@ -141,7 +141,7 @@ async def test_while_an_odd_gang_is_planned_filter_answers_and_another_gang_is_p
 
 async def test_what_a_gang_was_refused_for_holds_while_its_next_plan_is_made(slow: Harness) -> None:
     slow.groups.states[GANG] = GroupState(0.0, Verdict(Reason.NO_CAPACITY, 1, 12))
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     assert len(slow.core.planning_tasks) == 1
     assert slow.reasons() == []
     await slow.close()
@@ -153,7 +153,7 @@ async def test_a_burst_of_gangs_of_one_new_shape_counts_it_once(slow: Harness, m
         name = f"g{number}"
         pods = [pod(f"{name}-{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(2)]
         slow.add(pod_group(name).gang(2), *pods)
-    slow.look()
+    slow.schedule_groups()
     assert len(slow.core.planning_tasks) == 30
     await until(slow, lambda: len(slow.ledger) == 30)
     assert {verdict.reason for _, verdict in slow.heard.verdicts} == {Reason.PLANNING, Reason.PLANNED}
@@ -171,7 +171,7 @@ async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first(monkeypatc
     world = racks(Harness(fork=fork, stopwatch=ticking()), cpus=64)
     long = [pod(f"l{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("long") for i in range(150)]
     world.add(pod_group("long").gang(150), *long)
-    world.look()
+    world.schedule_groups()
     await asyncio.sleep(0.1)
     world.add(*odd(8))
     await until(world, lambda: is_planned(world), turns=1)
@@ -181,12 +181,12 @@ async def test_many_odd_gangs_take_turns_and_the_shortest_comes_first(monkeypatc
 
 
 async def test_a_plan_whose_ground_has_changed_meanwhile_is_made_anew(slow: Harness) -> None:
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     await begin(slow)
     # Somebody else takes what the plan will have counted on, wherever that is but in one rack.
     slow.add(*[pod(f"x{name}").cpu(16).on(name) for name in slow.store.nodes if name[0] in "ab"])
     await until(slow, lambda: is_planned(slow))
-    assert {slot.node[0] for slot in slow.cycle().reservation.slots.values()} == {"c"}
+    assert {slot.node[0] for slot in slow.binding_cycle().reservation.slots.values()} == {"c"}
     assert not is_over_committed(slow)
     await slow.close()
 
@@ -197,7 +197,7 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
     monkeypatch.setattr("extender.core.scheduling.planning_tasks._MAX_RESTARTS", 0)
     stopwatch = Stopwatch(0.005)
     world = racks(Harness(fork=fork, stopwatch=stopwatch))
-    world.add(*odd(12)).look()
+    world.add(*odd(12)).schedule_groups()
     (task,) = read_memory(world.core.planning_tasks)["tasks"][GANG]
     for _ in range(500):
         await asyncio.sleep(0.01)
@@ -207,29 +207,29 @@ async def test_a_long_plan_that_loses_its_ground_is_made_straight_in_its_domain_
     assert task.spent > SHORT_SECONDS
     world.add(*[pod(f"x{name}").cpu(16).on(name) for name in set(task.found.nodes.values())])
     stopwatch.step = 0.0001
-    world.look()
+    world.schedule_groups()
     assert is_planned(world)
-    assert world.cycle().reservation.domain == task.found.domain
+    assert world.binding_cycle().reservation.domain == task.found.domain
     assert not is_over_committed(world)
     await world.close()
 
 
 async def test_what_the_scheduler_has_nominated_meanwhile_is_ground_that_has_changed(slow: Harness) -> None:
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     await begin(slow)
     slow.add(*[pod(f"x{name}").cpu(16).nominated(name).priority(1) for name in slow.store.nodes if name[0] in "ab"])
     await until(slow, lambda: is_planned(slow))
-    assert {slot.node[0] for slot in slow.cycle().reservation.slots.values()} == {"c"}
+    assert {slot.node[0] for slot in slow.binding_cycle().reservation.slots.values()} == {"c"}
     await slow.close()
 
 
 async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Harness) -> None:
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     for turn in range(200):
         full = "abc"[turn % 3]
         for name in slow.store.nodes:
             slow.store.put_pod(pod(f"x{name}").cpu(16 if name[0] == full else 9).on(name).value())
-        slow.look()
+        slow.schedule_groups()
         if is_planned(slow):
             break
         await asyncio.sleep(0)
@@ -240,7 +240,7 @@ async def test_nothing_is_reserved_on_ground_that_changes_all_the_time(slow: Har
 
 
 async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_as_long(slow: Harness) -> None:
-    slow.add(*odd(40, least=2000)).look()
+    slow.add(*odd(40, least=2000)).schedule_groups()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
     pause = slow.groups.states[GANG].entry.backoff_until - slow.clock()
     assert pause >= 10 * SHORT_SECONDS
@@ -254,25 +254,29 @@ async def test_what_was_refused_after_long_work_is_tried_again_after_ten_times_a
 
 
 async def test_short_plans_in_vain_count_for_the_pause_of_all_and_others_do_not(slow: Harness) -> None:
-    slow.add(*small()).look()
+    slow.add(*small()).schedule_groups()
     assert slow.core.planning.vain_seconds == 0
-    slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
+    slow.add(
+        pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]
+    ).schedule_groups()
     assert slow.reasons(GroupKey("default", "big")) == [Reason.NO_CAPACITY]
     short = slow.core.planning.vain_seconds
     assert 0 < short < SHORT_SECONDS
-    slow.add(*odd(40, least=2000)).look()
+    slow.add(*odd(40, least=2000)).schedule_groups()
     await until(slow, lambda: Reason.NO_DOMAIN_FITS in slow.reasons())
     assert slow.core.planning.vain_seconds == short
     await slow.close()
 
 
 async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
-    slow.add(pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]).look()
+    slow.add(
+        pod_group("big").gang(1), *[each.in_group("big").cpu(99) for each in members(1, first=50)]
+    ).schedule_groups()
     gone = slow.groups.states[GroupKey("default", "big")]
     gone.entry.back_off(slow.clock() + 5)
     gone.entry.retry_by(slow.clock() + 5)
     slow.delete("m50")
-    slow.look()
+    slow.schedule_groups()
     slow.clock.advance(6)
     assert finish(slow.group_scheduler.run_periodic_work()) == {GroupKey("default", "big")}
     assert finish(slow.group_scheduler.run_periodic_work()) == set()
@@ -281,14 +285,14 @@ async def test_a_time_that_has_come_is_looked_at_once(slow: Harness) -> None:
 
 async def test_what_cannot_be_planned_in_its_time_says_so_and_gets_more_time_later() -> None:
     world = racks(Harness(fork=fork, stopwatch=ticking(step=0.1)))
-    world.add(*odd(12)).look()
+    world.add(*odd(12)).schedule_groups()
     await until(world, lambda: Reason.PLAN_UNFINISHED in world.reasons())
     assert world.heard.plans == ["PlanUnfinished"]
     assert not len(world.core.planning_tasks)
     while not is_planned(world):
         await world.pass_time(60)
         for _ in range(20):
-            await world.settle()
+            await world.run_tasks()
         assert world.clock() < 3600
     await world.close()
 
@@ -306,7 +310,7 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
             .started("2023-11-14T22:13:20Z")
             .lifetime(600 + number),
         )
-    world.add(*odd(12)).look()
+    world.add(*odd(12)).schedule_groups()
     assert world.core.backfill.head is None
     await until(world, lambda: world.core.backfill.head is not None)
     head = world.core.backfill.head
@@ -322,7 +326,7 @@ async def test_a_forecast_and_who_would_have_to_go_are_told_together_whichever_i
 ) -> None:
     world = racks(Harness(fork=fork, stopwatch=ticking(), preemption=PreemptionMode.ADVICE), cpus=2, size=8)
     world.add(*[pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)])
-    world.add(gang(3).priority(100), *[each.cpu(2).priority(100) for each in members(3)]).look()
+    world.add(gang(3).priority(100), *[each.cpu(2).priority(100) for each in members(3)]).schedule_groups()
     parts = {"Serried keeps ", "the gang would fit without 3 pods"}
     await until(world, lambda: all(part in world.heard.verdicts[-1][1].detail for part in parts))
     await world.close()
@@ -334,12 +338,12 @@ async def test_room_that_is_freed_while_a_forecast_is_made_is_not_forgotten_when
     monkeypatch.setattr("serried.plan.limit._UNITS_PER_CHECK", 1)
     world = racks(Harness(fork=fork, stopwatch=ticking()), cpus=2, size=8)
     full = {name: pod(f"x{name}").cpu(2).on(name) for name in sorted(world.store.nodes)}
-    world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).look()
+    world.add(*full.values(), gang(3), *[each.cpu(2) for each in members(3)]).schedule_groups()
     assert len(world.core.planning_tasks) == 1
     world.delete("xa0")
     await until(world, lambda: world.core.backfill.head is not None)
     world.delete("xa1")
-    world.look()
+    world.schedule_groups()
     assert not is_planned(world)
     world.delete("xa2")
     await until(world, lambda: is_planned(world))
@@ -356,25 +360,25 @@ async def test_room_that_is_freed_while_a_plan_is_made_is_not_forgotten_for_othe
     await until(world, lambda: Reason.NO_CAPACITY in world.reasons(SMALL))
     for name in list(world.store.nodes):
         world.add(node(name).cpu(1).rack(name[0]).label("checked", "yes"))  # each is counted anew
-    world.add(gang(9), *members(9)).look()
+    world.add(gang(9), *members(9)).schedule_groups()
     await begin(world)
     world.delete("xa0")
     await until(world, lambda: Reason.NO_CAPACITY in world.reasons())
     assert world.heard.verdicts[-1][1].have == 0  # an answer of before
     world.delete("xa1")
     world.delete("xa2")
-    world.look()
+    world.schedule_groups()
     await until(world, lambda: is_planned(world, SMALL))
     await world.close()
 
 
 async def test_late_members_of_many_shapes_get_their_slots_when_these_are_found(slow: Harness) -> None:
-    slow.add(gang(1), *members(1)).look()
-    await until(slow, lambda: slow.cycle().accepts_members)
+    slow.add(gang(1), *members(1)).schedule_groups()
+    await until(slow, lambda: slow.binding_cycle().accepts_members)
     late: list[PodBuilder] = [pod(f"m{i}").cpu(f"{500 + i}m").scheduler(SCHEDULER).in_group("g") for i in range(5, 20)]
-    slow.add(*late).look()
-    assert len(slow.cycle().reservation.slots) == 1
-    await until(slow, lambda: len(slow.cycle().reservation.slots) == 16)
+    slow.add(*late).schedule_groups()
+    assert len(slow.binding_cycle().reservation.slots) == 1
+    await until(slow, lambda: len(slow.binding_cycle().reservation.slots) == 16)
     await slow.close()
 
 
@@ -396,11 +400,11 @@ async def test_a_question_about_newer_versions_of_the_same_pods_is_the_same_ques
 
 @pytest.mark.parametrize("turns", [0, 1, 2], ids=["before it began", "in its first slice", "in the middle"])
 async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(slow: Harness, turns: int) -> None:
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     for _ in range(turns):
         await asyncio.sleep(0)
     slow.core.end_term()
-    await slow.settle()
+    await slow.run_tasks()
     assert not len(slow.core.planning_tasks)
     assert not is_planned(slow)
     slow.term.active = True
@@ -410,7 +414,7 @@ async def test_a_term_that_ends_ends_all_work_and_the_next_one_begins_it_anew(sl
 
 
 async def test_a_plan_that_fails_is_told_to_whoever_asked(slow: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow.add(*odd(12)).look()
+    slow.add(*odd(12)).schedule_groups()
     assert len(slow.core.planning_tasks) == 1
     monkeypatch.setattr("extender.core.scheduling.planning_tasks.PlanningTasks._make_in_child", _fail)
     with pytest.raises(WorkError, match="of all"):

@@ -31,8 +31,8 @@ async def test_of_two_gangs_that_of_the_higher_group_goes_first_whatever_the_pod
     unimportant = naming("high", pod_group("soon").gang(3)).priority(1000)
     important = [each.priority(5000) for each in members(3)]
     world.add(*small_nodes(2), HIGH, gang(3).priority(0), *important, unimportant, *soon(3))
-    await world.go()
-    assert world.cycle(SOON).stage is CycleStage.GATHERING
+    await world.run_until_idle()
+    assert world.binding_cycle(SOON).stage is CycleStage.GATHERING
     assert world.reasons() == [Reason.NO_CAPACITY]
     await world.close()
 
@@ -42,8 +42,8 @@ async def test_a_tenant_who_writes_a_priority_into_a_group_gains_no_turn() -> No
     greedy = gang(3).priority(1_000_000_000)
     modest = naming("low", pod_group("soon").gang(3))
     world.add(*small_nodes(2), priority_class("low", 1), greedy, *members(3), modest, *soon(3))
-    await world.go()
-    assert world.cycle(SOON).stage is CycleStage.GATHERING
+    await world.run_until_idle()
+    assert world.binding_cycle(SOON).stage is CycleStage.GATHERING
     assert world.reasons() == [Reason.NO_CAPACITY]
     await world.close()
 
@@ -51,35 +51,37 @@ async def test_a_tenant_who_writes_a_priority_into_a_group_gains_no_turn() -> No
 class TestAClassThatDoesNotExist:
     async def test_holds_its_gang_until_it_does(self) -> None:
         world = Harness(level=FALLBACK)
-        await world.add(*small_nodes(2), naming("high", gang(2)), *members(2)).go()
+        await world.add(*small_nodes(2), naming("high", gang(2)), *members(2)).run_until_idle()
         assert world.groups.states[GANG].verdict == Verdict(Reason.PRIORITY_UNKNOWN, key="high")
-        await world.add(HIGH).go()
-        assert world.cycle().stage is CycleStage.GATHERING
+        await world.add(HIGH).run_until_idle()
+        assert world.binding_cycle().stage is CycleStage.GATHERING
         await world.close()
 
     async def test_is_said_once_before_there_are_members_and_once_when_there_are(self) -> None:
         world = Harness(level=FALLBACK)
-        await world.add(*small_nodes(2), naming("high", gang(2))).go()
+        await world.add(*small_nodes(2), naming("high", gang(2))).run_until_idle()
         assert world.reasons() == [Reason.PRIORITY_UNKNOWN]
         for member in members(2):
-            await world.add(member).go()
+            await world.add(member).run_until_idle()
         assert world.reasons() == [Reason.PRIORITY_UNKNOWN] * 2
         await world.close()
 
     async def test_holds_a_tree_whose_root_names_it(self) -> None:
         world = Harness(level=FALLBACK)
         root = composite("root").having("high", "spec", "priorityClassName")
-        await world.add(*small_nodes(2), root, gang(2).under("root"), *members(2)).go()
+        await world.add(*small_nodes(2), root, gang(2).under("root"), *members(2)).run_until_idle()
         tree = world.store.forest.find_tree_key(GANG)
         assert world.reasons(tree) == [Reason.PRIORITY_UNKNOWN]
-        await world.add(HIGH).go()
-        assert world.cycle(tree).stage is CycleStage.GATHERING
+        await world.add(HIGH).run_until_idle()
+        assert world.binding_cycle(tree).stage is CycleStage.GATHERING
         await world.close()
 
     async def test_and_one_of_the_system_is_none_for_groups(self) -> None:
         world = Harness(level=FALLBACK)
         critical = priority_class("system-cluster-critical", 2_000_000_000)
-        await world.add(*small_nodes(2), critical, naming("system-cluster-critical", gang(2)), *members(2)).go()
+        await world.add(
+            *small_nodes(2), critical, naming("system-cluster-critical", gang(2)), *members(2)
+        ).run_until_idle()
         verdict = world.groups.states[GANG].verdict
         assert verdict is not None
         assert (verdict.reason, verdict.detail) == (
@@ -101,5 +103,5 @@ class TestAClassThatDoesNotExist:
 async def test_a_pod_that_is_nominated_keeps_its_room(world: Harness, group: int, own: int, reason: Reason) -> None:
     plain = pod("plain").cpu(2).priority(5).nominated("n1")
     asking = [each.priority(own) for each in members(2)]
-    await world.add(*small_nodes(1), plain, gang(2).priority(group), *asking).go()
+    await world.add(*small_nodes(1), plain, gang(2).priority(group), *asking).run_until_idle()
     assert world.reasons() == [reason]

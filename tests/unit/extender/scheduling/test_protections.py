@@ -47,9 +47,9 @@ async def test_a_whole_gang_of_which_one_pod_is_under_two_budgets_is_no_victim(w
     run = [pod(f"v{i}").cpu(2).scheduler(SCHEDULER).in_group("v").on(f"n{i}") for i in (1, 2, 3)]
     world.add(*run[:2], run[2].label("app", "web"))
     world.add(*(budget(name).selecting(app="web").allowing(9) for name in ("one", "two")))
-    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).go()
+    await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).run_until_idle()
     assert not world.api.records
-    assert not world.api.said("rehearse")
+    assert not world.api.list_calls("rehearse")
     (said,) = (verdict.detail for key, verdict in world.heard.verdicts if key == GANG)
     assert "PodDisruptionBudgets" in said
 
@@ -60,9 +60,9 @@ async def test_nobody_goes_on_nodes_that_were_kept_for_another_gang_while_victim
     answers = iter([frozenset[str]()])
     monkeypatch.setattr(Queue, "list_closed_nodes", lambda *_: next(answers, frozenset({"n1", "n2"})))
     world.add(*small_nodes(2), *(pod(f"low{i}").cpu(2).on(f"n{i}") for i in (1, 2)))
-    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).go()
-    assert not world.api.ended()
+    await world.add(gang(2).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(2))).run_until_idle()
+    assert not world.api.list_evicted()
     assert not len(world.ledger)
     monkeypatch.undo()
     await world.pass_time(61)
-    assert sorted(world.api.ended()) == ["low1", "low2"]
+    assert sorted(world.api.list_evicted()) == ["low1", "low2"]

@@ -25,19 +25,19 @@ async def refuse_after_filter(world: Harness, name: str, message: str = ONE_OF_T
     refused = planned(world, name)
     world.filter(name)
     world.erase_nomination(name)
-    world.give_up(name, message)
-    world.watch()
+    world.mark_unschedulable(name, message)
+    world.sync_pods()
     await world.pass_time(1)
     return refused
 
 
 async def begin(world: Harness, nodes: int, *, cpus: int = 1) -> None:
     """A gang of two, of which m0 is at its bind call."""
-    world.nominate()
-    await world.add(*small_nodes(nodes, cpus), gang(2), *[each.cpu(1) for each in members(2)]).go()
+    world.start_nominating()
+    await world.add(*small_nodes(nodes, cpus), gang(2), *[each.cpu(1) for each in members(2)]).run_until_idle()
     world.filter("m0")
     world.bind("m0")
-    await world.settle()
+    await world.run_tasks()
 
 
 async def test_the_member_goes_to_another_node_while_the_others_wait(world: Harness) -> None:
@@ -46,7 +46,7 @@ async def test_the_member_goes_to_another_node_while_the_others_wait(world: Harn
     assert planned(world, "m1") not in {"", refused, planned(world, "m0")}
     world.filter("m1")
     world.bind("m1")
-    await world.go()
+    await world.run_until_idle()
     assert world.node_of("m0")
     assert world.node_of("m1") not in {"", refused}
 
@@ -79,12 +79,12 @@ async def test_that_filter_is_offered_the_node_again_says_nothing(world: Harness
 
 
 async def test_a_domain_after_the_other_is_tried_without_a_pause(world: Harness) -> None:
-    world.nominate()
+    world.start_nominating()
     racks = [node(f"{name}{rack}").cpu(1).rack(f"r{rack}") for rack in range(8) for name in "ab"]
-    await world.add(*racks, gang(2).topology(), *members(2)).go()
+    await world.add(*racks, gang(2).topology(), *members(2)).run_until_idle()
     tried = set()
     for _ in range(8):
-        tried.add(world.cycle().reservation.domain)
+        tried.add(world.binding_cycle().reservation.domain)
         await refuse_after_filter(world, "m0")
     assert len(tried) == 8
     assert world.nothing_reserved
@@ -94,8 +94,8 @@ async def test_a_domain_after_the_other_is_tried_without_a_pause(world: Harness)
 
 async def test_what_was_said_before_filter_answered_is_no_refusal(world: Harness) -> None:
     await begin(world, 3)
-    world.give_up("m1", ONE_OF_TWO)
-    world.watch()
+    world.mark_unschedulable("m1", ONE_OF_TWO)
+    world.sync_pods()
     before = planned(world, "m1")
     world.filter("m1")
     await world.pass_time(5)
@@ -103,27 +103,27 @@ async def test_what_was_said_before_filter_answered_is_no_refusal(world: Harness
 
 
 async def test_nobody_is_evicted_on_a_node_that_was_refused_though_it_had_room(world: Harness) -> None:
-    world.nominate()
+    world.start_nominating()
     high = [each.cpu(1).priority(HIGH) for each in members(1)]
-    await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).go()
+    await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).run_until_idle()
     await refuse_after_filter(world, "m0")
     world.add(pod("low").cpu(1).on("n1"))
     await world.pass_time(100)
-    assert world.api.ended() == []
+    assert world.api.list_evicted() == []
     assert world.groups.states[GANG].cycle is None
 
 
 async def test_until_the_scheduler_says_that_nothing_but_room_is_missing(world: Harness) -> None:
-    world.nominate()
+    world.start_nominating()
     high = [each.cpu(1).priority(HIGH) for each in members(1)]
-    await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).go()
+    await world.add(*small_nodes(1, 1), gang(1).priority(HIGH), *high).run_until_idle()
     await refuse_after_filter(world, "m0")
     world.add(pod("low").cpu(1).on("n1"))
-    world.give_up("m0", objection("12 Insufficient cpu"))
-    world.watch()
+    world.mark_unschedulable("m0", objection("12 Insufficient cpu"))
+    world.sync_pods()
     for _ in range(3):
         await world.pass_time(30)
-    assert world.api.ended() == ["low"]
+    assert world.api.list_evicted() == ["low"]
 
 
 async def test_a_member_whose_room_others_have_taken_is_moved_at_once(world: Harness) -> None:
@@ -132,15 +132,15 @@ async def test_a_member_whose_room_others_have_taken_is_moved_at_once(world: Har
     world.add(pod("plain").cpu(1).on(lost))
     world.filter("m1")
     world.erase_nomination("m1")
-    world.give_up("m1", objection("12 Insufficient cpu"))
-    world.watch()
+    world.mark_unschedulable("m1", objection("12 Insufficient cpu"))
+    world.sync_pods()
     await world.pass_time(1)
     assert planned(world, "m1") not in {"", lost}
 
 
 async def test_nodes_that_are_refused_in_different_words_are_each_tried_once(world: Harness) -> None:
-    world.nominate()
-    await world.add(*small_nodes(4), gang(1), *members(1)).go()
+    world.start_nominating()
+    await world.add(*small_nodes(4), gang(1), *members(1)).run_until_idle()
     tried = []
     for _ in range(4):
         at = planned(world, "m0")

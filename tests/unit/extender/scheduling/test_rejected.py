@@ -35,9 +35,9 @@ async def refuse(world: Harness, *names: str, message: str = NOWHERE) -> None:
     """The scheduler tries these pods in vain, as its plugins say."""
     for name in names:
         world.erase_nomination(name)
-        world.give_up(name, message)
-    world.watch()
-    await world.go()
+        world.mark_unschedulable(name, message)
+    world.sync_pods()
+    await world.run_until_idle()
 
 
 async def try_beside_a_mate(world: Harness) -> str:
@@ -45,7 +45,7 @@ async def try_beside_a_mate(world: Harness) -> str:
     node_name = world.ledger.of_group(GANG).slots["pod-m0"].node  # type: ignore[union-attr]
     world.filter("m0", node_name)
     call = world.bind("m0")
-    await world.settle()
+    await world.run_tasks()
     await refuse(world, "m1")
     return call.error
 
@@ -57,7 +57,7 @@ async def offer_all(world: Harness) -> None:
 
 class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
     async def test_nothing_is_planned_and_the_reason_has_the_schedulers_words(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).go()
+        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).run_until_idle()
         assert world.heard.plans == []
         assert render(verdict_of(world)) == (
             "NoCapacity: only 1 of 2 members fit into the cluster; "
@@ -65,31 +65,33 @@ class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
         )
 
     async def test_it_is_planned_once_the_scheduler_has_a_node(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).go()
+        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).run_until_idle()
         await refuse(world, "m1", message=offer())
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_where_room_is_all_that_some_nodes_lack_the_gang_waits_for_room(self, world: Harness) -> None:
-        await world.add(*small_nodes(1), gang(3), *[each.tried(message=PARTLY) for each in members(3)]).go()
+        await world.add(*small_nodes(1), gang(3), *[each.tried(message=PARTLY) for each in members(3)]).run_until_idle()
         assert verdict_of(world).reason is Reason.NO_CAPACITY
         assert GANG in world.queue
 
     async def test_nor_does_what_a_plan_counts_keep_it_from_its_plan(self, world: Harness) -> None:
         ports = objection("12 node(s) didn't have free ports for the requested pod ports")
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=ports) for each in members(2)]).go()
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=ports) for each in members(2)]).run_until_idle()
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_nobody_is_evicted_for_it(self, world: Harness) -> None:
         full = [pod(f"low{index}").cpu(2).on(f"n{index + 1}") for index in range(2)]
         high = [each.cpu(2).priority(HIGH) for each in members(2)]
-        await world.add(*small_nodes(2), *full, gang(2).priority(HIGH), high[0], high[1].tried(message=NO_CLAIM)).go()
+        await world.add(
+            *small_nodes(2), *full, gang(2).priority(HIGH), high[0], high[1].tried(message=NO_CLAIM)
+        ).run_until_idle()
         await world.pass_time(60)
-        assert world.api.ended() == []
+        assert world.api.list_evicted() == []
 
 
 class TestAMemberThatIsRefusedBesideItsMates:
     async def test_the_mates_call_fails_and_everything_is_given_back_at_once(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *members(2)).go()
+        await world.add(*small_nodes(2), gang(2), *members(2)).run_until_idle()
         assert (await try_beside_a_mate(world)).startswith("serried: NoCapacity")
         assert world.nothing_reserved
         assert render(verdict_of(world)) == (
@@ -98,7 +100,7 @@ class TestAMemberThatIsRefusedBesideItsMates:
         )
 
     async def test_it_rests_and_each_rest_is_longer(self, world: Harness) -> None:
-        await world.add(*[each.cpu(1) for each in small_nodes(40)], gang(2), *members(2)).go()
+        await world.add(*[each.cpu(1) for each in small_nodes(40)], gang(2), *members(2)).run_until_idle()
         rests: list[float] = []
         for _ in range(4):
             await try_beside_a_mate(world)
@@ -110,17 +112,17 @@ class TestAMemberThatIsRefusedBesideItsMates:
         assert rests == [10, 20, 40, 60]
 
     async def test_other_nodes_are_tried_next(self, world: Harness) -> None:
-        await world.add(*racks(3), gang(2).topology(), *members(2)).go()
+        await world.add(*racks(3), gang(2).topology(), *members(2)).run_until_idle()
         tried = []
         for _ in range(3):
-            tried.append(world.cycle().reservation.domain)
+            tried.append(world.binding_cycle().reservation.domain)
             await try_beside_a_mate(world)
             await offer_all(world)
             await world.pass_time(60)
         assert sorted(tried) == ["r0", "r1", "r2"]
 
     async def test_where_none_is_left_it_rests_and_the_reason_stays(self, world: Harness) -> None:
-        await world.add(*racks(1), gang(2).topology(), *members(2)).go()
+        await world.add(*racks(1), gang(2).topology(), *members(2)).run_until_idle()
         await try_beside_a_mate(world)
         await offer_all(world)
         await world.pass_time(11)
@@ -131,21 +133,21 @@ class TestAMemberThatIsRefusedBesideItsMates:
         assert world.nothing_reserved
         assert world.core.backfill.head is None
         await world.pass_time(30)
-        assert world.cycle().reservation.domain == "r0"
+        assert world.binding_cycle().reservation.domain == "r0"
 
     async def test_what_the_gang_has_learnt_is_nothing_to_the_pods_that_come_in_their_place(
         self, world: Harness
     ) -> None:
-        await world.add(*racks(1), gang(2).topology(), *members(2)).go()
+        await world.add(*racks(1), gang(2).topology(), *members(2)).run_until_idle()
         await try_beside_a_mate(world)
         world.delete("m1")
-        await world.add(*members(1, first=2)).go()
+        await world.add(*members(1, first=2)).run_until_idle()
         await world.pass_time(11)
-        assert world.cycle().reservation.domain == "r0"
+        assert world.binding_cycle().reservation.domain == "r0"
 
     async def test_where_some_nodes_lacked_room_it_counts_after_a_moment(self, world: Harness) -> None:
-        world.nominate()
-        await world.add(*small_nodes(2), gang(2), *[each.tried() for each in members(2)]).go()
+        world.start_nominating()
+        await world.add(*small_nodes(2), gang(2), *[each.tried() for each in members(2)]).run_until_idle()
         await refuse(world, "m1", message=PARTLY)
         assert not world.nothing_reserved
         await world.pass_time(0.6)
@@ -153,19 +155,19 @@ class TestAMemberThatIsRefusedBesideItsMates:
         assert "kube-scheduler rejects m1 on every node" in verdict_of(world).detail
 
     async def test_one_that_bears_its_nomination_has_not_been_tried(self, world: Harness) -> None:
-        world.nominate()
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).go()
+        world.start_nominating()
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).run_until_idle()
         await world.pass_time(5)
         assert not world.nothing_reserved
 
     async def test_but_other_words_than_before_show_that_it_was_tried_before_that_was_written(
         self, world: Harness
     ) -> None:
-        world.nominate()
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).go()
+        world.start_nominating()
+        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).run_until_idle()
         nominated = world.pod("m1").nominated
-        world.give_up("m1", objection("9 Insufficient cpu", f"3 {APART}"))
-        world.watch()
+        world.mark_unschedulable("m1", objection("9 Insufficient cpu", f"3 {APART}"))
+        world.sync_pods()
         assert world.pod("m1").nominated == nominated
         await world.pass_time(0.6)
         assert world.nothing_reserved
@@ -174,13 +176,13 @@ class TestAMemberThatIsRefusedBesideItsMates:
 class TestEvictions:
     async def test_they_are_not_repeated_while_the_refusal_stands(self, world: Harness) -> None:
         low = [pod(f"low{index}").cpu(2).on(f"n{index + 1}") for index in range(4)]
-        await world.add(*small_nodes(4), *low).go()
-        await world.add(gang(2).priority(HIGH), *[each.cpu(2).priority(HIGH) for each in members(2)]).go()
-        assert len(world.api.ended()) == 2
+        await world.add(*small_nodes(4), *low).run_until_idle()
+        await world.add(gang(2).priority(HIGH), *[each.cpu(2).priority(HIGH) for each in members(2)]).run_until_idle()
+        assert len(world.api.list_evicted()) == 2
         for name in [f"low{index}" for index in range(4)]:
             if world.pod_key(name) not in world.api.pods:
                 world.delete(name)
-        await world.go()
+        await world.run_until_idle()
         await try_beside_a_mate(world)
         assert world.nothing_reserved
         freed = [name for name in ("n1", "n2", "n3", "n4") if not world.store.occupancy.used.get(name)]
@@ -188,15 +190,15 @@ class TestEvictions:
         await refuse(world, "m0", "m1", message=objection("12 Insufficient cpu"))
         for _ in range(28):
             await world.pass_time(10)
-        assert len(world.api.ended()) == 2
+        assert len(world.api.list_evicted()) == 2
         assert "kube-scheduler rejects m1 on every node" in verdict_of(world).detail
 
 
 class TestAMemberBeyondTheQuorum:
     async def test_its_slot_is_given_back_and_the_others_run(self, world: Harness) -> None:
-        await world.add(*[each.cpu(1) for each in small_nodes(3)], gang(2), *members(3)).go()
+        await world.add(*[each.cpu(1) for each in small_nodes(3)], gang(2), *members(3)).run_until_idle()
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.go()
+        await world.run_until_idle()
         await refuse(world, "m2")
         assert [call.error for call in calls] == ["", ""]
         assert world.nothing_reserved
@@ -204,23 +206,23 @@ class TestAMemberBeyondTheQuorum:
 
 
 async def test_a_gang_in_one_rack_goes_where_the_scheduler_offers_nodes_for_all(world: Harness) -> None:
-    world.nominate()
-    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).go()
-    first = world.cycle().reservation.domain
+    world.start_nominating()
+    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).run_until_idle()
+    first = world.binding_cycle().reservation.domain
     assert first != "r7"
     assert world.filter("m0", "a7", "b7") == Hold()
-    await world.go()
-    assert world.cycle().reservation.domain == "r7"
+    await world.run_until_idle()
+    assert world.binding_cycle().reservation.domain == "r7"
 
 
 async def test_what_was_refused_stays_so_while_another_rack_is_left(world: Harness) -> None:
     """The pauses between two tries grow; the first racks must not be open again before the last one is tried."""
-    world.nominate()
-    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).go()
+    world.start_nominating()
+    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).run_until_idle()
     tried = []
     for _ in range(1000):
         if not world.nothing_reserved:
-            reservation = world.cycle().reservation
+            reservation = world.binding_cycle().reservation
             tried.append(reservation.domain)
             for slot in list(reservation.slots.values()):
                 world.core.cycle_updates.handle_rejected_node(slot.uid, slot.node)
@@ -231,12 +233,12 @@ async def test_what_was_refused_stays_so_while_another_rack_is_left(world: Harne
 
 
 async def test_a_gang_that_rests_keeps_nobodys_place(world: Harness) -> None:
-    await world.add(*[each.cpu(1) for each in small_nodes(2)], gang(2), *members(2)).go()
+    await world.add(*[each.cpu(1) for each in small_nodes(2)], gang(2), *members(2)).run_until_idle()
     await try_beside_a_mate(world)
     await offer_all(world)
     other = GroupKey("default", "h")
-    await world.add(pod_group("h").gang(2), *[each.in_group("h") for each in members(2, first=5)]).go()
-    assert {slot.name for slot in world.cycle(other).reservation.slots.values()} == {"m5", "m6"}
+    await world.add(pod_group("h").gang(2), *[each.in_group("h") for each in members(2, first=5)]).run_until_idle()
+    assert {slot.name for slot in world.binding_cycle(other).reservation.slots.values()} == {"m5", "m6"}
 
 
 class TestAMemberThatMustBeBesideAMate:
@@ -255,24 +257,24 @@ class TestAMemberThatMustBeBesideAMate:
 
     async def test_that_keeps_its_gang_from_no_plan(self, world: Harness) -> None:
         leader, follower = self.led()
-        await world.add(*self.hosts(), gang(2), leader, follower.tried(message=self.NOBODY_THERE)).go()
+        await world.add(*self.hosts(), gang(2), leader, follower.tried(message=self.NOBODY_THERE)).run_until_idle()
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_nor_does_it_end_the_plan_before_the_scheduler_tries_it_again(self, world: Harness) -> None:
-        await world.add(*self.hosts(), gang(2), *self.led()).go()
+        await world.add(*self.hosts(), gang(2), *self.led()).run_until_idle()
         calls = [world.bind("m0")]
-        await world.settle()
+        await world.run_tasks()
         await refuse(world, "m1", message=self.NOBODY_THERE)
         await world.pass_time(10)
         calls.append(world.bind("m1"))
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
 
     async def test_one_whose_neighbour_is_no_mate_is_refused_at_once(self, world: Harness) -> None:
         leader, follower = self.led()
-        await world.add(*small_nodes(2), gang(2), leader.label("role", "other"), follower).go()
+        await world.add(*small_nodes(2), gang(2), leader.label("role", "other"), follower).run_until_idle()
         world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         await refuse(world, "m1", message=self.NOBODY_THERE)
         await world.pass_time(0.6)
         assert world.nothing_reserved
@@ -280,15 +282,17 @@ class TestAMemberThatMustBeBesideAMate:
 
 class TestTheEndOfARejection:
     async def test_others_go_for_the_gang_again_though_nothing_has_changed(self, world: Harness) -> None:
-        await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
+        await world.add(
+            *small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]
+        ).run_until_idle()
         await try_beside_a_mate(world)
-        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).run_until_idle()
         await offer_all(world)
         await world.pass_time(100)
-        assert world.api.ended() == []
+        assert world.api.list_evicted() == []
         for _ in range(30):
             await world.pass_time(10)
-        assert len(world.api.ended()) == 2
+        assert len(world.api.list_evicted()) == 2
 
     @pytest.mark.parametrize(
         ("said", "evicted"),
@@ -300,41 +304,45 @@ class TestTheEndOfARejection:
     async def test_the_members_next_condition_tells_whether_evictions_would_help(
         self, world: Harness, said: str, evicted: int
     ) -> None:
-        await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
+        await world.add(
+            *small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]
+        ).run_until_idle()
         await try_beside_a_mate(world)
-        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).run_until_idle()
         await refuse(world, "m0", "m1", message=objection(said))
         await world.pass_time(30)
-        assert len(world.api.ended()) == evicted
+        assert len(world.api.list_evicted()) == evicted
 
     async def test_what_was_said_of_the_pod_itself_ends_when_the_scheduler_has_a_node(self, world: Harness) -> None:
-        await world.add(*small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]).go()
+        await world.add(
+            *small_nodes(2, 1), gang(2).priority(HIGH), *[each.priority(HIGH) for each in members(2)]
+        ).run_until_idle()
         world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         await refuse(world, "m1", message=NO_CLAIM)
-        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).run_until_idle()
         await offer_all(world)
         for _ in range(3):
             await world.pass_time(10)
-        assert len(world.api.ended()) == 2
+        assert len(world.api.list_evicted()) == 2
 
     async def test_it_says_nothing_of_a_gang_that_can_run_without_the_member(self, world: Harness) -> None:
-        await world.add(*[each.cpu(1) for each in small_nodes(2)], gang(2), *members(2)).go()
+        await world.add(*[each.cpu(1) for each in small_nodes(2)], gang(2), *members(2)).run_until_idle()
         await try_beside_a_mate(world)
         await offer_all(world)
-        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).go()
-        await world.add(*members(1, first=2)).go()
+        await world.add(*[pod(f"low{index}").cpu(1).on(f"n{index}") for index in (1, 2)]).run_until_idle()
+        await world.add(*members(1, first=2)).run_until_idle()
         await world.pass_time(60)
         assert "kube-scheduler rejects" not in render(verdict_of(world))
 
     async def test_with_the_gang_bound_the_nodes_are_open_again(self, world: Harness) -> None:
-        await world.add(*racks(2), gang(2).topology(), *members(2)).go()
-        first = world.cycle().reservation.domain
+        await world.add(*racks(2), gang(2).topology(), *members(2)).run_until_idle()
+        first = world.binding_cycle().reservation.domain
         await try_beside_a_mate(world)
         await offer_all(world)
         await world.pass_time(60)
         calls = [world.bind("m0"), world.bind("m1")]
-        await world.go()
+        await world.run_until_idle()
         assert [call.error for call in calls] == ["", ""]
         waiting = world.store.members.of_group(GANG)
         out = world.groups.states[GANG].find_exclusions(waiting, world.clock(), world.store)
@@ -345,28 +353,28 @@ async def test_a_domain_that_was_refused_beside_mates_is_not_open_again_by_what_
     world: Harness,
 ) -> None:
     """DoNotSchedule over racks: beside a mate in one rack, the scheduler offers the nodes of all other racks."""
-    world.nominate()
-    await world.add(*racks(3), gang(2).topology(), *[each.tried() for each in members(2)]).go()
+    world.start_nominating()
+    await world.add(*racks(3), gang(2).topology(), *[each.tried() for each in members(2)]).run_until_idle()
     tried = []
     for _ in range(3):
-        domain = world.cycle().reservation.domain
+        domain = world.binding_cycle().reservation.domain
         tried.append(domain)
-        slots = world.cycle().reservation.slots
+        slots = world.binding_cycle().reservation.slots
         world.filter("m0", slots["pod-m0"].node)
         world.bind("m0")
-        await world.settle()
+        await world.run_tasks()
         others = [name for name, each in world.store.nodes.items() if domain not in each.labels.values()]
         world.filter("m1", *others)
-        await world.go()
+        await world.run_until_idle()
         await world.pass_time(60)
     assert sorted(tried) == ["r0", "r1", "r2"]
 
 
 async def test_a_sample_of_nodes_has_a_gang_planned_only_after_a_refusal(world: Harness) -> None:
-    await world.add(*[node(f"n{index}").cpu(1) for index in range(150)], gang(3), *members(2)).go()
+    await world.add(*[node(f"n{index}").cpu(1) for index in range(150)], gang(3), *members(2)).run_until_idle()
     world.groups.states[GANG].refusals.exclude_node(world.pod("m0").shape, "n0", world.store)
     plans = len(world.heard.plans)
     for index in range(10):
         world.filter("m0", *[f"n{each}" for each in range(index, index + 120)])
-        await world.go()
+        await world.run_until_idle()
     assert len(world.heard.plans) == plans

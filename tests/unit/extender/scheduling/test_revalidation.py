@@ -32,7 +32,7 @@ async def test_two_gangs_that_keep_off_each_other_s_rack_are_planned_in_two(
         members = (pod(f"{mine}-{index}").cpu(1).scheduler(SCHEDULER).in_group(mine) for index in range(4))
         world.add(*(each.label("gang", mine).apart({"gang": other}, RACK) for each in members))
     for _ in range(20):
-        await world.go()
+        await world.run_until_idle()
     reservations = [world.ledger.of_group(GroupKey("default", each)) for each in ("ga", "gb")]
     assert {each.domain for each in reservations if each is not None} == {"r0", "r1"}
     await world.close()
@@ -53,33 +53,33 @@ async def begin_preemption(world: Harness) -> None:
     world.add(*HOSTS, *(pod(f"low{index}").cpu(4).on(name) for index, name in enumerate("ab")))
     world.add(pod_group("g").gang(2).priority(100), *quiet_members())
     for _ in range(2000):
-        world.look()
+        world.schedule_groups()
         state = world.groups.states.get(GANG)
         if state is not None and state.cycle is not None:
             break
         await asyncio.sleep(0)
         world.clock.advance(0.01)
-    assert not world.api.ended()
+    assert not world.api.list_evicted()
 
 
 async def settle_down(world: Harness) -> None:
     for _ in range(300):
-        world.look()
+        world.schedule_groups()
         await asyncio.sleep(0)
         world.clock.advance(0.01)
-    await world.go()
+    await world.run_until_idle()
 
 
 async def test_nobody_is_evicted_for_a_gang_that_a_new_pod_keeps_off_its_rack(world: Harness) -> None:
     await begin_preemption(world)
     world.add(NOISE)
     await settle_down(world)
-    assert world.api.ended() == []
+    assert world.api.list_evicted() == []
     await world.close()
 
 
 async def test_without_that_pod_the_victims_end(world: Harness) -> None:
     await begin_preemption(world)
     await settle_down(world)
-    assert sorted(world.api.ended()) == ["low0", "low1"]
+    assert sorted(world.api.list_evicted()) == ["low0", "low1"]
     await world.close()

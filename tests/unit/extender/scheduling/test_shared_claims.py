@@ -23,8 +23,8 @@ async def planned(world: Harness) -> tuple[str, list[str]]:
         world.store.note_state(kind, KindState.KNOWN)
     world.store.put_object(storage_class("fast", "fast.example.com").value())
     world.store.put_object(CLAIM.value())
-    await world.add(*[node(f"n{at}").cpu(1) for at in range(3)], gang(3), *sharing(3)).go()
-    (first,), others = (wave.uids for wave in world.cycle().open_slots.waves)
+    await world.add(*[node(f"n{at}").cpu(1) for at in range(3)], gang(3), *sharing(3)).run_until_idle()
+    (first,), others = (wave.uids for wave in world.binding_cycle().open_slots.waves)
     return first.removeprefix("pod-"), sorted(uid.removeprefix("pod-") for uid in others)
 
 
@@ -36,18 +36,18 @@ def bind(world: Harness, claim: VolumeClaimBuilder) -> None:
 
 async def test_one_member_goes_first_and_the_others_once_the_claim_has_its_volume(world: Harness) -> None:
     first, others = await planned(world)
-    world.nominate()
-    await world.settle()
-    assert {call.name for call in world.api.said("nominate")} == {first}
+    world.start_nominating()
+    await world.run_tasks()
+    assert {call.name for call in world.api.list_calls("nominate")} == {first}
     assert isinstance(world.filter(first), Steer)
     call = world.bind(first)
-    await world.go()
+    await world.run_until_idle()
     assert call.waiting
-    assert {each.name for each in world.api.said("nominate")} == {first}
+    assert {each.name for each in world.api.list_calls("nominate")} == {first}
     bind(world, CLAIM)
-    await world.go()
-    await world.settle()
-    assert {each.name for each in world.api.said("nominate")} == {first, *others}
+    await world.run_until_idle()
+    await world.run_tasks()
+    assert {each.name for each in world.api.list_calls("nominate")} == {first, *others}
     for name in others:
         assert isinstance(world.filter(name), Steer)
 
@@ -58,9 +58,9 @@ async def test_what_the_scheduler_says_of_the_others_meanwhile_is_not_held_again
     world.store.put_object(CLAIM.for_node(world.node_of(first)).value())
     for name in others:
         assert isinstance(world.filter(name, world.node_of(first)), Hold)
-        world.give_up(name, KEPT_OFF)
-    world.watch()
+        world.mark_unschedulable(name, KEPT_OFF)
+    world.sync_pods()
     await world.pass_time(10)
-    cycle = world.cycle()
+    cycle = world.binding_cycle()
     assert set(cycle.reservation.slots) == {f"pod-{name}" for name in (first, *others)}
     assert not world.groups.states[GANG].refusals.excluded

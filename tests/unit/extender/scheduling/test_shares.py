@@ -58,7 +58,7 @@ def ending(world: Harness) -> list[Builder]:
 
 
 def now(world: Harness) -> str:
-    return write_time(world.wall())
+    return write_time(world.wall_time())
 
 
 def _member(name: str, group: str) -> PodBuilder:
@@ -90,32 +90,32 @@ def test_the_share_of(count: int, most: int) -> None:
 
 async def test_the_last_rack_is_left_to_other_namespaces(world: Harness) -> None:
     for number in range(RACKS):
-        await world.add(*exclusive("greedy", f"g{number}")).go()
+        await world.add(*exclusive("greedy", f"g{number}")).run_until_idle()
     assert domains(world, "greedy") == MOST
     waiting = said(world, "greedy", "g4")
     assert waiting.startswith("NoDomainFits: 1 members do not fit into any domain of example.com/rack")
     assert waiting.endswith(
         "gangs of namespace greedy have 4 of 5 domains exclusively, and may have no more (--namespace-share)"
     )
-    await world.add(*exclusive("modest", "m")).go()
+    await world.add(*exclusive("modest", "m")).run_until_idle()
     assert domains(world, "modest") == 1
 
 
 async def test_the_next_of_the_namespace_follows_when_one_of_its_gangs_ends(world: Harness) -> None:
     for number in range(MOST):
         world.add(*running("greedy", f"g{number}", f"n{number}"))
-    await world.add(*exclusive("greedy", "next")).go()
+    await world.add(*exclusive("greedy", "next")).run_until_idle()
     assert domains(world, "greedy") == 0
     world.store.drop_pod("greedy-g2-0")
     world.store.drop_group(GroupKey("greedy", "g2"))
-    await world.go()
+    await world.run_until_idle()
     assert domains(world, "greedy") == 1
 
 
 async def test_gangs_of_other_namespaces_do_not_count(world: Harness) -> None:
     for number in range(RACKS - 1):
         world.add(*running(f"tenant-{number}", "g", f"n{number}"))
-    await world.add(*exclusive("late", "g")).go()
+    await world.add(*exclusive("late", "g")).run_until_idle()
     assert domains(world, "late") == 1
 
 
@@ -123,14 +123,14 @@ async def test_gangs_that_share_their_rack_do_not_count(world: Harness) -> None:
     for number in range(MOST):
         shared = pod_group(f"s{number}").gang(1).topology()
         world.add(*of("greedy", shared, _member(f"s{number}-0", f"s{number}").on(f"n{number}")))
-    await world.add(*exclusive("greedy", "g")).go()
+    await world.add(*exclusive("greedy", "g")).run_until_idle()
     assert said(world, "greedy", "g").startswith("Planned")
 
 
 async def test_beyond_the_share_only_gangs_of_the_own_namespace_go_for_a_gang(world: Harness) -> None:
     for number in range(MOST):
         world.add(*running("greedy", f"g{number}", f"n{number}"))
-    await world.add(*running("modest", "m", "n4"), *exclusive("greedy", "urgent", priority=100)).go()
+    await world.add(*running("modest", "m", "n4"), *exclusive("greedy", "urgent", priority=100)).run_until_idle()
     reservation = world.ledger.of_group(GroupKey("greedy", "urgent"))
     assert reservation is not None
     assert reservation.domain in {f"r{number}" for number in range(MOST)}
@@ -138,7 +138,9 @@ async def test_beyond_the_share_only_gangs_of_the_own_namespace_go_for_a_gang(wo
 
 
 async def test_while_others_wait_no_node_is_kept_for_a_gang_beyond_the_share_and_it_says_so(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("modest", "some", 2), *whole_nodes("greedy", "all", RACKS)).go()
+    await world.add(
+        *ending(world), *whole_nodes("modest", "some", 2), *whole_nodes("greedy", "all", RACKS)
+    ).run_until_idle()
     head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("modest", "some")
@@ -150,44 +152,46 @@ async def test_while_others_wait_no_node_is_kept_for_a_gang_beyond_the_share_and
 
 
 async def test_while_nobody_else_waits_they_are_kept_from_its_own_namespace(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).run_until_idle()
     head = world.core.backfill.head
     assert head is not None
     assert len(head.forecast.nodes) == RACKS
     world.store.drop_pod("pod-old-0")
-    await world.add(*whole_nodes("greedy", "one", 1)).go()
+    await world.add(*whole_nodes("greedy", "one", 1)).run_until_idle()
     assert said(world, "greedy", "one").startswith("BehindHead")
 
 
 async def test_but_never_from_others(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).run_until_idle()
     world.store.drop_pod("pod-old-0")
-    await world.add(*whole_nodes("modest", "one", 1)).go()
+    await world.add(*whole_nodes("modest", "one", 1)).run_until_idle()
     assert domains(world, "modest") == 1
 
 
 async def test_a_gang_within_the_share_is_the_head(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "most", MOST)).go()
+    await world.add(*ending(world), *whole_nodes("greedy", "most", MOST)).run_until_idle()
     head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("greedy", "most")
 
 
 async def test_a_gang_behind_one_beyond_the_share_takes_its_place(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).run_until_idle()
     assert world.core.backfill.head is not None
-    await world.add(*whole_nodes("modest", "some", 2)).go()
+    await world.add(*whole_nodes("modest", "some", 2)).run_until_idle()
     head = world.core.backfill.head
     assert head is not None
     assert head.group == GroupKey("modest", "some")
 
 
 async def test_it_is_the_head_again_once_nobody_else_waits(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS), *whole_nodes("modest", "some", 2)).go()
+    await world.add(
+        *ending(world), *whole_nodes("greedy", "all", RACKS), *whole_nodes("modest", "some", 2)
+    ).run_until_idle()
     world.store.drop_group(GroupKey("modest", "some"))
     for place in range(2):
         world.store.drop_pod(f"modest-some-{place}")
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(2 * MINUTE)
     head = world.core.backfill.head
     assert head is not None
@@ -195,10 +199,10 @@ async def test_it_is_the_head_again_once_nobody_else_waits(world: Harness) -> No
 
 
 async def test_a_gang_beyond_the_share_still_starts_when_there_is_room(world: Harness) -> None:
-    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).go()
+    await world.add(*ending(world), *whole_nodes("greedy", "all", RACKS)).run_until_idle()
     for place in range(RACKS):
         world.store.drop_pod(f"pod-old-{place}")
-    await world.go()
+    await world.run_until_idle()
     assert domains(world, "greedy") == 1
 
 
@@ -207,7 +211,7 @@ async def test_with_the_whole_as_share_nothing_is_limited() -> None:
     world.add(*(node(f"n{place}").cpu(8).rack(f"r{place}") for place in range(RACKS)))
     for number in range(RACKS):
         world.add(*running("greedy", f"g{number}", f"n{number}"))
-    await world.add(*exclusive("greedy", "late")).go()
+    await world.add(*exclusive("greedy", "late")).run_until_idle()
     assert "5 more domains are used exclusively by other gangs" in said(world, "greedy", "late")
     await world.close()
 
@@ -217,12 +221,14 @@ class TestSlotsThatAreKeptForReplacements:
 
     async def run(self, world: Harness) -> None:
         large = [_member(f"g-{place}", "g").cpu(4).on(f"n{place}") for place in range(RACKS)]
-        await world.add(*of("greedy", pod_group("g").gang(RACKS + 1), *large, _member("small", "g").on("n0"))).go()
+        await world.add(
+            *of("greedy", pod_group("g").gang(RACKS + 1), *large, _member("small", "g").on("n0"))
+        ).run_until_idle()
 
     async def delete(self, world: Harness, count: int = RACKS) -> None:
         for place in range(count):
             self.drop(world, f"g-{place}")
-        await world.go()
+        await world.run_until_idle()
 
     def drop(self, world: Harness, name: str) -> None:
         del world.api.pods[Key("greedy", name)]
@@ -233,7 +239,7 @@ class TestSlotsThatAreKeptForReplacements:
 
     async def test_are_no_more_than_its_share_while_another_namespace_waits(self, world: Harness) -> None:
         await self.run(world)
-        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await world.add(*whole_nodes("modest", "m", 1)).run_until_idle()
         assert domains(world, "modest") == 0
         await self.delete(world)
         await world.pass_time(1)
@@ -243,7 +249,7 @@ class TestSlotsThatAreKeptForReplacements:
     async def test_end_when_another_namespace_begins_to_wait(self, world: Harness) -> None:
         await self.run(world)
         await self.delete(world)
-        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await world.add(*whole_nodes("modest", "m", 1)).run_until_idle()
         await world.pass_time(1)
         assert len(self.kept(world)) == MOST
         assert domains(world, "modest") == 1
@@ -252,7 +258,7 @@ class TestSlotsThatAreKeptForReplacements:
     async def test_are_all_kept_while_only_gangs_of_its_own_wait(self, world: Harness) -> None:
         await self.run(world)
         await self.delete(world)
-        await world.add(*whole_nodes("greedy", "next", 1)).go()
+        await world.add(*whole_nodes("greedy", "next", 1)).run_until_idle()
         await world.pass_time(1)
         assert len(self.kept(world)) == RACKS
         assert domains(world, "greedy") == 0
@@ -262,8 +268,8 @@ class TestSlotsThatAreKeptForReplacements:
     ) -> None:
         await self.run(world)
         await self.delete(world)
-        await world.add(*of("greedy", _member("g-0", "g").cpu(4))).go()
-        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await world.add(*of("greedy", _member("g-0", "g").cpu(4))).run_until_idle()
+        await world.add(*whole_nodes("modest", "m", 1)).run_until_idle()
         await world.pass_time(1)
         assert len(self.kept(world)) == RACKS
         self.drop(world, "g-0")
@@ -272,7 +278,7 @@ class TestSlotsThatAreKeptForReplacements:
 
     async def test_are_counted_for_each_namespace(self, world: Harness) -> None:
         await self.run(world)
-        await world.add(*whole_nodes("modest", "m", 1)).go()
+        await world.add(*whole_nodes("modest", "m", 1)).run_until_idle()
         await self.delete(world, MOST)
         await world.pass_time(1)
         assert len(self.kept(world)) == MOST

@@ -62,8 +62,8 @@ def enumerate_names(nodes: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def settle(world: Harness) -> None:
-    await world.settle()
-    world.watch()
+    await world.run_tasks()
+    world.sync_pods()
 
 
 def zones() -> list[NodeBuilder]:
@@ -90,23 +90,23 @@ async def take_the_other_s(world: Harness, scheduler: SpreadingScheduler) -> str
 
 async def test_a_member_that_joins_a_gang_takes_a_mate_s_slot_if_its_own_comes_too_early(world: Harness) -> None:
     running = [each.on(f"n{at}") for at, each in enumerate(ring(3), 1)]
-    await world.add(*zones(), gang(3), *running).go()
-    world.add(*ring(6, first=3)).nominate()
-    await world.go()
+    await world.add(*zones(), gang(3), *running).run_until_idle()
+    world.add(*ring(6, first=3)).start_nominating()
+    await world.run_until_idle()
     one = await take_the_other_s(world, SpreadingScheduler(world, BY_ZONE, 3, ["n1", "n2", "n3"]))
     assert slot_of(world, one)
-    assert not world.api.said("nominate")
+    assert not world.api.list_calls("nominate")
 
 
 async def test_so_does_one_beyond_the_quorum_after_the_commit(world: Harness) -> None:
-    world.add(*zones(), gang(3), *ring(9)).nominate()
-    await world.go()
+    world.add(*zones(), gang(3), *ring(9)).start_nominating()
+    await world.run_until_idle()
     scheduler = SpreadingScheduler(world, BY_ZONE, 3, [])
     assert all(scheduler.try_member(f"m{index}") for index in range(3))
     for index in range(3):
         world.bind(f"m{index}")
-    await world.go()
-    assert world.cycle().reservation.committed
+    await world.run_until_idle()
+    assert world.binding_cycle().reservation.committed
     assert slot_of(world, await take_the_other_s(world, scheduler))
 
 
@@ -121,8 +121,8 @@ async def test_with_two_constraints_each_member_takes_the_first_slot_so_that_the
     nodes = [
         node(name).cpu(1).label(HOSTNAME, name).label(ZONE, zone).label(ROW, row) for name, (zone, row) in names.items()
     ]
-    world.add(*nodes, gang(6), *(each.spread(RING, ROW) for each in ring(6))).nominate()
-    await world.go()
+    world.add(*nodes, gang(6), *(each.spread(RING, ROW) for each in ring(6))).start_nominating()
+    await world.run_until_idle()
     scheduler = SpreadingScheduler(world, names, 1, [])
     assert [scheduler.try_member(f"m{index}") for index in order] == [True] * 6
 
@@ -130,29 +130,29 @@ async def test_with_two_constraints_each_member_takes_the_first_slot_so_that_the
 async def test_a_slot_is_not_taken_whose_member_is_being_nominated(world: Harness) -> None:
     world.add(*small_nodes(3, 1), gang(3), *members(3))
     world.api.hold("nominate")
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     planned = {name: slot_of(world, name) for name in ("m0", "m1", "m2")}
     assert world.filter("m0", planned["m1"]) == Hold()
-    world.api.let_go("nominate")
-    await world.go()
+    world.api.release("nominate")
+    await world.run_until_idle()
     assert {name: world.pod(name).nominated for name in planned} == planned
 
 
 async def test_the_next_one_is_called_where_the_one_before_it_was_refused(world: Harness) -> None:
-    world.add(*zones(), gang(4), *ring(6)).nominate()
-    await world.go()
+    world.add(*zones(), gang(4), *ring(6)).start_nominating()
+    await world.run_until_idle()
     for name in ("m3", "m4", "m3", "m3"):
         assert world.filter(name, "elsewhere") == Hold()
-        await world.go()
-    assert {call.name for call in world.api.said("nominate")} == {"m3"}
+        await world.run_until_idle()
+    assert {call.name for call in world.api.list_calls("nominate")} == {"m3"}
     world.delete("m3")
-    await world.go()
+    await world.run_until_idle()
     assert world.pod("m4").nominated == slot_of(world, "m4")
 
 
 async def test_a_cycle_remembers_nothing_of_members_of_other_gangs(world: Harness) -> None:
     others = [pod(f"h{index}").cpu(1).in_group("h") for index in range(3)]
-    await world.add(*small_nodes(6, 1), gang(3), *members(3), pod_group("h").gang(3), *others).go()
+    await world.add(*small_nodes(6, 1), gang(3), *members(3), pod_group("h").gang(3), *others).run_until_idle()
     assert world.filter("m0", *(slot_of(world, f"h{index}") for index in range(3))) == Hold()
-    assert {uid for uid, _ in world.cycle().list_members()} == {"pod-m0", "pod-m1", "pod-m2"}
+    assert {uid for uid, _ in world.binding_cycle().list_members()} == {"pod-m0", "pod-m1", "pod-m2"}

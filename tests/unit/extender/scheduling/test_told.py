@@ -27,7 +27,7 @@ def bound(count: int, *, told: bool) -> list[PodBuilder]:
 def test_a_gang_without_a_condition_has_run_if_its_bindings_say_so(world: Harness, *, told: bool, kept: int) -> None:
     world.add(*small_nodes(2), gang(2), *bound(2, told=told))
     world.delete("m1")
-    world.look()
+    world.schedule_groups()
     assert len(world.store.vacancies.of_group(GANG)) == kept
 
 
@@ -41,15 +41,15 @@ def test_a_gang_without_a_condition_has_run_if_its_bindings_say_so(world: Harnes
 def test_a_gang_that_was_bound_and_lacks_a_member(world: Harness, *, stranded: bool, broken: bool) -> None:
     world.add(*small_nodes(2), gang(2))
     world.store.put_pod(replace(bound(1, told=True)[0].value(), stranded=stranded))
-    world.look()
+    world.schedule_groups()
     assert (broken_since(world.groups.states[GANG]) is not None) is broken
 
 
 def test_a_kill_right_after_the_bindings_leaves_the_slot_of_one_that_failed_to_the_next_process(world: Harness) -> None:
-    ended = {"terminated": {"exitCode": 1, "finishedAt": write_time(world.wall() - 1)}}
+    ended = {"terminated": {"exitCode": 1, "finishedAt": write_time(world.wall_time() - 1)}}
     failed, runs = bound(2, told=True)
     failed = failed.phase("Failed").having([{"state": ended}], "status", "containerStatuses")
     world.add(*small_nodes(2), gang(2), failed, runs)
-    world.group_scheduler.begin_term(world.wall())
-    world.look()
+    world.group_scheduler.begin_term(world.wall_time())
+    world.schedule_groups()
     assert [vacancy.pod.name for vacancy in world.store.vacancies.of_group(GANG)] == ["m0"]

@@ -25,8 +25,8 @@ async def refuse(world: Harness) -> Harness:
     """A member wants a whole node. Half of it has a pod of low priority, the other half one of higher priority."""
     world.add(*small_nodes(1, 4), running("low", 2, 0), running("higher", 2, HIGHER))
     world.add(gang(1).priority(HIGH), members(1)[0].cpu(4).priority(HIGH))
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     assert world.reasons()[-1] is Reason.NO_CAPACITY
     return world
 
@@ -37,12 +37,12 @@ async def refused(world: Harness) -> Harness:
 
 
 def list_evicted(world: Harness) -> list[str]:
-    return [call.name for call in world.api.said("delete")]
+    return [call.name for call in world.api.list_calls("delete")]
 
 
 async def test_half_of_the_room_is_freed_and_the_other_half_is_taken_from_a_lower_priority(refused: Harness) -> None:
     refused.delete("higher")
-    await refused.go()
+    await refused.run_until_idle()
     await refused.pass_time(2)
     assert list_evicted(refused) == ["low"]
 
@@ -50,10 +50,10 @@ async def test_half_of_the_room_is_freed_and_the_other_half_is_taken_from_a_lowe
 async def test_a_member_that_comes_in_the_pause_does_not_prolong_it(refused: Harness) -> None:
     planned = len(refused.heard.plans)
     refused.add(members(2)[1].cpu(4).priority(HIGH))
-    await refused.go()
+    await refused.run_until_idle()
     assert len(refused.heard.plans) == planned + 1
     refused.delete("higher")
-    await refused.go()
+    await refused.run_until_idle()
     await refused.pass_time(2)
     assert list_evicted(refused) == ["low"]
 
@@ -63,12 +63,12 @@ async def test_where_nothing_of_lower_priority_ran_at_first_it_is_taken_from_one
 ) -> None:
     world.add(*small_nodes(1, 4), running("higher", 2, HIGHER))
     world.add(gang(1).priority(HIGH), members(1)[0].cpu(4).priority(HIGH))
-    world.nominate()
-    await world.go()
+    world.start_nominating()
+    await world.run_until_idle()
     world.add(running("low", 2, 0))
-    await world.go()
+    await world.run_until_idle()
     world.delete("higher")
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(2)
     assert list_evicted(world) == ["low"]
 
@@ -89,7 +89,7 @@ async def test_after_a_minute_it_is_planned_again_though_nothing_was_freed(refus
 async def test_nobody_goes_where_preemption_is_not_on(mode: PreemptionMode) -> None:
     world = await refuse(Harness(preemption=mode))
     world.delete("higher")
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(70)
     assert list_evicted(world) == []
     assert ("default/low" in world.heard.verdicts[-1][1].detail) is (mode is PreemptionMode.ADVICE)
@@ -99,11 +99,11 @@ async def test_nobody_goes_where_preemption_is_not_on(mode: PreemptionMode) -> N
 async def test_who_would_have_to_go_is_told_also_when_it_is_planned_again_in_the_pause() -> None:
     world = await refuse(Harness(preemption=PreemptionMode.ADVICE))
     world.delete("higher")
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(2)
     planned = len(world.heard.plans)
     world.add(members(2)[1].cpu(4).priority(HIGH))
-    await world.go()
+    await world.run_until_idle()
     assert len(world.heard.plans) == planned + 1
     assert "default/low" in world.heard.verdicts[-1][1].detail
     await world.close()
@@ -136,7 +136,7 @@ class Ground:
 
 @pytest.fixture
 async def ground(world: Harness) -> Ground:
-    await world.add(*small_nodes(1, 4), running("higher", 2, HIGHER)).go()
+    await world.add(*small_nodes(1, 4), running("higher", 2, HIGHER)).run_until_idle()
     return Ground(world)
 
 

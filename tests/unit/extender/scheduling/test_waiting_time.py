@@ -43,37 +43,37 @@ def order(world: Harness, *groups: GroupKey) -> list[str]:
 def test_a_leader_that_sees_gangs_for_the_first_time_knows_who_came_first(world: Harness) -> None:
     (late, of_late), (early, of_early) = waiting_gang("a", 100), waiting_gang("b", 5_000)
     world.add(*FULL, *of_late)
-    world.look()
+    world.schedule_groups()
     world.clock.advance(60)
     world.add(*of_early)  # the watch shows it later, for whatever reason
-    world.look()
+    world.schedule_groups()
     assert order(world, late, early) == ["b", "a"]
 
 
 def test_and_how_long_they_have_aged(world: Harness) -> None:
     (old, of_old), (new, of_new) = waiting_gang("a", 1.5 * DAY, priority=1), waiting_gang("b", 100, priority=5)
     world.add(*FULL, *of_old, *of_new)
-    world.look()
+    world.schedule_groups()
     assert order(world, new, old) == ["a", "b"]
 
 
 def test_gangs_of_one_second_stand_in_the_order_of_their_names(world: Harness) -> None:
     (first, of_first), (second, of_second) = waiting_gang("a", 100), waiting_gang("b", 100)
     world.add(*FULL, *of_second)
-    world.look()
+    world.schedule_groups()
     world.clock.advance(0.3)
     world.add(*of_first)
-    world.look()
+    world.schedule_groups()
     assert order(world, second, first) == ["a", "b"]
 
 
 def test_those_that_come_while_it_leads_stand_in_the_order_in_which_they_came(world: Harness) -> None:
     (first, of_first), (second, of_second) = waiting_gang("b", 0), waiting_gang("a", 0)
     world.add(*FULL, *of_first)
-    world.look()
+    world.schedule_groups()
     world.clock.advance(0.3)
     world.add(*of_second)
-    world.look()
+    world.schedule_groups()
     assert order(world, second, first) == ["b", "a"]
 
 
@@ -91,7 +91,7 @@ def test_a_gang_of_two_waits_since(world: Harness, ages: list[float | None], exp
         builder if age is None else created(builder, age) for builder, age in zip(members(len(ages)), ages, strict=True)
     ]
     world.add(*FULL, gang(2), *pods)
-    world.look()
+    world.schedule_groups()
     assert since(world) == expected
 
 
@@ -100,29 +100,29 @@ def test_the_time_behind_a_gate_of_others_does_not_count_for_who_has_seen_it(wor
     (member,) = members(1)
     world.add(*FULL, gang(1), created(member, 900).gate("example.com/quota"))
     world.clock.advance(60)
-    world.look()
+    world.schedule_groups()
     world.add(created(member, 900))
-    world.look()
+    world.schedule_groups()
     assert since(world) == 60
 
 
 def test_a_second_term_asks_the_api_anew(world: Harness) -> None:
     first, second = members(2)
     world.add(*FULL, gang(2), created(first, 900), created(second, 900))
-    world.look()
+    world.schedule_groups()
     world.core.end_term()
     world.clock.advance(60)
     world.delete("m1")  # another instance leads, and its gang waits for a member
     world.add(created(second.uid("another"), -50))
     world.term.active = True
-    world.group_scheduler.begin_term(world.wall())
-    world.look()
+    world.group_scheduler.begin_term(world.wall_time())
+    world.schedule_groups()
     assert since(world) == 50
 
 
 def test_a_clock_that_was_set_counts_from_the_next_term_on(world: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     (member,) = members(1)
     world.add(*FULL, gang(1), created(member, 900))
-    world.group_scheduler.begin_term(world.wall() + 3_600)
-    world.look()
+    world.group_scheduler.begin_term(world.wall_time() + 3_600)
+    world.schedule_groups()
     assert since(world) == -4_500

@@ -28,8 +28,8 @@ def other(name: str, on: str) -> PodBuilder:
 async def wait(world: Harness, like: PodBuilder) -> None:
     """Gang g of one such member, and gang large, wait."""
     world.add(pod_group("large").gang(1), pod("large-0").cpu(9).in_group("large").scheduler(SCHEDULER))
-    await world.add(pod_group("g").gang(1), like).go()
-    await world.go()
+    await world.add(pod_group("g").gang(1), like).run_until_idle()
+    await world.run_until_idle()
     world.group_scheduler.take_woken()
     assert GANG in world.queue
     assert LARGE in world.queue
@@ -63,12 +63,12 @@ async def test_a_gang_apart_from_one_that_is_planned_wakes_when_that_is_given_up
     first = pod("first").cpu(1).priority(10).label("app", "cache").selecting("small", "yes")
     world.add(node("s3").cpu(1).label(ZONE, "z3").label("small", "yes"), node("s4").cpu(5).label(ZONE, "z3"))
     world.add(pod_group("h").gang(1).priority(10), first.in_group("h").scheduler(SCHEDULER))
-    await world.go()
+    await world.run_until_idle()
     assert world.ledger.of_group(GroupKey("default", "h")) is not None
     await wait(world, pod("m0").cpu(5).in_group("g").scheduler(SCHEDULER).apart(CACHE, ZONE))
     world.delete("first")
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
     assert world.ledger.of_group(GANG) is not None
 
 

@@ -17,12 +17,12 @@ ROOT = GroupKey("default", "root", GroupKind.COMPOSITE)
 async def tell(story: Story, world: Harness, gang: GroupKey = GANG) -> None:
     """The gang waits, the change comes, and the next look plans the gang. No time passes, and no watch tells more."""
     story.build(world)
-    await world.go()
+    await world.run_until_idle()
     await world.pass_time(5.0)
     assert world.ledger.of_group(gang) is None
     story.change(world)
-    world.look()
-    await world.settle()
+    world.schedule_groups()
+    await world.run_tasks()
     assert world.ledger.of_group(gang) is not None
     await world.close()
 
@@ -53,7 +53,7 @@ async def test_a_tree_is_planned_as_soon_as_its_root_is_there() -> None:
 async def test_what_changes_no_answer_wakes_nobody(change: Step) -> None:
     world = Harness()
     APART(world)
-    await world.go()
+    await world.run_until_idle()
     world.store.occupancy.freed_nodes.take_reached()
     change(world)
     assert world.store.occupancy.freed_nodes.take_reached() == set()

@@ -70,13 +70,13 @@ class Town:
 
     async def decide(self) -> str:
         """The sentence that is decided at this moment."""
-        await self.world.add(*small_nodes(1), gang(3), *members(3)).go()
+        await self.world.add(*small_nodes(1), gang(3), *members(3)).run_until_idle()
         return self.reports.decisions[-1].text
 
     async def pass_time(self, seconds: float) -> None:
         self.world.clock.advance(seconds)
         self.reports.wake()
-        await self.world.settle()
+        await self.world.run_tasks()
 
     def list_conditions(self) -> list[str]:
         return [each["message"] for each in self.world.api.conditions]
@@ -143,6 +143,6 @@ async def test_nothing_is_said_again_while_nothing_changes(town: Town) -> None:
     sentence = await town.decide()
     for _ in range(60):
         await town.pass_time(SECOND)
-        await town.world.go()
+        await town.world.run_until_idle()
     assert town.list_conditions() == [sentence]
     assert town.speaker.said == {"PodGroup/g": [sentence], "Pod/m0": [sentence]}

@@ -406,7 +406,7 @@ class TestThePlaceInTheQueue:
         office.place = self.WAITS
         office.reports.report_verdict(GANG, FULL)
         await office.settle()
-        assert len(office.api.said("apply")) == 1
+        assert len(office.api.list_calls("apply")) == 1
         (said,) = office.api.first_quorums
         assert (said["type"], said["status"]) == ("scheduling.serried.dev/FirstQuorum", "True")
         assert (said["message"], said["lastTransitionTime"]) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20Z")
@@ -429,7 +429,7 @@ class TestThePlaceInTheQueue:
         office.members_run()
         office.reports.report_verdict(GANG, UP)
         await office.pass_time(3)
-        last = office.api.said("apply")[-1].body["status"]["conditions"]
+        last = office.api.list_calls("apply")[-1].body["status"]["conditions"]
         assert [each["type"] for each in last] == ["PodGroupInitiallyScheduled", "Ready"]
 
     @pytest.mark.parametrize("office", [FALLBACK, NATIVE], indirect=True, ids=["fallback", "native"])
@@ -443,7 +443,7 @@ class TestThePlaceInTheQueue:
         office.place = None
         office.reports.report_verdict(GANG, UP)
         await office.pass_time(3)
-        last = office.api.said("apply")[-1]
+        last = office.api.list_calls("apply")[-1]
         assert not [each for each in last.body["status"]["conditions"] if "FirstQuorum" in each["type"]]
         assert not office.api.conditions
 
@@ -453,7 +453,7 @@ class TestThePlaceInTheQueue:
         office.place = self.WAITS
         office.reports.report_verdict(GANG, FULL)
         await office.settle()
-        assert not office.api.said("apply")
+        assert not office.api.list_calls("apply")
 
     async def test_of_a_tree_is_that_of_its_root(self, office: Office) -> None:
         office.store.put_composite(composite("tree").gang(1).value())
@@ -463,7 +463,7 @@ class TestThePlaceInTheQueue:
         await office.settle()
         told = {
             call.body["kind"]: [each["type"] for each in call.body["status"]["conditions"]]
-            for call in office.api.said("apply")
+            for call in office.api.list_calls("apply")
         }
         assert "scheduling.serried.dev/FirstQuorum" in told["CompositePodGroup"]
         assert "scheduling.serried.dev/FirstQuorum" not in told["PodGroup"]
@@ -477,7 +477,7 @@ async def test_a_group_is_not_told_of_after_thousands_of_another_namespace(offic
     office.clock.advance(30)
     office.reports.wake()
     await office.until(lambda: len(office.api.conditions) > len(flood))
-    told = [call.name for call in office.api.said("apply")]
+    told = [call.name for call in office.api.list_calls("apply")]
     assert told.index("one") == 1
     assert [name for name in told if name != "one"] == [key.name for key in flood]
 
@@ -494,7 +494,7 @@ class TestASlowWrite:
         office.store.put_pod(pod("o").in_group("other").value())
         office.reports.report_verdict(other, MISSING)
         await office.settle()
-        assert [call.name for call in office.api.said("apply")] == ["g", "other"]
+        assert [call.name for call in office.api.list_calls("apply")] == ["g", "other"]
         assert len(office.api.conditions) == 1
 
     async def test_is_followed_by_the_newest_verdict_of_its_group_and_by_no_other(self, office: Office) -> None:
@@ -505,9 +505,9 @@ class TestASlowWrite:
         for verdict in (FULL, OUTDATED):
             office.reports.report_verdict(GANG, verdict)
             await office.pass_time(5)
-        assert len(office.api.said("apply")) == 1
+        assert len(office.api.list_calls("apply")) == 1
         office.stuck.clear()
-        office.api.let_go("apply")
+        office.api.release("apply")
         await office.settle()
         assert [each["message"].split(":")[0] for each in office.api.conditions] == ["QuorumMissing", "PlanOutdated"]
 
@@ -531,9 +531,9 @@ class TestASlowWrite:
             office.reports.report_verdict(key, MISSING)
         office.clock.advance(1)
         office.reports.wake()
-        await office.until(lambda: len(office.api.said("apply")) == 8)
+        await office.until(lambda: len(office.api.list_calls("apply")) == 8)
         assert len(read_memory(office.reports)["writing"]) == 8
-        office.api.let_go("apply")
+        office.api.release("apply")
         await office.pass_time(0)
         assert len(office.api.conditions) == 20
 
@@ -543,7 +543,7 @@ async def test_a_condition_that_stands_already_is_not_written_again(office: Offi
     office.store.put_group(told.value())
     office.reports.report_verdict(GANG, MISSING)
     await office.settle()
-    assert office.api.said("apply") == []
+    assert office.api.list_calls("apply") == []
     assert office.speaker.reasons() == ["QuorumMissing"]
 
 
@@ -560,7 +560,7 @@ class TestReady:
         office.reports.report_verdict(GANG, UP)
         await office.settle()
         assert self.shown(office) == [("False", "QuorumMissing", "0/2"), ("True", "Scheduled", "2/2")]
-        assert len(office.api.said("apply")) == 2
+        assert len(office.api.list_calls("apply")) == 2
 
     async def test_it_is_taken_back_when_a_member_is_lost(self, office: Office) -> None:
         office.members_run()
@@ -586,7 +586,7 @@ class TestReady:
         office.members_run()
         office.reports.report_verdict(GANG, UP)
         await office.settle()
-        assert office.api.said("apply") == []
+        assert office.api.list_calls("apply") == []
 
     @pytest.mark.parametrize("office", [NATIVE], indirect=True)
     async def test_a_kind_that_is_not_ours_has_none(self, office: Office) -> None:
@@ -665,7 +665,7 @@ class TestARefusedCondition:
         for _ in range(3600):
             await office.pass_time(1.0)
         # After 1, 2, 4 ... 256 s, then every 300 s.
-        assert len(office.api.said("apply")) == 20
+        assert len(office.api.list_calls("apply")) == 20
         assert office.speaker.reasons() == ["QuorumMissing"]
 
     async def test_without_an_answer_the_pauses_stay_short(self, office: Office) -> None:
@@ -673,7 +673,7 @@ class TestARefusedCondition:
         office.reports.report_verdict(GANG, MISSING)
         for _ in range(3600):
             await office.pass_time(1.0)
-        assert 120 <= len(office.api.said("apply")) <= 130
+        assert 120 <= len(office.api.list_calls("apply")) <= 130
 
     async def test_verdicts_that_change_do_not_cut_a_pause_short_and_their_events_do_not_wait(
         self, office: Office
@@ -682,7 +682,7 @@ class TestARefusedCondition:
         for number in range(100):
             office.reports.report_verdict(GANG, (MISSING, FULL)[number % 2])
             await office.settle()
-        assert len(office.api.said("apply")) == 7
+        assert len(office.api.list_calls("apply")) == 7
         assert len(office.speaker.said) == 100
 
     async def test_when_the_pause_is_over_the_newest_verdict_is_written(self, office: Office) -> None:
@@ -941,7 +941,7 @@ async def test_a_group_in_the_middle_of_a_tree_that_goes_whole_says_so_itself(of
     assert [(each["type"], each["reason"]) for each in office.api.conditions] == [
         ("DisruptionTarget", "PreemptionByScheduler")
     ] * 2
-    written = [(call.resource, call.name) for call in office.api.said("apply")]
+    written = [(call.resource, call.name) for call in office.api.list_calls("apply")]
     assert written == [("compositepodgroups", "half"), ("podgroups", "a")]
     assert [about for about, *_ in office.speaker.said] == ["CompositePodGroup/half", "PodGroup/a", "Job/job-a"]
 
@@ -949,7 +949,7 @@ async def test_a_group_in_the_middle_of_a_tree_that_goes_whole_says_so_itself(of
 async def test_a_group_that_stays_loses_the_condition(office: Office) -> None:
     await office.reports.mark_preempted(GANG, "for another")
     await office.reports.unmark_preempted(GANG)
-    assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == [1, 0]
+    assert [len(call.body["status"]["conditions"]) for call in office.api.list_calls("apply")] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -969,7 +969,7 @@ async def test_a_gang_that_is_placed_anew_does_not_say_any_more_that_it_goes(
         office.store.put_pod((each.on("n1").started(start) if start else each.on("n1")).value())
     office.reports.report_verdict(GANG, UP)
     await office.settle()
-    assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
+    assert [len(call.body["status"]["conditions"]) for call in office.api.list_calls("apply")] == written
 
 
 @pytest.mark.parametrize(
@@ -995,7 +995,7 @@ async def test_that_is_told_also_where_the_condition_was_written_by_a_clock_that
         office.store.put_pod(each.on("n1").started(start).value())
     office.reports.report_verdict(GANG, UP)
     await office.settle()
-    assert [len(call.body["status"]["conditions"]) for call in office.api.said("apply")] == written
+    assert [len(call.body["status"]["conditions"]) for call in office.api.list_calls("apply")] == written
 
 
 async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office: Office) -> None:
@@ -1003,7 +1003,7 @@ async def test_a_gang_that_waits_to_be_placed_anew_still_says_why_it_went(office
     office.reports.report_verdict(GANG, FULL)
     await office.settle()
     assert office.conditions() == []
-    assert all(call.body["status"]["conditions"] for call in office.api.said("apply"))
+    assert all(call.body["status"]["conditions"] for call in office.api.list_calls("apply"))
 
 
 class TestWhatHeldMembersAreTold:

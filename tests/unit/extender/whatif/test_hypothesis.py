@@ -51,7 +51,7 @@ async def test_a_gang_that_wants_a_rack_for_itself_would_wait_behind_the_one_for
     alone = [pod_group(name).topology().annotation(EXCLUSIVE, "true") for name in ("g", "h")]
     world.add(*[node(f"a{place}").cpu(2).rack("a") for place in (1, 2, 3)], pod("x").cpu(2).on("a1"))
     stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
-    await world.add(stays, alone[0].gang(2), *[each.cpu(2) for each in members(2)]).go()
+    await world.add(stays, alone[0].gang(2), *[each.cpu(2) for each in members(2)]).run_until_idle()
     world.add(alone[1].gang(1), *[each.in_group("h") for each in members(1, 10)])
     hypothesis = Hypothesis(world.core, Changes(), Limit())
     (found,) = hypothesis.solve([find_existing(world.store, GroupKey("default", "h"))])
@@ -77,8 +77,8 @@ async def test_a_rack_that_another_gang_has_for_itself_is_opened_as_for_a_gang_t
 async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pass(
     world: Harness, lifetime: int, reason: Reason | None
 ) -> None:
-    web = pod("web").cpu(2).on("n1").started(write_time(world.wall())).lifetime(3600)
-    await world.add(*small_nodes(2), web, gang(4), *members(4)).go()
+    web = pod("web").cpu(2).on("n1").started(write_time(world.wall_time())).lifetime(3600)
+    await world.add(*small_nodes(2), web, gang(4), *members(4)).run_until_idle()
     assert world.core.backfill.head is not None
     world.add(pod_group("h").gang(2), *[each.in_group("h").lifetime(lifetime) for each in members(2, 10)])
     before = dict(world.core.backfill.head.passed)
@@ -91,7 +91,7 @@ async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness
     """The first is of higher priority than the gang that asks, and that gang than the pods that run."""
     low = [pod(f"low{at}").cpu(1).on(f"n{at}") for at in (1, 2)]
     first = [each.priority(100).having("Never", "spec", "preemptionPolicy") for each in members(4)]
-    await world.add(*small_nodes(2), *low, gang(4).priority(100), *first).go()
+    await world.add(*small_nodes(2), *low, gang(4).priority(100), *first).run_until_idle()
     assert world.core.backfill.head is not None
     assert world.core.backfill.head.forecast.nodes >= {"n1", "n2"}
     world.add(pod_group("h").gang(3).priority(50), *[each.in_group("h").priority(50) for each in members(3, 10)])
@@ -102,7 +102,7 @@ async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness
 
 async def test_nobody_would_go_for_a_gang_of_which_the_scheduler_refuses_a_member(world: Harness) -> None:
     low = pod("low").cpu(1).on("n1")
-    await world.add(*small_nodes(1), low, gang(2).priority(100), members(2)[0].priority(100)).go()
+    await world.add(*small_nodes(1), low, gang(2).priority(100), members(2)[0].priority(100)).run_until_idle()
     world.add(members(2)[1].priority(100))
     refused = Fact(world.core.clock() + 60, text="there is no such volume", member=world.pod("m0").uid)
     for rejection, goes in ((None, True), (refused, False)):
@@ -112,7 +112,7 @@ async def test_nobody_would_go_for_a_gang_of_which_the_scheduler_refuses_a_membe
 
 
 async def test_a_planned_gang_that_is_taken_away_itself_gives_its_room_back_once(world: Harness) -> None:
-    await world.add(*small_nodes(1), gang(2), *members(2)).go()
+    await world.add(*small_nodes(1), gang(2), *members(2)).run_until_idle()
     world.add(*members(2, first=2))
     hypothesis = Hypothesis(world.core, Changes(removed=(GANG,)), Limit())
     hypothesis.check()
