@@ -139,32 +139,35 @@ class CommonSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, frozen=True, defer_build=True)
 
     kubeconfig: File = None
-    """kubeconfig file; default: the service account in a pod, otherwise the default kubeconfig"""
+    """path of a kubeconfig file; none: the ServiceAccount of the pod, or else the default kubeconfig"""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """lowest level that is logged"""
+    """lowest level of log lines that are written"""
     api: Literal["auto", "native", "fallback"] = "auto"
-    """API of Workloads and PodGroups: that of Kubernetes (native), or Serried's CRDs (fallback)"""
+    """API of Workloads and PodGroups: that of Kubernetes (native) or Serried's CRDs (fallback); auto: native if the
+    API server serves it"""
 
     schedulers: Names = Field(frozenset({"serried"}), alias="scheduler_name")
-    """schedulerName of the pods that Serried schedules; may be repeated"""
+    """schedulerName of the pods that Serried schedules; repeat the flag for more names"""
 
     gang_jobs: Literal["by-shape", "asked", "none"] = "by-shape"
-    """which Jobs are gangs: by their shape, or only if they ask, or none. Set it alike for extender and controller"""
+    """Jobs that are gangs: Indexed Jobs with as many completions as parallelism (by-shape), only Jobs that ask for it
+    (asked), or none. Set the same value for extender and controller"""
 
     tls_cert_file: File = None
-    """certificate of the TLS listeners, in PEM; without it the operations listener signs its own"""
+    """file with the certificate of the TLS listeners, in PEM; none: the listener of --ops-listen signs its own"""
     tls_private_key_file: File = None
-    """key of that certificate"""
+    """file with the key of the certificate in --tls-cert-file, in PEM"""
     ops_auth: Literal["remote", "always", "off"] = "remote"
-    """who needs a token for metrics and debug pages: callers over the network, or also on loopback, or nobody"""
+    """callers that need a token for metrics and debug pages: over the network (remote), also on loopback (always), or
+    none (off)"""
     ops_auth_cache: Seconds = 30.0
-    """how long the API server's answer about a token is used"""
+    """seconds for which the API server's answer about a token is reused"""
 
     @model_validator(mode="after")
     def _check_pair(self) -> Self:
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
-            raise ValueError("--tls-cert-file and --tls-private-key-file have to be set together")
+            raise ValueError("set --tls-cert-file and --tls-private-key-file together")
         return self
 
 
@@ -172,88 +175,99 @@ class ExtenderSettings(CommonSettings):
     """The extender's settings; durations in seconds."""
 
     filter_listen: ListenAddress = Address("127.0.0.1", 8910)
-    """address for filter, prioritize and preempt calls"""
+    """address of the listener for filter, prioritize and preempt calls of kube-scheduler"""
     bind_listen: ListenAddress = Address("127.0.0.1", 8911)
-    """address for bind calls"""
+    """address of the listener for bind calls of kube-scheduler"""
     client_ca_file: File = None
-    """authority of the callers' certificates; turns on TLS for filter and bind calls"""
+    """file with the CA of the certificates of callers, in PEM; turns on TLS for the calls of kube-scheduler"""
     client_names: Callers = frozenset()
-    """names that these certificates may have; empty: any name"""
+    """names that the certificates of callers may have; none: any name"""
     insecure_verbs: Literal["off", "on"] = "off"
-    """allow plain HTTP on other addresses than loopback for filter and bind calls, from anybody"""
+    """allow the calls of kube-scheduler over plain HTTP on other addresses than loopback. Every client that
+    reaches the address can then bind pods"""
     ops_listen: OpenAddress = Address("", 8912)
-    """address of probes, metrics and debug pages; without a host: all addresses, IPv4 and IPv6"""
+    """address of the listener for probes, metrics and debug pages; without a host: all addresses, IPv4 and IPv6"""
     traces: Endpoint = ""
-    """OTLP/HTTP address for traces of gangs (needs the extra "traces"); empty: no traces"""
+    """OTLP/HTTP address that gets the traces of gangs (needs the extra "traces"); none: no traces"""
     lease: LeaseName = Key("serried-system", "serried")
-    """Lease of the scheduler; empty: always active"""
+    """Lease of kube-scheduler; empty: this instance always leads"""
     lease_mode: Literal["follow", "hold"] = "follow"
-    """follow the Lease of the scheduler in the same pod, or hold the Lease if other schedulers call"""
+    """follow the Lease of the kube-scheduler in the same pod, or hold the Lease if another kube-scheduler calls"""
     endpoint_slice: LeaseName = None
-    """EndpointSlice in which the leader writes its address, if a scheduler calls a Service of that name"""
+    """EndpointSlice into which the leader writes its address; for a kube-scheduler that calls a Service of this
+    name"""
     endpoint_address: IpAddress = ""
-    """the address of this pod in that EndpointSlice"""
+    """IP address of this pod, for --endpoint-slice"""
     scheduler_livez: Endpoint = ""
-    """address of the scheduler's /livez, for the answer of /livez/pair; empty: it is not checked"""
+    """URL of kube-scheduler's /livez, which the answer of /livez/pair includes; none: kube-scheduler is not
+    checked"""
     lease_holder_prefix: Text
-    """how the Lease's holder begins if it is the scheduler in the same pod"""
+    """prefix of the holder in the Lease if the holder is the kube-scheduler in the same pod"""
     hold: Literal["auto", "filter", "gate"] = "auto"
-    """how waiting members are held: by the answer to filter, or by a scheduling gate"""
+    """hold waiting members by the answer to filter calls (filter) or by a scheduling gate (gate); auto: see
+    --hold-limit"""
     hold_limit: Count = 500
-    """with auto: number of pods held by filter above which gates are used; beside an autoscaler they always are"""
+    """number of pods held by filter above which --hold=auto uses gates; with an autoscaler it always uses gates"""
     hold_switch: ObjectName = Key("serried-system", "serried-hold")
-    """ConfigMap that the policy of the gate reads"""
+    """ConfigMap that switches the admission policy for gates on and off"""
     barrier_deadline: BarrierSeconds = 300.0
-    """longest time from the first call about a member until minCount members are at bind; less than 900, the
-    httpTimeout of the scheduler's bind entry"""
+    """longest time in seconds from kube-scheduler's first call for a gang until minCount members have called bind;
+    less than 900, the httpTimeout of kube-scheduler's bind calls"""
     barrier_idle: Seconds = 60.0
-    """longest time without a new member at bind, while the scheduler is idle or refuses members"""
+    """longest time in seconds without a bind call of a further member, while kube-scheduler is idle or rejects
+    members"""
     bind_concurrency: Count = 64
-    """Bindings in flight at the start"""
+    """number of Bindings that are written at the same time; fewer while the API server answers 429"""
     stamp: Literal["auto", "always", "never"] = "auto"
-    """which planned pods are nominated to their node"""
+    """nominate planned pods to their nodes: always, never, or members that kube-scheduler rejected and gangs in
+    nearly full domains (auto)"""
     stamp_window: Count = 512
-    """number of planned pods that are nominated before the scheduler tries them"""
+    """number of planned pods that are nominated before kube-scheduler tries them"""
     job_unknown_deadline: Seconds = 30.0
-    """how long a pod waits to see its Job, before the API server is asked whether there is one"""
+    """seconds for which a pod waits for its Job to appear in a watch, before Serried asks the API server for the
+    Job"""
     backfill: Literal["forecast", "off"] = "forecast"
-    """keep room for the first gang that does not fit, by a forecast"""
+    """keep free nodes for the first gang in the queue that does not fit, by a forecast"""
     backfill_patience: Seconds = 600.0
-    """how long that room is kept after the forecast"""
+    """seconds for which these nodes are kept after the time of the forecast"""
     namespace_share: Percent = 80
-    """largest share of all nodes, and of the domains of a key, that is kept for gangs of one namespace"""
+    """largest share of all nodes, and of the domains of a topology key, that is kept for gangs of one namespace"""
     backfill_plain: Literal["pass", "wait"] = "pass"
-    """whether plain pods may use these nodes, or wait like the gangs behind it"""
+    """let plain pods use the nodes that --backfill keeps (pass), or let plain pods wait, too (wait)"""
     queue_ageing: SecondsOrOff = 86400.0
-    """waiting time after which a gang counts as one priority higher, or off"""
+    """seconds of waiting after which a gang counts as one priority higher; off: never"""
     repair_seconds: SecondsOrNone = 120.0
-    """how long the place of a dead member is kept for its replacement; 0: not at all"""
+    """seconds for which the resources of a dead member are kept for its replacement; 0: not kept"""
     broken_grace: Seconds = 300.0
-    """how long a gang may have fewer than minCount members until that is reported"""
+    """seconds after which a running gang with fewer than minCount members is reported as broken"""
     broken_gangs: Literal["report", "evict"] = "report"
-    """whether the rest of such a gang is evicted"""
+    """report broken gangs only, or evict the remaining members, too"""
     disrupted_gangs: Literal["keep", "preempted", "any"] = "preempted"
-    """when a gang of disruption mode all ends with one of its members: never, after a preemption, always"""
+    """evict all members of a gang of disruption mode all with one member: never (keep), after a preemption by
+    kube-scheduler (preempted), or after any disruption (any)"""
     preemption: Literal["off", "advice", "on"] = "on"
-    """whether pods of lower priority are evicted for a gang; advice: only say which would be"""
+    """evict pods of lower priority for a gang; advice: only report which pods it would evict"""
     preempt_by: Literal["eviction", "deletion"] = "eviction"
-    """evict these pods, so that PodDisruptionBudgets count, or delete them"""
+    """evict pods, so that PodDisruptionBudgets are respected, or delete pods"""
     preemption_timeout: Seconds = 600.0
-    """how long they may take to end, beyond their grace periods, until the gang is planned anew"""
+    """seconds after the grace periods of the evicted pods after which the gang is planned again"""
     preemption_spare: SecondsOrNone = 0.0
-    """how long pods that have just started are spared from gangs of the next higher priority; 0: not at all"""
+    """seconds after their start for which pods are not evicted for gangs of the next higher priority; 0: not
+    protected"""
     other_profiles: Profiles = frozenset()
-    """schedulerName of another profile of the same kube-scheduler, whose pods may be evicted; may be repeated"""
+    """schedulerName of another profile of the same kube-scheduler, whose pods may be evicted; repeat the flag for
+    more"""
     autoscaler: Literal["auto", "none"] = "auto"
-    """whether gangs ask for nodes where Karpenter or Cluster Autoscaler is found"""
+    """ask Karpenter or Cluster Autoscaler for nodes for gangs if the cluster has one (auto), or never (none)"""
     ask_for: Seconds = 600.0
-    """how long one gang asks for nodes before the next one does"""
+    """seconds for which Serried asks for nodes for one gang before it asks for the next one"""
     provisioning_class: ClassName = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-    """class of the ProvisioningRequests by which Cluster Autoscaler is asked; empty: none are made"""
+    """class of the ProvisioningRequests by which Serried asks Cluster Autoscaler; empty: Serried makes none"""
     autoscaler_labels: LabelKeys = frozenset()
-    """topology key that new nodes have, beside zone, region and what NodePools name; may be repeated"""
+    """topology key that new nodes have as a label, besides zone, region and the labels of NodePools; repeat the flag
+    for more"""
     isolated: Literal["off", "on"] = "off"
-    """set it if the scheduler asks about marked pods only"""
+    """set to on if kube-scheduler calls Serried for pods of gangs only"""
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> Self:
@@ -277,7 +291,7 @@ class ExtenderSettings(CommonSettings):
 
 
 _OPEN_VERBS = (
-    "--{flag}-listen: everybody who reaches {address!r} could bind pods. Set --client-ca-file, --tls-cert-file "
+    "--{flag}-listen: every client that reaches {address!r} could bind pods. Set --client-ca-file, --tls-cert-file "
     "and --tls-private-key-file, or --insecure-verbs on"
 )
 
@@ -286,26 +300,26 @@ class ControllerSettings(CommonSettings):
     """The controller's settings."""
 
     ops_listen: OpenAddress = Address("", 8913)
-    """address of probes and metrics; without a host: all addresses, IPv4 and IPv6"""
+    """address of the listener for probes and metrics; without a host: all addresses, IPv4 and IPv6"""
     lease: LeaseName = Key("serried-system", "serried-controller")
-    """Lease of the active controller; empty: always active"""
+    """Lease of the active controller; empty: this instance is always active"""
     lease_holder: HolderName
-    """name of the holder in the Lease; empty: the name of the host"""
+    """name of this instance as the holder of the Lease; empty: the name of the host"""
     # A restarted process has the same Pod name, and may use the Lease of the earlier process, which has ended.
     workers: Count = 32
-    """number of Jobs that are reconciled at a time"""
+    """number of Jobs that are reconciled at the same time"""
     elastic_jobs: Literal["follow", "refuse"] = "follow"
-    """whether minCount follows when the parallelism of a gang changes, or the change is refused"""
+    """let minCount follow when the parallelism of a gang changes (follow), or reject the change (refuse)"""
     suspended_jobs: Literal["keep", "delete"] = "keep"
-    """what happens to the objects of a suspended Job without pods"""
+    """keep or delete the Workload and PodGroup of a suspended Job without pods"""
     track_jobs: Literal["gangs", "all"] = "gangs"
-    """which Jobs get a Workload and a PodGroup: gangs, or all Jobs (others with policy basic)"""
+    """Jobs that get a Workload and a PodGroup: gangs only, or all Jobs (those that are no gangs with policy basic)"""
 
 
-_ONE_SHARE = "there is one share now: leave this out, or set --namespace-share (docs/queue.md)"
+_ONE_SHARE = "Serried has only one share now: remove this setting, or set --namespace-share (docs/queue.md)"
 
 _REMOVED = {
-    "profiling": "/debug/profile is gone; use py-spy (docs/contributing/debugging.md), and leave this out",
+    "profiling": "/debug/profile was removed: remove this setting, and use py-spy (docs/contributing/debugging.md)",
     "backfill_share": _ONE_SHARE,
     "exclusive_share": _ONE_SHARE,
     "repair_share": _ONE_SHARE,
@@ -314,8 +328,8 @@ _REMOVED = {
 
 
 _MOVED = (
-    "A kustomization with `namespace:` changes neither flags nor the policies that limit what Serried may do: leave it "
-    "out, or install with Helm, which can use any namespace"
+    "A kustomization with `namespace:` changes neither flags nor policies: remove `namespace:`, or install with Helm, "
+    "which can use any namespace"
 )
 
 

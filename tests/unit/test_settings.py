@@ -52,10 +52,10 @@ def test_help_shows_choices_units_and_defaults(capsys: pytest.CaptureFixture[str
         extender_settings(["--help"], {"POD_NAME": "serried-0"})
     assert end.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "--api {auto,native,fallback} API of Workloads and PodGroups: that of Kubernetes (native)" in said
+    assert "--api {auto,native,fallback} API of Workloads and PodGroups: that of Kubernetes (native) or" in said
     assert "--barrier-idle SECONDS longest time" in said
-    assert "--queue-ageing SECONDS|off waiting time" in said
-    assert "or off (default: 86400)" in said
+    assert "--queue-ageing SECONDS|off seconds of waiting" in said
+    assert "off: never (default: 86400)" in said
     assert "(default: serried-0)" in said
 
 
@@ -156,7 +156,7 @@ def test_manifests_that_were_moved_to_another_namespace_end_the_start(
     assert end.value.code == 2
     said = capsys.readouterr().err
     assert "--lease: 'serried-system/one' is not in the namespace of this pod, gangs." in said
-    assert "leave it out, or install with Helm" in said
+    assert "remove `namespace:`, or install with Helm" in said
 
 
 def test_no_seconds_at_all_keep_no_slot() -> None:
@@ -168,7 +168,7 @@ def test_an_unknown_flag_is_refused() -> None:
         controller_settings(["--barrier-idle=5"], {})
 
 
-_NO_PROFILES = "--profiling, SERRIED_PROFILING: /debug/profile is gone; use py-spy"
+_NO_PROFILES = "--profiling, SERRIED_PROFILING: /debug/profile was removed: remove this setting, and use py-spy"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ _NO_PROFILES = "--profiling, SERRIED_PROFILING: /debug/profile is gone; use py-s
         (["--profiling", "on"], {}, _NO_PROFILES),
         (["--profiling=on"], {}, _NO_PROFILES),
         ([], {"SERRIED_PROFILING": "off"}, _NO_PROFILES),
-        (["--repair-share=100"], {}, "there is one share now: leave this out, or set --namespace-share"),
+        (["--repair-share=100"], {}, "Serried has only one share now: remove this setting, or set --namespace-share"),
     ],
 )
 def test_a_flag_that_is_gone_is_refused_with_what_to_do_instead(
@@ -210,7 +210,7 @@ class TestVerbsThatLeaveLoopback:
             extender_settings([f"{flag}={host}:8910"], {})
         assert end.value.code == 2
         said = capsys.readouterr().err
-        assert f"{flag}: everybody who reaches '{host}:8910' could bind pods" in said
+        assert f"{flag}: every client that reaches '{host}:8910' could bind pods" in said
         assert "--client-ca-file" in said
         assert "--insecure-verbs on" in said
 
@@ -228,8 +228,12 @@ class TestVerbsThatLeaveLoopback:
     @pytest.mark.parametrize(
         ("argv", "said"),
         [
-            pytest.param(TLS[:1], "have to be set together", id="a certificate without its key"),
-            pytest.param(TLS[1:], "have to be set together", id="a key without its certificate"),
+            pytest.param(
+                TLS[:1], "set --tls-cert-file and --tls-private-key-file together", id="a certificate without its key"
+            ),
+            pytest.param(
+                TLS[1:], "set --tls-cert-file and --tls-private-key-file together", id="a key without its certificate"
+            ),
             pytest.param([AUTHORITY], "needs --tls-cert-file", id="an authority without a certificate"),
             pytest.param(["--client-names=a"], "needs --client-ca-file", id="names without an authority"),
             pytest.param([*TLS, "--client-names=a"], "needs --client-ca-file", id="names of nobody"),
