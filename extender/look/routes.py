@@ -1,7 +1,7 @@
 """The routes of ``/debug`` (`debug_routes`, `process_routes`), the self-check, and the gauges of ``/metrics``.
 
-All of them read the state and change nothing. `Gauges.sample` runs at each scrape. Handlers are coroutines although few
-of them wait: FastAPI runs plain functions in other threads, and only the event loop may read the state.
+They read the state and change nothing. `Gauges.sample` runs at each scrape. All handlers are coroutines, although few
+of them wait: FastAPI runs plain functions in other threads, and only the event loop's thread may read the state.
 """
 
 import logging
@@ -55,7 +55,10 @@ from serried.settings import CommonSettings, describe_settings
 
 
 class DriftView(View):
-    """The differences in one kind. An object is named by namespace and name, or by its name alone."""
+    """The differences between the API server and the cache in one kind.
+
+    Objects are named as `namespace/name`, or by name if they have no namespace.
+    """
 
     kind: str
 
@@ -63,7 +66,7 @@ class DriftView(View):
     """True if the API server serves the kind."""
 
     listed: int
-    """The number of objects on the API server."""
+    """The number of objects that the API server has listed."""
 
     cached: int
     """The number of objects in the process's cache."""
@@ -75,23 +78,23 @@ class DriftView(View):
     """The objects in the cache that the API server does not have."""
 
     stale: list[str]
-    """The objects of which the cache has an older version."""
+    """The objects of which the cache has another version than the API server."""
 
     malformed: list[str]
-    """The objects that the process cannot decode; it keeps the last version that it could."""
+    """The objects that the process cannot decode. Its cache has the last version that it could decode, if any."""
 
     leftOff: int
-    """The number of further objects that differed at first, and were not compared a second time."""
+    """The number of further objects that differed at first, and were too many for the second comparison."""
 
     error: str
     """The reason why the kind could not be compared; "" if it was."""
 
 
 class CacheDiffView(View):
-    """The differences in all kinds."""
+    """The differences between the API server and the process's cache."""
 
     equal: bool
-    """True if nothing differs."""
+    """True if no kind differs, and all could be compared."""
 
     kinds: list[DriftView]
 
@@ -107,24 +110,24 @@ def _view_drift(drift: Drift) -> DriftView:
 
 
 class SettingView(View):
-    """One flag. A value is written as on the command line, "" for none."""
+    """A setting of the process. Values are written as on the command line; "" if it is not set."""
 
     flag: str
 
     variable: str
-    """The environment variable of the same setting."""
+    """The environment variable that sets the same."""
 
     value: str
-    """The value; in a URL, user, password and query are replaced by `***`."""
+    """The value in use. In a URL, user, password and query are replaced by `***`."""
 
     default: str
 
     about: str
-    """The text of `--help`."""
+    """What `--help` says about the flag."""
 
 
 class ConfigView(View):
-    """The settings."""
+    """The settings of the process, from flags, environment variables and defaults."""
 
     version: str
     """The version of Serried."""
@@ -133,7 +136,7 @@ class ConfigView(View):
 
 
 def conceal(value: str) -> str:
-    """Return a value with user, password and query of a URL replaced by ``***``."""
+    """Return the value of a setting. If it is a URL, its user, password and query are replaced by ``***``."""
     # Up to the last @: a password may contain more of them, and slashes, if it is not escaped.
     return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", value))
 
@@ -143,11 +146,11 @@ _QUERY = re.compile(r"(://[^?]*\?).+", re.DOTALL)
 
 
 _COMPATIBLE = "compatible"
-"""The level of PodGroups of scheduler-plugins (docs/kinds.md)."""
+"""The value of the metrics' label for the API level, for PodGroups of scheduler-plugins (docs/kinds.md)."""
 
 
 class Gauges:
-    """Sets the gauges that show the extender's state."""
+    """Sets the gauges of ``/metrics`` that show the extender's state, such as the number of waiting gangs."""
 
     def __init__(
         self,
@@ -173,7 +176,10 @@ class Gauges:
         """The number of pods with Serried's scheduling gate, counted by `count_change`."""
 
     def count_change(self, old: Item | None, new: Item | None) -> None:
-        """Count an object that was added (``old`` is None), changed or deleted (``new`` is None)."""
+        """Update the counts after one change in the Store.
+
+        ``old`` is None for a new object, ``new`` for a deleted one.
+        """
         for item, sign in ((old, -1), (new, 1)):
             match item:
                 case PodGroup() if item.policy.is_gang:
@@ -226,7 +232,10 @@ class Gauges:
 
 
 def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
-    """Return a gang's API level, and the kind of its owner: "" without one, ``other`` for an unknown kind."""
+    """Return two values of metrics' labels for a gang: its API level, and the kind of its owner.
+
+    The kind is "" without an owner, ``other`` for a kind that Serried does not know. ``level`` is the cluster's level.
+    """
     kind = next((owner.kind for owner in group.owners if owner.controller), "")
     # Users may write any kind into a PodGroup, and must not be able to create any number of series.
     known = kind if kind in {"", *OWNER_KINDS} else "other"
@@ -236,7 +245,10 @@ def describe_gang(group: PodGroup, level: ApiLevel) -> tuple[str, str]:
 
 
 def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: float) -> dict[str, list[float]]:
-    """Return the waiting times in seconds of all gangs that have pods and do not run, by namespace."""
+    """Return how long each gang that has pods but does not run has waited, in seconds, by namespace.
+
+    ``now`` is loop time.
+    """
     waits: defaultdict[str, list[float]] = defaultdict(list)
     for key, state in states.items():
         if state.verdict is not None and state.verdict.reason is not Reason.SCHEDULED and key in store.members:
@@ -245,7 +257,10 @@ def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: floa
 
 
 def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> HeldRoom:
-    """Return the slots and resources that reservations hold, and how much of that no bound pod uses yet."""
+    """Return how many slots reservations have, how many are of unbound members, and what resources these request.
+
+    ``cycles`` are all binding cycles, for the age of the oldest. ``now`` is the loop time.
+    """
     unused: Counter[tuple[tuple[str, int], ...]] = Counter()
     waiting = 0
     slots = 0
@@ -263,7 +278,10 @@ def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: 
 
 
 def _sum_up(requests: Mapping[tuple[tuple[str, int], ...], int]) -> dict[str, float]:
-    """Return the sum of requests, with CPU in cores; amounts that only keep pods apart (with a colon) are left out."""
+    """Return the sum of requests by resource, with CPU in cores. ``requests`` has each request with its number of pods.
+
+    Pseudo resources, such as host ports, which only keep pods apart, are left out; their names have a colon.
+    """
     total: Counter[str] = Counter()
     for request, count in requests.items():
         total.update({name: amount * count for name, amount in request if ":" not in name})
@@ -274,17 +292,17 @@ log = logging.getLogger(__name__)
 
 _MAX_INVALID_TREES = 100
 _SOON_SECONDS = 7 * 86_400.0
-"""The time before the end of a certificate in which there is a warning, so that its renewal can be repaired."""
+"""The seconds before a certificate expires in which the self-check warns, so that a broken renewal can be repaired."""
 
 _FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
-"""The flags that name the files of certificates."""
+"""The flag with the file name of the certificate for each use."""
 
 _OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "no client can call filter and bind"}
-"""The consequences when a certificate expires."""
+"""The consequence when the certificate for each use has expired."""
 
 
 class SelfCheck:
-    """Makes the document ``/debug/selfcheck`` about the process and its view of the cluster."""
+    """Creates the document ``/debug/selfcheck``: what the process has found in the cluster, and what hinders it."""
 
     def __init__(
         self,
@@ -308,11 +326,14 @@ class SelfCheck:
         self._pods_keep_group: bool | None = None
 
     def set_refused(self, refused: Sequence[str]) -> None:
-        """Set the API versions that cannot be used, with the reasons."""
+        """Set the API versions that the process cannot use, each a phrase with the reason."""
         self._refused = tuple(refused)
 
     async def check_group_field(self, client: ApiClient, namespace: str) -> None:
-        """Find out whether the API server keeps a pod's field for its PodGroup, by one dry run in ``namespace``."""
+        """Find out whether the API server keeps the field of pods that names their PodGroup; it may drop it.
+
+        One pod is created in ``namespace`` by dry run. The result is shown in the document; a drop is also logged.
+        """
         self._pods_keep_group = await keeps_group(client, self._level, namespace)
         if self._pods_keep_group is False and self._level.name == NATIVE.name:
             log.error(
@@ -321,7 +342,7 @@ class SelfCheck:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Return the document."""
+        """Return the document, as JSON."""
         now = time.time()
         return {
             "version": __version__,
@@ -377,7 +398,7 @@ class SelfCheck:
         }
 
     def _list_invalid_trees(self) -> dict[str, str]:
-        """Return why kube-scheduler 1.38 rejects trees as invalid, by namespace and name; at most a hundred."""
+        """Return why kube-scheduler 1.38 would reject trees of groups, by `namespace/name`; at most 100 trees."""
         forest = self._core.store.forest
         found = ((str(key.object_key), forest.find_invalid(key)) for key in self._core.store.groups)
         return dict(islice(((tree, why) for tree, why in found if why), _MAX_INVALID_TREES))
@@ -395,7 +416,10 @@ class SelfCheck:
 
 
 def describe_certificates(expiries: Mapping[Use, float], now: float) -> dict[str, dict[str, str]]:
-    """Return the time at which the certificates of each use expire, with a warning if that is soon or over."""
+    """Return when the certificate for each use expires, and a warning if that is soon or over; otherwise "".
+
+    ``expiries`` and ``now`` are in seconds since 1970.
+    """
     return {
         use.value: {"expires": write_time(expiry), "warning": _warn(use, expiry - now)}
         for use, expiry in expiries.items()
@@ -410,23 +434,23 @@ def _warn(use: Use, seconds: float) -> str:
 
 
 class ProcessPages:
-    """The handlers of the pages about the process."""
+    """The handlers of the pages about the process: its settings, and its cache."""
 
     def __init__(self, settings: CommonSettings, comparison: Comparison) -> None:
         self._settings = settings
         self._comparison = comparison
 
     async def show_config(self) -> ConfigView:
-        """Return every setting as read from flags, environment and defaults, without secrets in URLs."""
+        """Return every setting as read from flags, environment and defaults, without the secrets in URLs."""
         read = [each._replace(value=conceal(each.value)) for each in describe_settings(self._settings)]
         return ConfigView(version=__version__, settings=[SettingView(**setting._asdict()) for setting in read])
 
     async def compare(self, kind: str = "") -> CacheDiffView:
-        """List every watched kind, or the one `kind`, from the API server, and compare it with the process's cache.
+        """List every watched kind, or only `kind`, from the API server, and compare it with the process's cache.
 
         A watch is always a little behind. So objects that differ are compared again after a second, at most 100 of a
-        kind, and are reported only if they still differ. It costs the API server a list of each kind, so there is one
-        comparison at a time: further ones get 429.
+        kind, and are reported only if they still differ. Each comparison costs the API server a list of each kind. So
+        there is only one at a time; further requests get 429.
         """
         comparison = self._comparison
         kinds = [each for each in comparison.kinds if kind in ("", each.value)]
@@ -439,7 +463,11 @@ class ProcessPages:
 
 
 def debug_routes(core: Core, reports: Reports, level: ApiLevel, selfcheck: Callable[[], dict[str, Any]]) -> APIRouter:
-    """Return the routes under ``/debug`` about the scheduling state."""
+    """Return the routes under ``/debug`` about groups, nodes and decisions.
+
+    ``reports`` has the last decisions. ``level`` is the cluster's API level. ``selfcheck`` returns the document of
+    ``/debug/selfcheck``.
+    """
     groups, nodes = GroupPages(core, reports, level), NodePages(core)
 
     async def check() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Snapshots: the planner's whole input at one instant, as a value (`Capture`) and as a file.
 
-`write_snapshot` makes the file of ``/debug/snapshot``, `read_snapshot` reads it for ``serried replay``. A decision can
-be made from it again, elsewhere.
+`write_snapshot` writes the file for ``/debug/snapshot``. `read_snapshot` reads it for ``serried replay``, which repeats
+the planner's decision on a group from it, on any machine.
 
 The file is one JSON object, possibly compressed by gzip. ``version`` is the version of the format. It grows when an
 older reader would misunderstand the file, but not when a field with a default is added. Every dataclass is an object,
@@ -37,7 +37,7 @@ from serried.plan.forecast import NodeShare
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A reservation, with the fields of `Reservation`."""
+    """A reservation in a capture, with the fields of `serried.api.reservation.Reservation`."""
 
     group: GroupKey
     group_uid: str
@@ -49,12 +49,12 @@ class Reserved:
     victims: tuple[Victim, ...] = ()
 
     since: float | None = None
-    """The loop time at which its binding cycle began; None without a cycle."""
+    """The loop time at which the group's binding cycle began; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class VacantSlot:
-    """The kept slot of a member that has ended, with the fields of `Vacancy`."""
+    """The kept slot of a member that has ended, with the fields of `serried.cluster.usage.Vacancy`."""
 
     group: GroupKey
     pod: Pod
@@ -66,7 +66,10 @@ class VacantSlot:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """A node that is closed to members of one shape, as kube-scheduler refused it; ``until`` is a loop time."""
+    """A node on which members with one shape are not planned, because kube-scheduler or the kubelet rejected it.
+
+    A shape is what a pod requests and demands of a node. ``until`` is the loop time up to which the rejection counts.
+    """
 
     shape: Shape
     node: str
@@ -75,7 +78,10 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """The nodes that kube-scheduler has offered to members of one shape; ``until`` is a loop time."""
+    """The nodes in kube-scheduler's last complete filter call for members with one shape.
+
+    A shape is what a pod requests and demands of a node. ``until`` is the loop time up to which the list counts.
+    """
 
     shape: Shape
     nodes: frozenset[str]
@@ -84,7 +90,7 @@ class NodeOffer:
 
 @dataclass(frozen=True, slots=True)
 class GroupMemory:
-    """The memory of a group, as far as it matters for decisions. Times are loop times."""
+    """The state of a group (`GroupState`), as far as it matters for decisions. Times are loop times."""
 
     group: GroupKey
     first_seen: float = 0.0
@@ -95,21 +101,28 @@ class GroupMemory:
     offers: tuple[NodeOffer, ...] = ()
 
     rejection: tuple[float, str, str] | None = None
-    """The time until which it gets neither kept room nor victims, the reason, and the UID of the rejected member."""
+    """The fact that kube-scheduler had no node for a member while other members had theirs; None without one.
+
+    It is the time up to which this counts, kube-scheduler's reason, and the UID of the member. While it counts, no free
+    resources are kept and no pods are evicted for the group.
+    """
 
     verdict: Verdict | None = None
-    """The last verdict."""
+    """The last verdict on the group; None if it was not considered in this term."""
 
     preempted: bool = False
-    """True if its binding cycle has victims."""
+    """True if pods are evicted for its binding cycle."""
 
     features: Mapping[str, Any] = field(default_factory=dict)
-    """The memories of features, as JSON, by the name of the memory (`extender.core.feature.Memory`)."""
+    """What features remember of the group, as JSON, by `extender.core.feature.Memory.captured`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptNodes:
-    """The head of the queue and its room, with the fields of `Head`. Times are loop times."""
+    """The head of the queue and the nodes whose free resources are kept for it. Times are loop times.
+
+    It has the fields of `extender.features.backfill.Head`.
+    """
 
     group: GroupKey
     priority: int
@@ -131,7 +144,11 @@ class KeptNodes:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The planner's input. Its pods are those that run or wait for room, and the members of groups."""
+    """The planner's whole input at one instant.
+
+    Its pods are those that use or wait for resources, and the members of groups. All are stripped of fields that do not
+    matter for decisions.
+    """
 
     level: ApiLevel
     schedulers: frozenset[str]
@@ -140,16 +157,16 @@ class Capture:
     """The time of the capture, in seconds since 1970."""
 
     clock: float
-    """The time of the capture, in loop seconds."""
+    """The time of the capture, as the loop time that all other times in it refer to."""
 
     settings: Mapping[str, Any]
-    """The options of the core, as JSON."""
+    """The options of the core (`extender.options.Options`) that differ from their defaults, as JSON."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
 
     used: Mapping[str, Resources]
-    """The resources that are used on each node, by any pod."""
+    """The resources that bound, assumed and reserved pods use on each node, by node name."""
 
     groups: tuple[PodGroup, ...] = ()
     composites: tuple[Composite, ...] = ()
@@ -162,41 +179,44 @@ class Capture:
     vacancies: tuple[VacantSlot, ...] = ()
 
     on_their_way: frozenset[str] = frozenset()
-    """The UIDs of nominated pods whose room counts as used already, as their bind calls were seen."""
+    """The UIDs of nominated pods whose resources are in ``used`` already, because their bind call has arrived."""
 
     memories: tuple[GroupMemory, ...] = ()
     kept: KeptNodes | None = None
 
     pools: tuple[VolumePool, ...] = ()
-    """The pools of volumes for claims. The shapes of pods have only the names of their pools."""
+    """The sets of PersistentVolumes that volume claims may choose from.
+
+    The shapes of pods have them without volumes.
+    """
 
     profiles: frozenset[str] = frozenset()
-    """The schedulerNames of all profiles of the same kube-scheduler."""
+    """The schedulerNames of all profiles of the kube-scheduler that Serried serves, also of those without Serried."""
 
     group: GroupKey | None = None
-    """The group whose decision is to be repeated; None if none was chosen."""
+    """The group whose decision a replay should repeat; None if the request for the snapshot named none."""
 
 
 VERSION = 3
-"""The version of the format.
+"""The version of the format that is written.
 
-In version 1 the shapes of pods were in a table, and pods had their indices. In version 2 the memories of features were
-not apart from the core's memory of a group.
+In version 1 the shapes of pods were in a table, and pods had indices into it. In version 2 what features remember of a
+group was among the other fields of `GroupMemory`.
 """
 
 _OF_REPAIR = ("broken_since", "stood")
-"""The fields of the feature repair in a group's memory, up to version 2."""
+"""The fields of a group's memory in version 2 that belong to the feature `Repairs`."""
 
 _ITEMS_PER_CHUNK = 25
 
 _GZIP = 31
-"""The window bits with which zlib writes and reads gzip."""
+"""The value of zlib's parameter ``wbits`` for the gzip format."""
 
 _GZIP_LEVEL = 1
-"""The fastest level: higher ones cost much time for few bytes."""
+"""The compression level: the fastest one, because higher ones cost much time for few bytes."""
 
 _MAX_BYTES = 1 << 30
-"""The largest size of a file after decompression."""
+"""The largest size of a file after decompression, in bytes."""
 
 _MAGIC = b"\x1f\x8b"
 
@@ -208,7 +228,11 @@ def _items_of(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def list_writers() -> tuple[tuple[Any, bool, TypeAdapter[Any]], ...]:
-    """Return each field of a capture, whether it is a tuple, and its adapter. The first call takes 50 ms."""
+    """Return the fields of `Capture`, each with what writes it as JSON.
+
+    An entry is the dataclass field, True if it is a tuple, and the adapter for the field or the items of the tuple.
+    The first call takes 50 ms.
+    """
     kinds = get_type_hints(Capture)
     many = {name for name, kind in kinds.items() if get_origin(kind) is tuple}
     items = {name: get_args(kind)[0] if name in many else kind for name, kind in kinds.items()}
@@ -216,7 +240,7 @@ def list_writers() -> tuple[tuple[Any, bool, TypeAdapter[Any]], ...]:
 
 
 def write_snapshot(capture: Capture, pods: Iterable[Pod] | None = None) -> Iterator[bytes]:
-    """Yield the file in pieces of some 25 objects; ``pods``, if given, replace the pods of the capture."""
+    """Yield the snapshot file in pieces of some 25 objects. ``pods``, if not None, replace the pods of the capture."""
     yield orjson.dumps({"version": VERSION, "serried": __version__})[:-1]
     for each, is_tuple, adapter in list_writers():
         value = pods if pods is not None and each.name == "pods" else getattr(capture, each.name)
@@ -240,7 +264,7 @@ def _write_items(adapter: TypeAdapter[Any], items: Iterable[Any]) -> Iterator[by
 
 
 def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces compressed by gzip; some are empty."""
+    """Compress the pieces of a file by gzip. Yield the compressed pieces; some are empty."""
     packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
     for chunk in chunks:
         yield packer.compress(chunk)
@@ -248,7 +272,10 @@ def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_snapshot(data: bytes) -> Capture | Malformed:
-    """Read a file. Return Malformed, with the reason, if it is no snapshot; never raise."""
+    """Return the capture in a snapshot file, which may be compressed, and of any version of the format.
+
+    Return Malformed, with the reason, if the file is invalid; never raise.
+    """
     try:
         return _read(_unpack(data))
     except ValueError as problem:
@@ -293,7 +320,7 @@ def _read(data: bytes) -> Capture:
 
 
 def _separate_memories(raw: dict[str, Any]) -> dict[str, Any]:
-    """Convert a file of version 2: move the memories of features into ``features``."""
+    """Convert the content of a file from version 2 to 3: move what features remember of a group to ``features``."""
     if not _has_objects(raw, "memories"):
         return raw
     return {**raw, "memories": [_separate_features(each) for each in raw["memories"]]}
@@ -310,7 +337,7 @@ def _separate_features(memory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inline_shapes(raw: Any, shapes: Any) -> Any:
-    """Convert a file of version 1: replace each index into the table of shapes by its shape."""
+    """Return a value of a file of version 1 with each index into the table of shapes replaced by the shape."""
     if isinstance(raw, list):
         return [_inline_shapes(each, shapes) for each in raw]
     if not isinstance(raw, dict):
