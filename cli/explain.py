@@ -21,7 +21,8 @@ from serried.api.verdict import NO_LABEL, NO_USE_TO_WAIT, find_reason
 def advise(reason: str, message: str = "", key: str = "") -> str:
     """Return advice for the author of a gang that waits, "" if there is none for this reason.
 
-    ``reason`` is the gang's reason, ``message`` its whole text, and ``key`` the topology key that the gang requires.
+    ``reason`` is that of the gang's verdict, ``message`` the verdict's whole text, ``key`` the topology key that the
+    gang requires, "" for none.
     """
     if NO_LABEL in message:
         return "label the nodes: those with one value of the label are one domain"
@@ -211,7 +212,7 @@ def _list_decisions(group: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _shorten(text: str, above: str) -> str:
-    """Return a message without the words at its begin and end that the message ``above`` has, too.
+    """Return a message without the words at its beginning and end that the message ``above`` has, too.
 
     Return it unchanged if few words are the same.
     """

@@ -73,7 +73,8 @@ def show_gangs(
 ) -> None:
     """Show all gangs: broken ones first, then those that wait, are planned, and run.
 
-    READY counts the members that are placed, of those that must be. AGE is for how long the gang has been in its state.
+    READY is the number of members that have a node, and the number that the gang needs. AGE is for how long the gang
+    has been in its state.
     """
     where = "" if every else find_namespace(target, namespace)
 

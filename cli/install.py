@@ -62,7 +62,7 @@ _SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 _CONFIG = "serried-scheduler-config"
 _SCHEDULER = "serried"
 _VERSION = re.compile(r"v?(\d+\.(\d+)\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)")
-"""A release or pre-release at the begin of a version of Kubernetes; kube-scheduler's image has it as a tag.
+"""A release or pre-release at the beginning of a version of Kubernetes; kube-scheduler's image has it as a tag.
 
 Vendors append other words, which are ignored.
 """

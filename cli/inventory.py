@@ -37,7 +37,7 @@ class Inventory:
     own: Sequence[Found]
     """The objects of the installation that must be deleted one by one, each with its kind.
 
-    Objects that the garbage collector deletes with their owner are missing, and CRDs.
+    It has neither CRDs, nor objects that the garbage collector deletes with their owner.
     """
 
     others: Collection[str]

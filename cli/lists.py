@@ -241,7 +241,7 @@ def show_queue(
     watch: Watch = False,
     target: Target,
 ) -> None:
-    """Show the gangs that wait for room, in their order, and the room that is kept for the first one."""
+    """Show the gangs that wait for free resources, in the order of the queue, and what is kept for the first one."""
     where = "" if every else find_namespace(target, namespace)
 
     async def fetch(debug: DebugApi) -> Document:

@@ -99,7 +99,7 @@ def with_target_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def find_credentials(target: Target) -> Credentials:
-    """Return the credentials for the server that the command calls first.
+    """Return the credentials for the server that the command connects to.
 
     That is the extender if ``--server`` is given, otherwise the API server. Raises CommandError if there are none.
     """

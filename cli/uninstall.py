@@ -323,8 +323,8 @@ class Uninstall:
     ) -> None:
         """Raise CommandError if there is nothing to remove, or if Serried is installed in another namespace.
 
-        ``native`` are the kinds PodGroup and Workload, ``suspended`` the Jobs that an earlier run has suspended. If
-        only the installation itself is gone, the run goes on to remove what it left.
+        ``native`` are the kinds PodGroup and Workload of scheduling.k8s.io, ``suspended`` the Jobs that an earlier run
+        has suspended. If only the installation itself is gone, the run goes on to remove what it left.
         """
         if inventory.own:
             return
@@ -345,7 +345,7 @@ class Uninstall:
     async def _has_leftovers(self, native: Iterable[Resource]) -> bool:
         """Return whether pods, nodes, groups or CRDs still have something of Serried to remove.
 
-        ``native`` are the kinds PodGroup and Workload.
+        ``native`` are the kinds PodGroup and Workload of scheduling.k8s.io.
         """
         kinds = dict.fromkeys(native, _is_ours if self._removal.purge else _is_protected)
         for kind, is_left in {**kinds, PODS: self._pod_has_leftovers, NODES: self._is_kept_from_autoscalers}.items():
@@ -438,8 +438,8 @@ class Uninstall:
     async def _free_groups(self, native: Iterable[Resource]) -> None:
         """Remove the finalizer from the PodGroups that Serried's controller has created, because nothing else would.
 
-        kube-controller-manager uses a finalizer of the same name for the PodGroups that it has created. These are not
-        touched.
+        ``native`` are the kinds PodGroup and Workload of scheduling.k8s.io. kube-controller-manager uses a finalizer of
+        the same name for the PodGroups that it has created. These are not touched.
         """
         for resource in native:
             for group in filter(_is_protected, await self._client.list_all(resource)):

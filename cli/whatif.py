@@ -107,8 +107,8 @@ async def _ask(
 ) -> dict[str, Any]:
     """Ask the extender about the objects that admission accepts, and return its answer.
 
-    ``sent`` are the objects, ``asked`` the other options. The rejections by admission are added to the answer, and the
-    files of the objects.
+    ``sent`` are the objects of the manifests. ``asked`` has the other options (namespace, group, drain, add, remove) by
+    name. Added to the answer are the objects that admission rejects, and the file of each object.
     """
     (where,) = asked["namespace"] or ("",)
     admitted = Admitted()

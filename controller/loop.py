@@ -58,7 +58,8 @@ class WorkQueue(Generic[K]):
     random: Callable[[], float]
     """Return a number in [0, 1).
 
-    Half a delay times this number is subtracted, so that keys that failed together spread out.
+    Each backoff is shortened by up to a half, in proportion to this number, so that keys that failed together spread
+    out.
     """
 
     namespace_of: Callable[[K], str]
@@ -303,9 +304,9 @@ class Task(NamedTuple):
     """One entry of the queue. ``subject`` says what is to be done, ``key`` for which object or namespace."""
 
     subject: str
-    """What the task does with ``key``: the kind of an owner means to reconcile it, else one of the constants above.
+    """What the task does with ``key``: the kind of an owner to reconcile, or one of the constants of this module.
 
-    Appears in logs.
+    These are RELEASE_GROUPS, PRIORITY and COMPOSITE_PRIORITY. Appears in logs.
     """
 
     key: Key
@@ -440,7 +441,10 @@ class Loop:
 
     @property
     def has_work(self) -> bool:
-        """Return whether a worker has a task or could take one now. False until all watches have their first list."""
+        """Return whether a worker has a task, or would have one to take.
+
+        False until all watches have their first list.
+        """
         # Without the API of gangs, each worker holds a task and waits. Another leader could do no more.
         return self.feed.synced.is_set() and not self.queue.idle
 

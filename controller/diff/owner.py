@@ -63,25 +63,25 @@ class Elastic(StrEnum):
     """The setting that decides what happens to a gang's minCount when its Job's parallelism changes."""
 
     FOLLOW = "follow"
-    """minCount follows the parallelism."""
+    """minCount follows the parallelism of the Job."""
     REFUSE = "refuse"
-    """minCount stays as it is."""
+    """minCount stays as it is when the parallelism of the Job changes."""
 
 
 class Suspended(StrEnum):
     """The setting that decides what happens to the Workload and PodGroup of a suspended Job."""
 
     KEEP = "keep"
-    """Keep them."""
+    """The Workload and the PodGroup of a suspended Job stay."""
     DELETE = "delete"
-    """Delete them, and create them again when the Job is resumed (KEP-5547, beta)."""
+    """They are deleted, and created again when the Job is resumed (KEP-5547, beta)."""
 
 
 class Track(StrEnum):
     """The setting that decides which Jobs get a Workload and a PodGroup."""
 
     GANGS = "gangs"
-    """Only gangs."""
+    """Only the Jobs that are gangs."""
     ALL = "all"
     """All Jobs. A Job that is no gang gets policy basic."""
 
@@ -366,15 +366,19 @@ def _explain_workloads(owner: Owner, observed: Observed) -> str:
 
 
 def _explain_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> str:
-    """Return why it is unclear which PodGroup is that of the owner's pods, as a phrase; "" if it is clear."""
+    """Return why it is unclear which PodGroup is that of the owner's pods, as a phrase; "" if it is clear.
+
+    ``by_place`` has the owner's PodGroups. It is unclear if several are for the same template and replica.
+    """
     groups = next((groups for groups in by_place.values() if len(groups) > 1), None)
     return "" if groups is None else describe_groups(owner, observed.workloads[0], groups)
 
 
 def find_missing_groups(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> Iterator[CreatePodGroup]:
-    """Yield a create for each PodGroup that the owner needs and that ``by_place`` lacks.
+    """Yield a create for each PodGroup that the owner needs and that does not exist.
 
-    An owner with replicas needs PodGroups for each replica that has a leader pod and that its spec still contains.
+    ``by_place`` has the existing ones. An owner with replicas needs PodGroups for each replica that has a leader pod
+    and that its spec still contains.
     """
     workload = observed.workloads[0]
     if workload.inline:
@@ -420,7 +424,7 @@ def _set_min_counts(
 def find_outdated_counts(owner: Owner, observed: Observed, by_place: PodGroupsByPlace) -> list[SetMinCount]:
     """Return a change for each object made by Serried with a minCount that does not fit the owner's size.
 
-    The Workload comes first.
+    ``by_place`` has the owner's PodGroups. The change of the Workload comes first.
     """
     workload = observed.workloads[0]
     wanted = desired_counts(owner, workload)

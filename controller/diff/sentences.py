@@ -91,7 +91,10 @@ def no_gang_event(owner: Owner, found: NoGang) -> EventText:
 
 
 def describe_no_gang(found: NoGang) -> str:
-    """Return a phrase about an owner that is no gang: how its pods are placed, why, and how to make it a gang."""
+    """Return a phrase about an owner that is no gang: how its pods are placed, why, and how to make it a gang.
+
+    ``found`` has the last two.
+    """
     remedy = f"; to make it one, create it anew with {found.remedy}" if found.remedy else ""
     return f"its pods are placed one by one: {found.why}{remedy}"
 
@@ -167,7 +170,7 @@ def level_left_out_event(owner: Owner, levels: Sequence[str]) -> EventText:
 def ambiguous_event(owner: Owner, problem: str) -> EventText:
     """Return the event for an owner whose pods are no gang, because it is unclear which PodGroup is theirs.
 
-    ``problem`` is the reason, by one of the functions below.
+    ``problem`` is the reason, by `describe_workloads`, `describe_templates` or `describe_groups`.
     """
     return EventText("AmbiguousWorkload", f"{_name(owner)} is scheduled pod by pod: {problem}")
 
