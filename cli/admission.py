@@ -226,7 +226,7 @@ class Admitted:
 async def admit(target: Target, objects: Sequence[Any], namespace: str) -> Admitted:
     """Send the pods of these objects to the API server as a dry run, and return the objects as admission changes them.
 
-    ``namespace`` is for objects that name none. Raises nothing: what could not be checked is in `Admitted.unchecked`.
+    ``namespace`` is for objects that name none. What could not be checked is listed in the result and is no error.
     """
     try:
         credentials = find_credentials(replace(target, server=""))

@@ -170,8 +170,8 @@ class Relay:
     async def find(self) -> DebugApi:
         """Return the extender that leads.
 
-        It is looked for if the last search is older than `_LEADER_SECONDS`, or if it failed. Raises CommandError if no
-        extender answers.
+        It is looked for if the last search is older than `_LEADER_SECONDS`, or if a request has failed since. Raises
+        CommandError if no extender answers.
         """
         async with self._finding:
             if self._debug is None or time.monotonic() >= self._until:

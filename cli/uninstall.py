@@ -323,8 +323,9 @@ class Uninstall:
     ) -> None:
         """Raise CommandError if there is nothing to remove, or if Serried is installed in another namespace.
 
-        ``native`` are the kinds PodGroup and Workload of scheduling.k8s.io, ``suspended`` the Jobs that an earlier run
-        has suspended. If only the installation itself is gone, the run goes on to remove what it left.
+        Also if the installation is of an old release that did not label its objects. ``native`` are the kinds PodGroup
+        and Workload of scheduling.k8s.io, ``suspended`` the Jobs that an earlier run has suspended. If only the
+        installation itself is gone, the run goes on to remove what it left.
         """
         if inventory.own:
             return

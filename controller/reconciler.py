@@ -200,7 +200,7 @@ class OwnerEvents:
             self._writes.emit(owner, kind, warning)
 
     def report_failure(self, owner: Owner, kind_and_verb: tuple[str, str], error: ApiError, failures: int) -> None:
-        """Write a Warning about a failed write, unless the owner's previous reconciliation failed, too.
+        """Write a Warning about a failed write, but only one until the owner's reconciliation succeeds again.
 
         ``kind_and_verb`` says what was written (`changes.kind_and_verb`). ``failures`` is the number of consecutive
         failures before this one: AlreadyExists is reported only after a few.
@@ -600,8 +600,8 @@ class Reconciler:
     async def _write_or_report(self, write: Write, failures: int) -> ApiError | None:
         """Send one write. Return None if it succeeds.
 
-        If the API server rejects it, write an event about the owner and return the error. ``failures`` is the number of
-        consecutive failures before.
+        If the API server rejects it, report that to the owner (`OwnerEvents.report_failure`) and return the error.
+        ``failures`` is the number of consecutive failures before.
         """
         try:
             await self._write(write)

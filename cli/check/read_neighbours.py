@@ -50,7 +50,8 @@ from serried.kube.wire import CONFIG_MAPS, JOBS, JSON, PODS, Resource, Selection
 Recording = Callable[[Area, str], AbstractAsyncContextManager[None]]
 """Returns an async context manager that records a failure in its block as a fact that could not be read.
 
-The arguments are the area and the name of the fact. The block's exception does not leave it.
+The arguments are the area and the name of the fact. The block's exception does not leave it, but if the API server does
+not answer, CommandError is raised.
 """
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments")
