@@ -1,4 +1,7 @@
-"""The list of all rules that limit on which nodes a pod fits. A new rule is one package here, and one line in it."""
+"""The list of all rules that limit on which nodes a pod fits (`RULES`). The Store and the planner create them from it.
+
+A new rule is one package in `serried.rules`, and one line in this list.
+"""
 
 from serried.cluster.rule import RuleType
 from serried.rules.devices.cluster import DeviceClaims

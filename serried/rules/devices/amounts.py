@@ -1,9 +1,12 @@
-"""Expresses devices as amounts, as for resources: what nodes have and pods request (`Amounts`).
+"""Turns devices into pseudo resources, which plans count like cpu: nodes have them and pods request them (`Amounts`).
 
-Most amounts are numbers of devices. An amount's name stands for a `Group` of selections, whose devices are counted
-together. Requests for all devices of a node (allocationMode All) have amounts of their own. So have the claims of a pod
-that numbers of devices cannot describe (`ClaimSet`): there the amount of a node is the number of pods with such claims
-for which kube-scheduler's own search would find devices, one pod after another.
+`serried.rules.devices.cluster` registers what each pod requests (`Demand`). Then it asks which pseudo resources a node
+has (`Amounts.count_node`) and a pod requests (`Amounts.count_demand`).
+
+Most of them stand for a number of devices: those that requests with equal criteria may use (`SelectedDevices`), or a
+union of such devices (`DeviceUnion`). Requests for all devices of a node (allocationMode All) have pseudo resources of
+their own. So have the claims of a pod that numbers of devices cannot describe (`ClaimSet`): for them a node has the
+number of pods with such claims for which kube-scheduler's own search would find devices, one pod after another.
 """
 
 from collections import Counter
@@ -16,44 +19,52 @@ from serried.api.device import Amount, Capacity, Constraint, DeviceId
 from serried.api.names import Key
 from serried.api.resources import DEVICES, SETS, SHARES, UNLIMITED, Resources
 from serried.api.selectors import Terms
-from serried.rules.devices.inventory import Group, Inventory, Match, Selection
+from serried.rules.devices.inventory import DeviceUnion, Inventory, Match, SelectedDevices
 
 
 @dataclass(frozen=True, slots=True)
 class CountRequest:
-    """A request for a number of devices that may be from any of these selections."""
+    """A request for ``count`` devices, each from any of ``selections`` (several if the request has alternatives)."""
 
-    selections: Group
+    selections: DeviceUnion
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class AllRequest:
-    """A request for all devices of a selection that the node has (allocationMode All)."""
+    """A request for all devices of a node that match class and selectors (allocationMode All)."""
 
-    selection: Selection
+    selection: SelectedDevices
+    """The devices that match and whose taints the request tolerates."""
 
-    tainted: Selection
-    """The same selection if all taints are tolerated.
+    tainted: SelectedDevices
+    """The devices that match, whatever taints they have.
 
-    If a node has a device that is in this one only, kube-scheduler finds no devices for the request there.
+    If a node has a device that is in ``tainted`` but not in ``selection``, kube-scheduler finds no devices for the
+    request on this node.
     """
 
 
 class Alternative(NamedTuple):
     """One alternative of a request (firstAvailable); a request without alternatives has one."""
 
-    selection: Selection
+    selection: SelectedDevices
 
-    tainted: Selection | None
-    """For a request for all devices as `AllRequest.tainted`; None if the request is for a number."""
+    tainted: SelectedDevices | None
+    """The devices that match class and selectors, whatever taints they have (`AllRequest.tainted`).
+
+    Only for allocationMode All; None if the request is for a number of devices.
+    """
 
     number: int
     """The number of devices; 0 for all devices of the node (allocationMode All)."""
 
     admin: bool
     capacity: tuple[Amount, ...]
-    """The capacities that are requested of each device. For capacities not listed the device's default counts."""
+    """The capacities that are requested of each device, such as 10 GiB of memory.
+
+    Others are requested by the device's default.
+    """
 
     name: str
 
@@ -85,7 +96,7 @@ class ClaimSet(NamedTuple):
     """True if some devices that may be used are partitions, which use counters of their pool."""
 
     def is_for(self, match: Match) -> bool:
-        """Return whether a device that is in these selections may be used for one of the claims."""
+        """Return whether the device that ``match`` describes may be used for at least one of the claims."""
         return not _list_selections(self.specs).isdisjoint(match.selections)
 
 
@@ -121,9 +132,10 @@ class Demand:
     """The node selector terms of the pod's allocated claims. A node must match all of them."""
 
     counted: Counter[str] = field(default_factory=Counter)
-    """The number of claims by origin ("claim", or "template" and its name) that are expressed as device amounts.
+    """The number of the pod's claims that Serried counts, by origin: "claim", or "template" and the template's name.
 
-    They replace the amounts that stand for not counted claims in the pod's requests (`Pod.device_claims`).
+    In the pod's requests a placeholder stands for each claim, so that kube-scheduler decides alone about it
+    (`Pod.device_claims`). For the claims in ``counted`` pseudo resources for devices take its place.
     """
 
     shared_claim: Key | None = None
@@ -141,11 +153,14 @@ class Demand:
     "" if they are.
     """
 
-    resources: list[tuple[Selection, str]] = field(default_factory=list)
-    """The requested extended resources by name, each with the selection of devices that provide it."""
+    resources: list[tuple[SelectedDevices, str]] = field(default_factory=list)
+    """The requested extended resources by name, each with the devices that provide it (those of a DeviceClass)."""
 
-    selections: list[Selection] = field(default_factory=list)
-    """The selections that were acquired from the `Inventory` for this pod. `Amounts.register` releases them."""
+    selections: list[SelectedDevices] = field(default_factory=list)
+    """The sets of devices that the pod's requests may use.
+
+    `Amounts.register` with -1 releases them to the `Inventory`.
+    """
 
     def add_uncountable(self, uncountable: str) -> bool:
         """Set ``uncountable`` to a phrase, unless it is set already. Return whether the phrase is not empty."""
@@ -154,18 +169,19 @@ class Demand:
 
 
 class Allocations(NamedTuple):
-    """The allocated devices of the cluster, as far as they matter for the amounts of one node."""
+    """The allocated devices of the cluster, to find out how many devices of one node are free."""
 
     counted: Mapping[DeviceId, bool]
     """The allocated devices that the node reaches.
 
-    True if the amounts of a pod known to Serried include the device, so that it is not subtracted from the node's.
+    The value is True if the device is allocated to a pod known to Serried. Such a device still counts as one of the
+    node's, because the pod's own requests are subtracted later. If it is False, the device is left out.
     """
 
     claim_sets: Sequence[tuple[str, ClaimSet, Match]]
     """The devices of the node that pods with a `ClaimSet` use, wholly or as a share.
 
-    Each with the pod's UID, its ClaimSet and the device's selections.
+    Each is given as the UID of the pod, its ClaimSet, and the `Match` that says which requests may use the device.
     """
 
     taken: Mapping[DeviceId, object]
@@ -176,7 +192,11 @@ class Allocations(NamedTuple):
 
 
 class Amounts:
-    """Counts devices as amounts. A node only has amounts that some pod requests, so pods are registered here."""
+    """Computes pseudo resources for devices: how much of each a node has, and a pod requests. `DeviceClaims` owns it.
+
+    For instance a node with 4 free GPUs has 4 of the resource named "devices:..." for the requests that may use them.
+    Nodes only have those resources that some pod requests, so each pod is registered here.
+    """
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -186,12 +206,12 @@ class Amounts:
 
         self._all_requests: Counter[AllRequest] = Counter()
         self._admin_requests: Counter[CountRequest] = Counter()
-        self._resources: Counter[tuple[Selection, str]] = Counter()
+        self._resources: Counter[tuple[SelectedDevices, str]] = Counter()
 
     def register(self, demand: Demand, step: int) -> None:
-        """Register (``step`` 1) or unregister (-1) a pod's demand, so that nodes have the amounts for it.
+        """Register (``step`` 1) or unregister (-1) what a pod requests, so that `count_node` counts the devices for it.
 
-        With -1 its selections are released as well.
+        With -1 the sets of devices in ``demand.selections`` are also released to the `Inventory`.
         """
         for selection in demand.selections if step < 0 else ():
             self._inventory.release(selection)
@@ -226,22 +246,23 @@ class Amounts:
         return bool(self._resources)
 
     def count_node(self, node: str, shown: Resources, allocations: Allocations) -> Resources:
-        """Return the device amounts of a node by name, without those that are 0.
+        """Return the pseudo resources for devices that a node has, as amounts by name, without those that are 0.
 
-        ``shown`` is the allocatable from the node's status. Devices that registered pods use are included, because the
-        amounts of these pods are subtracted when free resources are computed.
+        ``shown`` is the allocatable from the node's status, ``allocations`` are the devices in use. Devices that
+        registered pods use are included, as in allocatable: the requests of these pods are subtracted when free
+        resources are computed.
         """
         matches = self._inventory.find(node)
         free = {key: match for key, match in matches.items() if allocations.counted.get(key, True)}
         amounts: Counter[str] = Counter()
         alike = Counter(free.values())
-        for group in self._inventory.groups:
-            amounts[name_group(group)] = sum(count for match, count in alike.items() if _serves(group, match))
+        for union in self._inventory.unions:
+            amounts[name_union(union)] = sum(count for match, count in alike.items() if _serves(union, match))
         # A resource that a device plugin provides on the node is used before devices.
         for selection, resource in self._resources:
             own = frozenset([selection])
-            for group in {own, *self._inventory.find_covering(own)}:
-                amounts[name_group(group)] += shown.get(resource, 0)
+            for union in {own, *self._inventory.find_covering(own)}:
+                amounts[name_union(union)] += shown.get(resource, 0)
         for every in self._all_requests:
             wanted = {key: match for key, match in matches.items() if every.tainted in match.selections}
             whole = wanted and all(key in free and every.selection in match.selections for key, match in wanted.items())
@@ -323,10 +344,11 @@ class Amounts:
         return None if value is None or isinstance(value, list) else (type(value), value)
 
     def count_demand(self, demand: Demand, held: Sequence[tuple[Match, bool]] | None) -> Counter[str]:
-        """Return the device amounts that a pod requests, by name.
+        """Return the pseudo resources for devices that a pod requests, as amounts by name.
 
-        ``held`` are the devices allocated to a bound pod: the selections of each, and True if the pod has only a share
-        of it. They count instead of the requests. None for a pod that is not bound.
+        For a bound pod ``held`` are the devices that are allocated to it: for each a `Match` (which requests may use
+        the device), and True if the pod has only a share of it. Then these count, not the pod's requests. None for a
+        pod that is not bound.
         """
         amounts: Counter[str] = Counter()
         if held is None:  # for a bound pod these are in ``held``
@@ -337,13 +359,13 @@ class Amounts:
                     self._inventory.overlap(every.selection, each.selection) for each in others
                 )
         for need in demand.count_requests if held is not None else (*demand.count_requests, *demand.held_requests):
-            for group in {need.selections, *self._inventory.find_covering(need.selections)}:
-                amounts[name_group(group)] += need.count
+            for union in {need.selections, *self._inventory.find_covering(need.selections)}:
+                amounts[name_union(union)] += need.count
             for every in self._all_requests:
                 if all(self._inventory.is_within(selection, every.selection) for selection in need.selections):
                     amounts[_name_all(every)] += need.count
         for match in [match for match, shared in held or () if not shared]:
-            amounts.update(name_group(group) for group in self._inventory.groups if _serves(group, match))
+            amounts.update(name_union(union) for union in self._inventory.unions if _serves(union, match))
             amounts.update(_name_all(every) for every in self._all_requests if every.selection in match.selections)
         if demand.claim_set is not None and (
             held is None or demand.unallocated or _has_device_for(demand.claim_set, held)
@@ -353,14 +375,14 @@ class Amounts:
         return amounts | Counter({_name_all(every): SHARES for every in demand.all_requests})
 
 
-def _serves(selections: Group, match: Match) -> bool:
+def _serves(selections: DeviceUnion, match: Match) -> bool:
     return not selections.isdisjoint(match.selections)
 
 
 @lru_cache(maxsize=1024)
-def name_group(group: Group) -> str:
-    """Return the name of the amount that stands for the devices of these selections."""
-    return DEVICES + " or ".join(sorted(selection.name for selection in group))
+def name_union(union: DeviceUnion) -> str:
+    """Return the name of the pseudo resource for devices that are in at least one of the sets in ``union``."""
+    return DEVICES + " or ".join(sorted(selection.name for selection in union))
 
 
 def _name_all(every: AllRequest) -> str:
@@ -384,7 +406,7 @@ def _list_options(specs: Iterable[ClaimRequests]) -> Iterable[Alternative]:
 
 
 @lru_cache(maxsize=1024)
-def _list_selections(specs: tuple[ClaimRequests, ...]) -> Group:
+def _list_selections(specs: tuple[ClaimRequests, ...]) -> DeviceUnion:
     return frozenset(option.tainted or option.selection for option in _list_options(specs))
 
 
@@ -424,7 +446,7 @@ def _sum_amounts(specs: Iterable[tuple[Amount, ...]]) -> tuple[Amount, ...]:
 class _Candidate(NamedTuple):
     """The properties of a device that matter in the search. Interchangeable devices have equal values."""
 
-    selections: Group
+    selections: DeviceUnion
     values: tuple[object, ...]
     """The values of the attributes that constraints name, in the order of the constraints; None for a missing one."""
 
@@ -433,7 +455,7 @@ class _Candidate(NamedTuple):
     shareable: bool
     held: bool
     shared: tuple[Amount, ...] | None
-    """The capacities that are allocated as shares already; None if no share of the device is allocated."""
+    """The capacities of which shares are allocated already; None if no share of the device is allocated."""
 
 
 class _Choice(NamedTuple):
@@ -443,7 +465,7 @@ class _Choice(NamedTuple):
     request: str
     option: Alternative
     takes: tuple[Amount, ...]
-    """The capacities of the device that the claim uses; () if the device cannot be shared."""
+    """The capacities that the claim uses of the device; () if the device cannot be shared."""
 
     counts: bool
     """True if this choice uses counters of the pool. If a device is shared, only its first share does."""
@@ -552,10 +574,12 @@ class _Search:
         )
 
     def _choose_next(self, claim: int, request: int, option: Alternative, done: int, start: int) -> bool:
-        """Choose the next device for a request for which ``done`` are chosen, then those for the rest of the search.
+        """Choose the next device for a request, then the devices for the rest of the search.
 
-        ``claim``, ``request`` and ``start`` are positions in their lists; devices before ``start`` are not tried.
-        Return whether all requests could be met.
+        Return whether all were found.
+
+        ``option`` is the alternative of the request that is tried, for which ``done`` devices are chosen already.
+        ``claim`` and ``request`` are positions in their lists, ``start`` is the position of the first device to try.
         """
         every = self._list_all(option) if not option.number else ()
         wanted = option.number or len(every)
@@ -587,9 +611,10 @@ class _Search:
         ]
 
     def _choose(self, claim: int, request: int, option: Alternative, place: int) -> _Choice | None:
-        """Choose the device at the position ``place`` for a request of a claim; None if the request may not use it.
+        """Choose the device at position ``place`` for the alternative ``option`` of a request; None if it is unusable.
 
-        Raises _TooManyTries, and _SearchFailed if kube-scheduler would give up.
+        ``claim`` and ``request`` are positions in the list of claims and in the claim's list of requests. Raises
+        _TooManyTries, and _SearchFailed if kube-scheduler would give up.
         """
         self._tries += 1
         if self._tries > _MAX_TRIES:
@@ -653,7 +678,10 @@ def _is_about(constraint: Constraint, request: str, option: Alternative) -> bool
 def _measure(
     piece: _Candidate, asked: tuple[Amount, ...], shared: Mapping[tuple[str, ...], int]
 ) -> tuple[Amount, ...] | None:
-    """Return the capacities that a request uses of a device; None if too little is left (consumable_capacity.go)."""
+    """Return the capacities that a request uses of a device; None if too little is left (consumable_capacity.go).
+
+    ``asked`` are the requested capacities, ``shared`` is what is allocated of each capacity already.
+    """
     wanted = dict(asked)
     if not wanted.keys() <= {each.name for each in piece.capacities}:
         return None

@@ -1,14 +1,15 @@
-"""Counts devices like resources: pods request them by ResourceClaims, nodes have them.
+"""The rule about devices (`DeviceClaims`): plans count devices like resources that pods request and nodes have.
 
-This is what kube-scheduler's plugin DynamicResources does. What a node has and a pod requests is called an amount; it
-stands for a `Group` of selections, which are the devices that requests with the same class, selectors and tolerations
-may use. A node has all devices that it reaches, except those allocated to a claim that is not used by exactly one known
-active pod. A pod requests what its claims request; a bound pod has the devices allocated to its claims. So plans see
-which devices are free, and which ones victims would free.
+The rule follows kube-scheduler's plugin DynamicResources. The Store calls it for each pod and node, and it adds pseudo
+resources for devices to the pod's requests and to the node's allocatable. The code calls them amounts. Each stands for
+the devices that requests with the same class, selectors and tolerations may use, or for a union of such devices
+(`DeviceUnion`). A node has all devices that it reaches, except those allocated to a claim that is not used by exactly
+one known active pod. A pod requests what its claims request; a bound pod has the devices allocated to its claims. So
+plans see which devices are free, and which ones victims would free.
 
-Requests for all devices of a node have amounts of their own. So have claims that numbers do not describe: those with
-constraints, alternatives, partitions or shared devices. What amounts cannot express is left to kube-scheduler, and the
-pod says so (`Pod.uncountable`).
+Requests for all devices of a node have pseudo resources of their own. So have claims that numbers do not describe:
+those with constraints, alternatives, partitions or shared devices. What cannot be expressed like this is left to
+kube-scheduler, and `Pod.uncountable` says why.
 """
 
 from collections import Counter
@@ -54,16 +55,16 @@ from serried.rules.devices.amounts import (
     CountRequest,
     Demand,
 )
-from serried.rules.devices.inventory import Criteria, Inventory, Match, Selection
+from serried.rules.devices.inventory import Criteria, Inventory, Match, SelectedDevices
 
 _KINDS = (DeviceClass, ResourceSlice, ResourceClaim, DeviceTaintRule)
 """The kinds of which all objects must be known before devices are counted."""
 
 
 class DeviceClaims(Rule):
-    """The rule about devices: adds them to what pods request, and to what nodes have.
+    """The rule about devices: adds pseudo resources for devices to requests of pods and to allocatable of nodes.
 
-    It costs nothing while no pod claims devices.
+    The Store owns and calls it. Without pods that claim devices it does nothing.
     """
 
     reads = (DeviceClass,)
@@ -88,16 +89,19 @@ class DeviceClaims(Rule):
         self._demands: dict[str, Demand] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._leaders: dict[Key, str] = {}
-        """By claim that existing pods name: the UID of its leader, the pod that requests its devices if several do."""
+        """By claim that existing pods name: the UID of its leader.
+
+        If several pods share the claim, only the leader requests its devices.
+        """
 
         self._holders: dict[DeviceId, Key] = {}
         self._shares: dict[DeviceId, dict[Key, tuple[Amount, ...]]] = {}
         self._reserved: dict[str, dict[Key, None]] = {}
         self._changed_pods = Due[str]()
-        self._pods_of: dict[Selection, dict[str, None]] = {}
-        """The UIDs of the pods that request or use devices of a selection."""
+        self._pods_of: dict[SelectedDevices, dict[str, None]] = {}
+        """The UIDs of the pods that request or use devices, by set of devices."""
 
-        self._selections_of: dict[str, frozenset[Selection]] = {}
+        self._selections_of: dict[str, frozenset[SelectedDevices]] = {}
         self._amounts = Amounts(self.inventory)
         self._keys: Counter[str] = Counter()
         """The topology keys of PodGroups that may be attributes of devices, with the number of PodGroups."""
@@ -107,7 +111,7 @@ class DeviceClaims(Rule):
     # --- pods --------------------------------------------------------------------------------------------------
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:
-        """Return the pod with the devices that it claims as amounts, and remember it.
+        """Return the pod with pseudo resources in its requests for the devices that it claims, and remember it.
 
         ``raw`` is the pod from the watch, ``pod`` is the same pod as changed by the rules before this one.
         """
@@ -139,9 +143,9 @@ class DeviceClaims(Rule):
         return self._apply_amounts(pod, demand, held)
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
-        """Return a hypothetical pod with the devices that it claims as amounts. It is not remembered.
+        """Return a hypothetical pod, of a what-if question, with pseudo resources for the devices that it claims.
 
-        ``coming`` are the claims that would be created with it.
+        ``coming`` are the claims that would be created with it. The pod is not remembered.
         """
         if not pod.claims_devices:
             return pod
@@ -197,10 +201,10 @@ class DeviceClaims(Rule):
                 self._changed_pods.update(users)
 
     def _note_leader(self, key: Key, before: Pod | None, leader: Pod) -> None:
-        """Mark the pods that request other amounts, because the leader of a claim has changed from ``before``.
+        """Queue the pods whose requests for devices change, because the leader of a claim has changed from ``before``.
 
-        The leader is the pod that requests the devices of a claim that several pods share. If both leaders are alike,
-        only they have changed, otherwise all pods of the claim.
+        The leader is the one pod that requests the devices of a claim that several pods share. If both leaders have the
+        same gang, owner and shape, only these two are queued for `take_changes`, otherwise all pods of the claim.
         """
         if before is not None and not _are_alike(before, leader):
             self._changed_pods.update(self._users[key])
@@ -208,7 +212,7 @@ class DeviceClaims(Rule):
             self._changed_pods.update(uid for uid in (before.uid, leader.uid) if uid in self._users[key])
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some pods that may request other devices now."""
+        """Return up to AT_ONCE pods that may request other devices than before; None if there are no more."""
         self._read_inventory()
         return RuleChanges(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
@@ -229,7 +233,7 @@ class DeviceClaims(Rule):
         for selection in self.inventory.take_counted():
             self._changed_pods.update(self._pods_of.get(selection, ()))
 
-    def _index_selections(self, uid: str, selections: frozenset[Selection]) -> None:
+    def _index_selections(self, uid: str, selections: frozenset[SelectedDevices]) -> None:
         before = self._selections_of.pop(uid, frozenset())
         if selections:
             self._selections_of[uid] = selections
@@ -241,11 +245,14 @@ class DeviceClaims(Rule):
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def run_deferred(self) -> bool:
-        """Match some devices with what requests select. Return whether there was any work."""
+        """Do one piece of deferred work: find out for some devices which requests may use them.
+
+        Return whether there was any work.
+        """
         return self.inventory.run_deferred()
 
     def take_changed_nodes(self) -> Collection[str]:
-        """Return some nodes whose devices or amounts may have changed."""
+        """Return up to AT_ONCE nodes whose devices may have changed. They need `extend_node` again."""
         self._read_inventory()
         rematched, self.inventory.rematched = self.inventory.rematched, {}
         for device in rematched:
@@ -254,9 +261,9 @@ class DeviceClaims(Rule):
         return self.inventory.changed.take(AT_ONCE)
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with its devices as amounts.
+        """Return the node with pseudo resources for its devices in its allocatable.
 
-        Attributes of its devices that are a topology key of some PodGroup are added as labels.
+        Attributes of its devices that are a topology key of some PodGroup are added as labels. Both is only in memory.
         """
         if not self.known:
             return node
@@ -300,7 +307,7 @@ class DeviceClaims(Rule):
         """Handle a new state of the watch for a kind. Devices are counted as soon as all kinds are known.
 
         While a kind is being listed, gangs whose members claim devices wait. DeviceTaintRules may be missing, because
-        the API server 1.36 does not serve them by default.
+        the API server 1.36 does not serve them by default. ``why`` is not used.
         """
         self._states[kind] = state
         states = {each: self._states.get(each, KindState.IDLE) for each in _KINDS}
@@ -459,11 +466,12 @@ class DeviceClaims(Rule):
             demand.counted[origin] += 1
 
     def _add_shared(self, demand: Demand, pod: Pod, claim: ResourceClaim, leader: Pod) -> None:
-        """Add the requests of an unallocated claim that several pods share to the demand of one of them.
+        """Add to the demand of a pod what an unallocated claim requests that it shares with other pods.
 
         When the first of these pods is scheduled, its node's devices are allocated for all. So only one pod, the
-        ``leader``, requests the devices. The others get an affinity to the node of the leader. Those that equal the
-        leader are placed after it; for pods of another shape other nodes may be feasible, so any may be the first.
+        ``leader``, requests the devices, and the others get an affinity to the node of the leader. Pods with the same
+        gang, owner and shape as the leader are placed after it (``Demand.follows``). For pods with other requests or
+        constraints other nodes may be feasible, so any of them may be the first.
         """
         rest, leads = Demand(), pod.uid == leader.uid
         self._add_spec(demand if leads else rest, claim)
@@ -479,7 +487,7 @@ class DeviceClaims(Rule):
             demand.follows = not leads and _are_alike(self._pods.get(pod.uid, pod), leader)
 
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
-        """Add the requests of a claim to a demand. Return whether all of them can be expressed as amounts."""
+        """Add the requests of a claim to the pod's demand. Return whether pseudo resources can express all of them."""
         spec = claim.spec
         if demand.add_uncountable(spec.beyond and f"a claim asks for {spec.beyond}"):
             return False
@@ -492,9 +500,9 @@ class DeviceClaims(Rule):
         return not demand.uncountable
 
     def _add_request(self, demand: Demand, claim: ResourceClaim, request: Request) -> tuple[Alternative, ...]:
-        """Add a request to a demand, with the smallest number of devices among its alternatives.
+        """Add one request of a claim to the pod's demand. Return its alternatives whose DeviceClass exists.
 
-        Return the alternatives whose DeviceClass exists.
+        If the alternatives are for different numbers of devices, the smallest number is added.
         """
         options = []
         for ask in request.alternatives:
@@ -516,7 +524,7 @@ class DeviceClaims(Rule):
             demand.all_requests.append(AllRequest(first.selection, first.tainted))
         return tuple(options)
 
-    def _find_selection(self, demand: Demand, claim: ResourceClaim, ask: SubRequest) -> Selection | None:
+    def _find_selection(self, demand: Demand, claim: ResourceClaim, ask: SubRequest) -> SelectedDevices | None:
         found = self._classes.get(ask.device_class)
         if found is None:
             why = f"ResourceClaim {claim.key.name} names DeviceClass {ask.device_class}, which does not exist"
@@ -577,7 +585,7 @@ class DeviceClaims(Rule):
     def _list_held(self, pod: Pod) -> list[tuple[Match, bool]]:
         """Return the devices that are allocated to a bound pod, in claims that no other pod uses.
 
-        Each is given by its selections, and True if the pod has only a share of it.
+        Each is given by its `Match` (which requests may use it), and True if the pod has only a share of it.
         """
         matches = self.inventory.find(pod.node)
         claims = [self.claims[key] for key in self._reserved.get(pod.uid, ())]
@@ -598,7 +606,7 @@ def _list_claims(pod: Pod) -> list[Key]:
 
 
 def _is_counted(demand: Demand) -> bool:
-    """Return whether the amounts of nodes include all selections of devices that a pod requests."""
+    """Return whether pseudo resources of nodes exist already for all devices that a pod requests."""
     return all(selection.counted for selection in demand.selections)
 
 
@@ -617,7 +625,9 @@ def _is_searched(demand: Demand) -> bool:
 
 
 def _leader_key(pod: Pod) -> tuple[bool, str, str]:
-    """Return the sort key of a pod among those that share a claim. The first one is the leader, which requests it.
+    """Return the sort key of a pod among those that share a claim.
+
+    The first one is the leader, which requests the devices.
 
     Pods that can still be scheduled come before others.
     """
@@ -630,7 +640,10 @@ def _are_alike(one: Pod, other: Pod) -> bool:
 
 
 def _claim_state(pod: Pod) -> tuple[object, ...]:
-    """Return the properties of a pod that decide whether it is the leader of a shared claim, or equals the leader."""
+    """Return the properties of a pod that decide if it is the leader of a shared claim, or is placed after the leader.
+
+    The leader is the one pod that requests the devices for all pods of the claim.
+    """
     return pod.claim_refs, _leader_key(pod), pod.group, pod.owner, pod.shape
 
 
@@ -648,10 +661,10 @@ _Counted = tuple[tuple[str, int], ...]
 
 @lru_cache(maxsize=1024)
 def _count_shape(shape: Shape, less: _Counted, more: _Counted, terms: tuple[Terms, ...]) -> Shape:
-    """Return a pod's shape with device amounts in place of the amounts that stand for claims not counted yet.
+    """Return a pod's shape in which pseudo resources for devices replace the placeholders for its claims.
 
-    ``less`` is the number of claims to remove by origin, ``more`` are the device amounts to add. The pod's node
-    affinity is restricted to nodes that match all ``terms``.
+    ``less`` is the number of claims to replace by their origin, which names their placeholder; ``more`` are the pseudo
+    resources to add, with their amounts. The node affinity is restricted to nodes that match all ``terms``.
     """
     amounts: Counter[str] = Counter(dict(shape.requests))
     amounts.subtract({PROVIDED + origin: count for origin, count in less})

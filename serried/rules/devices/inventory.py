@@ -1,12 +1,15 @@
-"""The devices that nodes reach, grouped by what requests select (kube-scheduler's DynamicResources).
+"""The devices that nodes reach, and which requests may use them (`Inventory`), as by kube-scheduler's DynamicResources.
+
+`serried.rules.devices.cluster` puts in the ResourceSlices, acquires the set of devices that a request may use
+(`Inventory.acquire`), and asks for the devices of each node (`Inventory.find`).
 
 Devices are considered as in upstream's allocator (1.37, dynamic-resource-allocation structured/internal/incubating):
 those of the newest generation of a pool that is complete and without duplicate names, on the nodes that reach them,
 without taints that the claim does not tolerate, and matching all selectors. Where devices are only counted, the order
 in which the allocator tries them does not matter: claims fit if there is any way to allocate them.
 
-Selections may overlap: for instance all GPUs, and all GPUs with 80 GB. So for each `Group` of selections the devices
-that are in any of them are counted.
+The sets of devices that different requests may use can overlap: for instance all GPUs, and all GPUs with 80 GB. So the
+devices in a union of such sets are counted as well (`DeviceUnion`).
 """
 
 from collections import Counter, deque
@@ -25,19 +28,25 @@ from serried.cluster.index import discard
 from serried.plan.fit import matches_terms, tolerates
 
 _MAX_SUBSETS = 4
-"""The maximum number of overlapping selections of which all subsets are counted. Of more, only some subsets are."""
+"""The maximum number of overlapping sets of devices of which each combination is counted as a union.
+
+Of more sets, only each one, each pair, and all of them together are counted.
+"""
 
 _MAX_IDLE = 8
-"""The number of unused selections that are not removed, because other pods may request them soon."""
+"""The number of `SelectedDevices` that are kept although no pod requests them, because the next pod may."""
 
 _MAX_LETTERS = 120
 
 MATCHED_AT_ONCE = 256
-"""The number of times that a device is matched with a selection in one piece of work: about a millisecond."""
+"""The number of checks that one piece of deferred work makes: may requests of one kind use one device?
+
+This takes about a millisecond.
+"""
 
 
 class Counting(NamedTuple):
-    """The properties of a kind of devices that decide whether requests can be checked by counting the devices."""
+    """The properties of devices that decide whether requests for them can be checked by counting devices."""
 
     phrase: str
     """Why kube-scheduler may reject a plan that counts such devices; "" if it does not."""
@@ -59,29 +68,35 @@ class Criteria(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Selection:
-    """The devices that requests with the same `Criteria` may use, on all nodes. Compared by identity."""
+class SelectedDevices:
+    """The devices that requests with the same `Criteria` may use, on all nodes. Compared by identity.
+
+    The `Inventory` creates and owns it. The devices themselves are found by `Inventory.find`.
+    """
 
     criteria: Criteria
     selectors: tuple[Selector, ...]
 
     name: str
-    """The name for messages and amounts; unique among existing selections."""
+    """The name in messages, and in the pseudo resource for these devices; unique among existing instances."""
 
     users: int = 0
-    """The number of times that it was acquired and not released. Without users it may be removed."""
+    """The number of times that `Inventory.acquire` has returned it and it was not released.
+
+    With 0 it may be removed.
+    """
 
     beyond: str = ""
     """A phrase why Serried cannot evaluate the selectors; "" if it can."""
 
     countings: frozenset[Counting] = frozenset()
-    """How its devices are counted: one entry for each kind of device in it."""
+    """How its devices are counted. Several entries if some can be counted and others cannot."""
 
     counted: bool = False
-    """True once all devices were matched with it, and the amounts of all nodes include it."""
+    """True once all devices were checked against the criteria, and all nodes have their number as a pseudo resource."""
 
     errors: dict[PoolId, dict[NodeScope, str]] = field(default_factory=dict)
-    """The errors of selectors that could not be evaluated for a device, by its pool and the nodes that reach it."""
+    """The errors of selectors that could not be evaluated for a device: by pool, then by the nodes that reach it."""
 
     @property
     def limited(self) -> bool:
@@ -99,19 +114,19 @@ class Selection:
         return self.beyond or next((counting.phrase for counting in sorted(self.countings) if counting.phrase), "")
 
 
-Group = frozenset[Selection]
-"""Selections whose devices are counted together: each device that is in at least one of them counts once."""
+DeviceUnion = frozenset[SelectedDevices]
+"""The union of one or several sets of devices: each device that is in at least one of them counts once."""
 
 
 class Match(NamedTuple):
-    """The selections that a device is in, at least one, and how the device is counted."""
+    """The sets of devices that one device is in (``selections``, at least one), and how the device is counted."""
 
-    selections: Group
+    selections: DeviceUnion
     counting: Counting
 
 
 Matches = Mapping[DeviceId, Match]
-"""The devices that are in at least one selection."""
+"""The devices that at least one pod's request may use, each with the sets of devices that it is in."""
 
 
 class _Pool:
@@ -121,10 +136,10 @@ class _Pool:
         self.slices = slices
         self.devices: dict[DeviceId, tuple[Device, NodeScope]] = {}
         self.matches: Matches = {}
-        """The devices that are in at least one selection."""
+        """The devices of the pool that at least one pod's request may use."""
 
-        self.selections: Group = frozenset()
-        """The selections with at least one device of the pool."""
+        self.selections: DeviceUnion = frozenset()
+        """The sets of devices (`SelectedDevices`) of which at least one is in the pool."""
 
         self.usable = False
         """True if the newest generation is complete and valid. Otherwise kube-scheduler uses no device of the pool."""
@@ -146,7 +161,7 @@ class _Pool:
         """True if devices have binding conditions: kube-scheduler searches such pools last."""
 
     def set_matches(self, found: Matches) -> None:
-        """Set the matches of the devices, and the selections of the pool."""
+        """Set ``matches`` to ``found``, and derive ``selections`` from it."""
         self.matches = found
         self.selections = frozenset().union(*{match.selections for match in found.values()})
 
@@ -183,10 +198,11 @@ class _Pool:
 
 
 class Inventory:
-    """The devices that each node reaches, and the selections they are in. ``nodes`` is the Store's live map.
+    """The devices that each node reaches, and which requests may use them. `DeviceClaims` owns it.
 
-    Selections exist while pods need them (`acquire`, `release`). Pools are read and devices are matched with selections
-    in small pieces of work (`run_deferred`). Until all pieces for a change are done, the state before it is valid.
+    ``nodes`` is the Store's live map. `acquire` returns the set of devices that certain requests may use; it exists
+    while pods need it, until `release`. Reading pools, and checking which devices are in which set, is done in small
+    pieces of work (`run_deferred`). Until all pieces for a change are done, the state before it is valid.
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
@@ -194,30 +210,33 @@ class Inventory:
         self.taint_rules: dict[str, DeviceTaintRule] = {}
 
         self.changed = Due[str]()
-        """The nodes whose devices may have changed. The owner takes them."""
+        """The nodes whose devices may have changed. `DeviceClaims` takes them."""
 
         self.rematched: dict[DeviceId, None] = {}
-        """The devices whose selections or nodes may have changed. The owner clears it."""
+        """The devices that other requests or other nodes may use than before. `DeviceClaims` clears it."""
 
-        self.groups: tuple[Group, ...] = ()
-        """The groups whose devices are counted on each node.
+        self.unions: tuple[DeviceUnion, ...] = ()
+        """The unions of sets of devices that are counted on each node, one pseudo resource for each.
 
-        Requests for numbers of devices fit if for each group there are enough devices in it (Hall's theorem).
+        Requests for numbers of devices fit if each union has enough devices for them (Hall's theorem).
         """
 
-        self.changed_selections: set[Selection] = set()
-        """The selections whose pods may have to request other amounts. The owner clears it."""
+        self.changed_selections: set[SelectedDevices] = set()
+        """The sets of devices that are counted by other pseudo resources than before, so their pods request others.
+
+        `DeviceClaims` clears it.
+        """
 
         self.epoch = 0
-        """A number that changes whenever all pods may have to request other amounts."""
+        """A number that changes whenever all pods may have to request other pseudo resources for their devices."""
 
-        self._covering: dict[Selection, frozenset[Group]] = {}
-        """By selection with devices: the groups that contain all devices of the selection."""
+        self._covering: dict[SelectedDevices, frozenset[DeviceUnion]] = {}
+        """By set of devices that is not empty: the unions that contain the whole set."""
 
-        self._listed: frozenset[Selection] = frozenset()
-        """The selections that provide an extended resource, which some nodes may list as allocatable."""
+        self._listed: frozenset[SelectedDevices] = frozenset()
+        """The sets of devices that provide an extended resource, which some nodes may list as allocatable."""
         self._nodes = nodes
-        self._selections: dict[Criteria, Selection] = {}
+        self._selections: dict[Criteria, SelectedDevices] = {}
         self._pools: dict[PoolId, _Pool] = {}
         self._pools_at: dict[str, dict[PoolId, None]] = {}
         self._wide: dict[PoolId, None] = {}
@@ -225,20 +244,20 @@ class Inventory:
         """The devices that each node reaches, cached."""
 
         self._kinds: Counter[Match] = Counter()
-        """The number of devices by their selections."""
+        """The number of devices with each `Match`."""
 
-        self._unions: Counter[Group] = Counter()
-        """The number of requests with several alternatives, by the selections of the alternatives."""
+        self._alternatives: Counter[DeviceUnion] = Counter()
+        """The number of requests with several alternatives, by the sets of devices of these alternatives."""
 
         self._unread = Due[PoolId]()
         """The pools whose slices have changed."""
-        self._unmatched: deque[tuple[Selection, Group]] = deque()
-        """The new selections with which no device was matched yet, each with unused selections to be removed."""
+        self._unmatched: deque[tuple[SelectedDevices, DeviceUnion]] = deque()
+        """The new sets of devices for which no device was checked yet, each with unused sets to be removed."""
 
-        self._matched: deque[tuple[Selection, int]] = deque()
-        """The new selections that devices were matched with, while nodes do not have their amounts yet.
+        self._matched: deque[tuple[SelectedDevices, int]] = deque()
+        """The new sets for which all devices were checked, while not all nodes have the pseudo resource for them.
 
-        Each with the mark in ``changed``, before which all nodes have to be taken.
+        Each has a mark in ``changed``: when all nodes before the mark were taken, all nodes have it.
         """
 
         self._work: Iterator[None] = iter(())
@@ -285,7 +304,10 @@ class Inventory:
             self.changed.add(name)
 
     def run_deferred(self) -> bool:
-        """Do one piece of the work that changes have left. Return whether there was any."""
+        """Do one piece of deferred work: read one changed pool, or check some devices against new criteria.
+
+        Return whether there was any.
+        """
         if next(self._work, self) is None:
             return True
         if self._unread:
@@ -298,8 +320,11 @@ class Inventory:
         next(self._work, None)
         return True
 
-    def take_counted(self) -> Iterator[Selection]:
-        """Mark the new selections as counted that are in the amounts of all nodes by now, and yield each of them."""
+    def take_counted(self) -> Iterator[SelectedDevices]:
+        """Yield the new sets of devices for which all nodes have their pseudo resource by now.
+
+        Each is marked as ``counted`` before.
+        """
         while self._matched and self.changed.has_passed(self._matched[0][1]):
             selection, _ = self._matched.popleft()
             selection.counted = True
@@ -318,7 +343,7 @@ class Inventory:
         return pool.nodes.union(self._nodes) if pool.wide else pool.nodes
 
     def find(self, node: str) -> Matches:
-        """Return the devices that a node reaches and that are in at least one selection."""
+        """Return the devices that a node reaches and that at least one pod's request may use."""
         found = self._at.get(node)
         if found is None:
             found = dict(self._list_reached(node))
@@ -333,11 +358,11 @@ class Inventory:
                 if self._reaches(node, pool.devices[device][1]):
                     yield device, match
 
-    def find_failure(self, selection: Selection, admits: Callable[[Node], bool]) -> tuple[str, str] | None:
-        """Return why a selector cannot be evaluated for a device that a node reaches, and the node's name.
+    def find_failure(self, selection: SelectedDevices, admits: Callable[[Node], bool]) -> tuple[str, str] | None:
+        """Return why kube-scheduler fails to evaluate a selector for a device, and the name of a node that reaches it.
 
-        Only nodes for which ``admits`` is true count, because kube-scheduler evaluates selectors only there. None if
-        there is no such device.
+        ``selection`` has the selectors. Only nodes for which ``admits`` is true count, because kube-scheduler evaluates
+        selectors only there. None if no evaluation fails.
         """
         for failures in selection.errors.values():
             for place, said in failures.items():
@@ -348,7 +373,7 @@ class Inventory:
         return None
 
     def mark_all_changed(self) -> None:
-        """Add all nodes to ``changed``."""
+        """Add all nodes to ``changed``, so that `DeviceClaims` counts their devices again."""
         self.changed.update(self._nodes)
 
     def find_device(self, key: DeviceId) -> Device:
@@ -392,9 +417,9 @@ class Inventory:
         return sorted(keys, key=lambda key: (self._pools[key].binds, key))
 
     def _read(self, key: PoolId) -> Iterator[None]:
-        """Read the slices of a pool and match its devices with all selections. Each step of the iterator is one piece.
+        """Read the slices of a pool again, and find out which requests may use its devices.
 
-        Until the last step the old state of the pool is valid.
+        Each step of the iterator is one piece of work. Until the last step the old state of the pool is valid.
         """
         old, selections = self._pools[key], list(self._selections.values())
         new = _Pool(old.slices)
@@ -439,7 +464,7 @@ class Inventory:
             del self._pools[key]
 
     def _mark_changed(self, key: PoolId) -> None:
-        """Add the nodes that may reach devices of a pool to ``changed``."""
+        """Add the nodes that may reach devices of a pool to ``changed``, so that their devices are counted again."""
         nodes = self.nodes_of(key)
         for name in nodes:
             self._at.pop(name, None)
@@ -447,16 +472,18 @@ class Inventory:
 
     # --- selections -------------------------------------------------------------------------------------------------
 
-    def acquire(self, criteria: Criteria) -> Selection:
-        """Return the selection for these criteria, which is created if it does not exist. Call `release` once for it.
+    def acquire(self, criteria: Criteria) -> SelectedDevices:
+        """Return the set of devices that requests with these criteria may use; create it if it does not exist.
 
-        Raises Broken if a selector is invalid.
+        The caller has to call `release` once for it. Raises Broken if a selector is invalid.
         """
         selection = self._selections.get(criteria)
         if selection is None:
             selectors, beyond = _compile(criteria)
             dropped = self._drop_idle()
-            selection = self._selections[criteria] = Selection(criteria, selectors, self._name(criteria), beyond=beyond)
+            selection = self._selections[criteria] = SelectedDevices(
+                criteria, selectors, self._name(criteria), beyond=beyond
+            )
             self._unmatched.append((selection, dropped))
             self.epoch += bool(
                 dropped
@@ -464,42 +491,48 @@ class Inventory:
         selection.users += 1
         return selection
 
-    def count_union(self, selections: Group, step: int) -> None:
-        """Count a request with alternatives (``step`` 1), or its removal (-1). ``selections`` are its alternatives."""
-        before = len(self._unions)
-        self._unions[selections] += step
-        if not self._unions[selections]:
-            del self._unions[selections]
-        if len(self._unions) != before:
-            self._regroup()
+    def count_union(self, selections: DeviceUnion, step: int) -> None:
+        """Register (``step`` 1) or unregister (-1) a request with alternatives, whose devices nodes count as one union.
 
-    def set_listed(self, selections: Group) -> None:
-        """Set the selections that provide an extended resource.
+        ``selections`` are the sets of devices that its alternatives may use.
+        """
+        before = len(self._alternatives)
+        self._alternatives[selections] += step
+        if not self._alternatives[selections]:
+            del self._alternatives[selections]
+        if len(self._alternatives) != before:
+            self._find_unions()
 
-        A node may list the resource as allocatable itself, so it may have more of such a selection than devices.
+    def set_listed(self, selections: DeviceUnion) -> None:
+        """Set which sets of devices provide an extended resource, as ``selections``.
+
+        Nodes may also list such a resource as allocatable, so a node may have more of it than devices.
         """
         if self._listed != selections:
             self._listed = selections
             self.mark_all_changed()
-            self._regroup()
+            self._find_unions()
 
-    def find_covering(self, selections: Group) -> frozenset[Group]:
-        """Return the groups that contain all devices of all these selections.
+    def find_covering(self, selections: DeviceUnion) -> frozenset[DeviceUnion]:
+        """Return the counted unions that contain all these sets of devices.
 
-        A request for a device in any of the selections uses one device of each of these groups.
+        A request for one device in any of the sets uses one device of each of these unions.
         """
         found = [self._covering[selection] for selection in selections if selection in self._covering]
         return frozenset.intersection(*found) if found else frozenset()
 
-    def overlap(self, one: Selection, other: Selection) -> bool:
-        """Return whether there is a device that is in both selections."""
+    def overlap(self, one: SelectedDevices, other: SelectedDevices) -> bool:
+        """Return whether there is a device that is in both sets of devices, for any node."""
         return any(one in match.selections and other in match.selections for match in self._kinds)
 
-    def release(self, selection: Selection) -> None:
-        """Remove one user of the selection. It still exists for some time, because pods may request it again."""
+    def release(self, selection: SelectedDevices) -> None:
+        """Undo one call of `acquire`.
+
+        The set of devices still exists for some time, because pods may request it again.
+        """
         selection.users -= 1
 
-    def _drop_idle(self) -> Group:
+    def _drop_idle(self) -> DeviceUnion:
         idle = [criteria for criteria, selection in self._selections.items() if not selection.users]
         return (
             frozenset([self._selections.pop(criteria) for criteria in idle]) if len(idle) > _MAX_IDLE else frozenset()
@@ -513,8 +546,8 @@ class Inventory:
         names = (name, *(f"{name} ({count})" for count in range(2, len(taken) + 3)))
         return next(each for each in names if each not in taken)
 
-    def _match_new(self, selection: Selection, dropped: Group) -> Iterator[None]:
-        """Match all devices with a new selection, and remove the ``dropped`` ones. Each step is one piece of work."""
+    def _match_new(self, selection: SelectedDevices, dropped: DeviceUnion) -> Iterator[None]:
+        """Find the devices of a new set, and remove the unused sets ``dropped``. Each step is one piece of work."""
         done, is_wanted = 0, self._selections.get(selection.criteria) is selection
         kinds: Counter[Match] = Counter()
         for key in list(self._pools):
@@ -524,7 +557,7 @@ class Inventory:
             # first devices that fit.
             for device_id, (device, place) in pool.devices.items():
                 before = pool.matches.get(device_id)
-                of = before.selections - dropped if before is not None else frozenset[Selection]()
+                of = before.selections - dropped if before is not None else frozenset[SelectedDevices]()
                 if is_wanted and _is_in_selection(selection, key, device, place):
                     of |= {selection}
                     self.rematched[device_id] = None
@@ -550,39 +583,39 @@ class Inventory:
     def _set_kinds(self, kinds: Counter[Match]) -> None:
         before, self._kinds = self._kinds, kinds
         if before.keys() != kinds.keys():
-            self._regroup()
+            self._find_unions()
 
-    def _regroup(self) -> None:
-        """Compute ``groups`` again, and how the devices of each selection are counted."""
+    def _find_unions(self) -> None:
+        """Compute ``unions`` again, and how the devices of each set are counted (``countings``)."""
         masks = self._mask_selections()
         links = self._link_selections(masks)
-        groups: dict[Group, None] = {}
-        for component in _join([*(match.selections for match in self._kinds), *self._unions]):
+        unions: dict[DeviceUnion, None] = {}
+        for component in _join([*(match.selections for match in self._kinds), *self._alternatives]):
             every = sorted(component, key=lambda selection: selection.name)
             sizes = range(1, len(every) + 1) if len(every) <= _MAX_SUBSETS else (1, 2, len(every))
             subsets = (some for size in sizes for some in combinations(every, size))
-            groups.update((_reduce(some, masks), None) for some in subsets if _is_linked(some, links))
-        groups.update(dict.fromkeys(self._unions))
-        reach = {group: _unite(group, masks) for group in groups}
+            unions.update((_reduce(some, masks), None) for some in subsets if _is_linked(some, links))
+        unions.update(dict.fromkeys(self._alternatives))
+        reach = {union: _unite(union, masks) for union in unions}
         covering = {
-            selection: frozenset([each for each in groups if not mask & ~reach[each]])
+            selection: frozenset([each for each in unions if not mask & ~reach[each]])
             for selection, mask in masks.items()
             if mask
         }
-        self._set_groups(tuple(groups), covering)
+        self._set_unions(tuple(unions), covering)
         for selection in self._selections.values():
             countings = frozenset(each.counting for each in self._kinds if selection in each.selections)
             if selection.countings != countings:
                 selection.countings = countings
                 self.changed_selections.add(selection)
 
-    def _mask_selections(self) -> dict[Selection, int]:
-        """Return the devices in each selection as a bit mask.
+    def _mask_selections(self) -> dict[SelectedDevices, int]:
+        """Return for each set of devices a bit mask that stands for its devices.
 
-        There is one bit for each kind of devices (those in the same selections), and one for each selection of which
-        nodes may list an extended resource.
+        There is one bit for all devices with the same `Match`, and one for each set of devices whose extended resource
+        nodes may list. So one set contains another if its mask contains the other's.
         """
-        masks = dict.fromkeys((selection for union in self._unions for selection in union), 0)
+        masks = dict.fromkeys((selection for union in self._alternatives for selection in union), 0)
         for place, match in enumerate(self._kinds):
             for selection in match.selections:
                 masks[selection] = masks.get(selection, 0) | 1 << place
@@ -590,46 +623,48 @@ class Inventory:
             masks[selection] = masks.get(selection, 0) | 1 << place
         return masks
 
-    def _link_selections(self, masks: Mapping[Selection, int]) -> dict[Selection, int]:
-        """Return the masks with one more bit for each set of alternatives that some request has.
+    def _link_selections(self, masks: Mapping[SelectedDevices, int]) -> dict[SelectedDevices, int]:
+        """Return the masks of `_mask_selections` with one more bit for each set of alternatives that some request has.
 
-        Selections without a common bit neither overlap nor are alternatives of one request.
+        Sets of devices without a common bit have no device in common, and no request has both as alternatives.
         """
         links = dict(masks)
-        for place, union in enumerate(self._unions, len(self._kinds) + len(self._listed)):
+        for place, union in enumerate(self._alternatives, len(self._kinds) + len(self._listed)):
             for selection in union:
                 links[selection] |= 1 << place
         return links
 
-    def _set_groups(self, groups: tuple[Group, ...], covering: dict[Selection, frozenset[Group]]) -> None:
-        concerned = frozenset().union(*frozenset(groups).symmetric_difference(self.groups))
+    def _set_unions(
+        self, unions: tuple[DeviceUnion, ...], covering: dict[SelectedDevices, frozenset[DeviceUnion]]
+    ) -> None:
+        concerned = frozenset().union(*frozenset(unions).symmetric_difference(self.unions))
         for key, pool in self._pools.items() if concerned else ():
             if not concerned.isdisjoint(pool.selections):
                 self.changed.update(self.nodes_of(key))
         if concerned and self._listed:
             self.mark_all_changed()
-        before, none = self._covering, frozenset[Group]()
+        before, none = self._covering, frozenset[DeviceUnion]()
         self.changed_selections.update(
             each for each in {**before, **covering} if before.get(each, none) != covering.get(each, none)
         )
-        self.groups, self._covering = groups, covering
+        self.unions, self._covering = unions, covering
 
-    def is_within(self, inner: Selection, outer: Selection) -> bool:
-        """Return whether all existing devices that are in the selection ``inner`` are also in ``outer``."""
+    def is_within(self, inner: SelectedDevices, outer: SelectedDevices) -> bool:
+        """Return whether all existing devices of the set ``inner`` are also in the set ``outer``."""
         return all(outer in match.selections for match in self._kinds if inner in match.selections)
 
 
-def _unite(selections: Iterable[Selection], masks: Mapping[Selection, int]) -> int:
+def _unite(selections: Iterable[SelectedDevices], masks: Mapping[SelectedDevices, int]) -> int:
     found = 0
     for selection in selections:
         found |= masks[selection]
     return found
 
 
-def _is_linked(selections: tuple[Selection, ...], links: Mapping[Selection, int]) -> bool:
-    """Return whether selections are connected by common bits in ``links``, directly or through others of them.
+def _is_linked(selections: tuple[SelectedDevices, ...], links: Mapping[SelectedDevices, int]) -> bool:
+    """Return whether sets of devices are connected by common bits in ``links``, directly or through others of them.
 
-    Otherwise they need not be counted together: the counts of the connected ones say the same.
+    If they are not, their union need not be counted: it has enough devices if each connected part has.
     """
     reached, rest = links[selections[0]], list(selections[1:])
     while rest:
@@ -641,8 +676,11 @@ def _is_linked(selections: tuple[Selection, ...], links: Mapping[Selection, int]
     return True
 
 
-def _reduce(selections: tuple[Selection, ...], masks: Mapping[Selection, int]) -> Group:
-    """Return the selections without those whose devices are all in the remaining ones."""
+def _reduce(selections: tuple[SelectedDevices, ...], masks: Mapping[SelectedDevices, int]) -> DeviceUnion:
+    """Return the sets of devices without those that add no device to the union of the remaining ones.
+
+    ``masks`` has one bit mask for each set (`Inventory._mask_selections`).
+    """
     for selection in selections:
         others = tuple([each for each in selections if each is not selection])
         if others and not masks[selection] & ~_unite(others, masks):
@@ -650,9 +688,9 @@ def _reduce(selections: tuple[Selection, ...], masks: Mapping[Selection, int]) -
     return frozenset(selections)
 
 
-def _join(sets: Iterable[Group]) -> list[Group]:
+def _join(sets: Iterable[DeviceUnion]) -> list[DeviceUnion]:
     """Return the sets, with those that overlap, directly or through others, merged into one."""
-    joined: list[Group] = []
+    joined: list[DeviceUnion] = []
     for each in sets:
         apart = [other for other in joined if not other & each]
         joined = [*apart, each.union(*(other for other in joined if other & each))]
@@ -697,15 +735,15 @@ def _compile(criteria: Criteria) -> tuple[tuple[Selector, ...], str]:
 
 
 @lru_cache(maxsize=1024)
-def _share_match(selections: Group, counting: Counting) -> Match:
-    """Return a Match; equal ones are the same object, because clusters have thousands of devices."""
+def _share_match(selections: DeviceUnion, counting: Counting) -> Match:
+    """Return a `Match` with these values; equal ones are one object, to save memory for thousands of devices."""
     return Match(selections, counting)
 
 
-def _is_in_selection(selection: Selection, key: PoolId, device: Device, place: NodeScope) -> bool:
-    """Return whether a device is in a selection. ``place`` says which nodes reach the device.
+def _is_in_selection(selection: SelectedDevices, key: PoolId, device: Device, place: NodeScope) -> bool:
+    """Return whether requests with the criteria of ``selection`` may use a device. ``place`` says which nodes reach it.
 
-    If a selector cannot be evaluated for the device, it is not, and the error is recorded in the selection.
+    If a selector cannot be evaluated for the device, they may not, and the error is recorded in ``selection.errors``.
     """
     if selection.beyond or (device.taints and not tolerates(selection.criteria.tolerations, device.taints)):
         return False

@@ -1,9 +1,11 @@
-"""Handles extended resources that some nodes do not list, and that only kube-scheduler can count.
+"""The rule about extended resources that some nodes do not list, so that only kube-scheduler can count them there.
+
+The Store calls `ExtendedResources` for each pod that requests an extended resource, and for each changed node.
 
 A DeviceClass can provide an extended resource on nodes that have none of it allocatable (DRAExtendedResource, on in
-1.36 and locked in 1.37: NodeResourcesFit leaves it to DynamicResources there). A resource that no node lists and no
-class provides is missing: the pod fits nowhere, unless kube-scheduler lists a node in filter all the same, because it
-may be configured to ignore the resource.
+1.36 and locked in 1.37: NodeResourcesFit leaves it to DynamicResources on these nodes). A resource that no node lists
+and no class provides is missing: the pod fits nowhere, unless kube-scheduler lists a node in filter all the same,
+because it may be configured to ignore the resource.
 """
 
 from collections import Counter
@@ -51,9 +53,10 @@ class ExtendedResources(Rule):
         self._users: dict[str, dict[str, None]] = {}
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it is the first of the rules
-        """Return the pod with those resources renamed that not all nodes list.
+        """Return the pod with another name for each requested resource that a DeviceClass provides or no node lists.
 
-        The pod is remembered if it requests an extended resource.
+        With the other name (`resources.PROVIDED` before the resource) nodes that do not list the resource count as
+        unlimited. The pod is remembered if it requests an extended resource.
         """
         self.forget_pod(pod)
         asked = pod.shape.extended
@@ -66,7 +69,10 @@ class ExtendedResources(Rule):
         return self._convert(pod, asked)
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a hypothetical pod with those resources renamed that not all nodes list. It is not remembered."""
+        """Return a pod of a what-if question with its extended resources renamed as `shape_pod` does.
+
+        It is not remembered. ``coming`` (claims that would be created with it) does not matter for this rule.
+        """
         return self._convert(pod, pod.shape.extended)
 
     def _convert(self, pod: Pod, asked: tuple[str, ...]) -> Pod:
@@ -98,7 +104,8 @@ class ExtendedResources(Rule):
         """Handle a new state of the watch for DeviceClasses.
 
         While the API server forbids to read them, no resource counts as missing (`Pod.missing`), because a class may
-        provide it. If the API server does not serve them, there are none, so a resource may be missing.
+        provide it. If the API server does not serve them, there are none, so a resource may be missing. ``why`` is not
+        used.
         """
         hidden = state is KindState.DENIED
         if hidden is not self._are_hidden:
@@ -106,14 +113,20 @@ class ExtendedResources(Rule):
             self._changed_pods.update(self._pods)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Count the extended resources that a changed node lists."""
+        """Count the extended resources that a changed node lists.
+
+        ``old`` is None for a new node, ``new`` is None for a deleted one.
+        """
         less = _list_extended(old)
         more = _list_extended(new)
         if less or more:
             self._update_sources(self._nodes, less, more)
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some pods with a request that has to be renamed, or named as before, since a resource has changed."""
+        """Return up to AT_ONCE pods that need `shape_pod` again; None if there are no more.
+
+        They request a resource that was first listed by a node or provided by a DeviceClass, or is no more.
+        """
         if not self._changed_pods:
             return None
         return RuleChanges(self._changed_pods.take(AT_ONCE))
@@ -145,6 +158,6 @@ def _list_extended(node: Node | None) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _rename_requests(shape: Shape, uncounted: tuple[str, ...]) -> Shape:
-    """Return a pod's shape in which the requests for these resources have ``PROVIDED`` before their name."""
+    """Return a pod's shape in which the names of the ``uncounted`` resources begin with ``PROVIDED``."""
     requests = [(PROVIDED + name if name in uncounted else name, amount) for name, amount in shape.requests]
     return replace(shape, requests=tuple(sorted(requests)))

@@ -1,1 +1,4 @@
-"""The rule about features that a node must declare for a pod: kube-scheduler's NodeDeclaredFeatures."""
+"""The rule about features that a node must declare for a pod: kube-scheduler's NodeDeclaredFeatures.
+
+Enter by `cluster.DeclaredFeatures`.
+"""

@@ -1,11 +1,12 @@
 """Restricts pods to nodes that declare the features they need (kube-scheduler's NodeDeclaredFeatures, KEP-5328).
 
+The Store calls `DeclaredFeatures` for each node and for each pod that needs features. In the Store's copies (nothing is
+written to the API) a declared feature becomes a node label that cannot occur otherwise, because of its colon. A pod
+that needs the feature gets a term for this label in its required node affinity.
+
 The kubelet lists its features in ``status.declaredFeatures``; during an upgrade only some nodes declare a feature. The
 plugin is on by default since 1.36, and each kubelet that supports it declares some feature. So while no node declares
 any, kube-scheduler does not check, and this rule does nothing.
-
-A declared feature becomes a label that cannot occur otherwise, because of the colon. A pod that needs the feature gets
-a term in its required node affinity.
 """
 
 from collections.abc import Iterable
@@ -23,9 +24,10 @@ _FEATURE = "feature:"
 
 
 class DeclaredFeatures(Rule):
-    """The rule about kubelet features that pods need.
+    """The rule about kubelet features that pods need: it lets plans use only nodes that declare them.
 
-    A node gets a label for each feature that it declares, and a pod gets a required node affinity to these labels.
+    In the Store's copies, not in the API, a node gets a label for each feature that it declares, and a pod gets a
+    required node affinity to the labels of the features that it needs.
     """
 
     concerns = staticmethod(attrgetter("features"))
@@ -46,7 +48,10 @@ class DeclaredFeatures(Rule):
         return self._add_terms(pod)
 
     def shape_hypothetical(self, pod: Pod, coming: object = None) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a hypothetical pod with node affinity to nodes that declare the features it needs."""
+        """Return a pod of a what-if question with node affinity to nodes that declare the features it needs.
+
+        It is not remembered. ``coming`` (claims that would be created with it) does not matter for this rule.
+        """
         return self._add_terms(pod)
 
     def _add_terms(self, pod: Pod) -> Pod:
@@ -59,15 +64,16 @@ class DeclaredFeatures(Rule):
         self._pods.pop(pod.uid, None)
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with a label for each feature that it declares."""
+        """Return the node with a label for each feature that it declares. The label is only in memory."""
         if not node.features:
             return node
         return replace(node, labels={**node.labels, **{f"{_FEATURE}{name}": "" for name in sorted(node.features)}})
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Update the number of nodes that declare features, as one node has changed.
+        """Update the number of nodes that declare features.
 
-        If the first such node has appeared, or the last is gone, all pods that need features get another shape.
+        ``old`` is None for a new node, ``new`` is None for a deleted one. If the first such node has appeared, or the
+        last is gone, `take_changes` returns all pods that need features.
         """
         before = bool(self._declaring)
         self._declaring += bool(new is not None and new.features) - bool(old is not None and old.features)
@@ -75,7 +81,10 @@ class DeclaredFeatures(Rule):
             self._changed_pods.update(self._pods)
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some of the pods whose shape has changed, because the first node or none declares features now."""
+        """Return up to AT_ONCE pods that need `shape_pod` again; None if there are no more.
+
+        They are the pods that need features, when the first node began to declare features, or the last one ended.
+        """
         return RuleChanges(self._changed_pods.take(AT_ONCE)) if self._changed_pods else None
 
 
