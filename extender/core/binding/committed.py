@@ -90,7 +90,10 @@ class EarlierBindings:
         return {uid: pod for (uid, pod), exists in found if exists and uid not in self._pods}
 
     async def _exists(self, uid: str, pod: Key) -> bool:
-        """Return whether a member exists and is bound or pending. A record is continued without other members."""
+        """Return whether a member exists and is bound or pending; False, too, if the pod has ended.
+
+        The cycle of a record is continued with such members only.
+        """
         if uid in self._pods:
             return True  # the watch has shown it meanwhile
         found = await self._get(uid, pod)

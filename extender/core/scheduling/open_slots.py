@@ -10,8 +10,9 @@ named by the UID of the member that has it now. Each binding cycle owns one `Ope
                                                                   +---- the slot moves, the bind call fails, -+
                                                                         or kube-scheduler hangs up
 
-Only gangs whose members have rules about each other, such as affinity, have waves (`serried.plan.coupled`). The slots
-of later waves are closed, because a member that is placed too early could leave earlier members no feasible node.
+A wave is a part of the gang's members that has to be placed before the next part. Only gangs whose members have rules
+about each other, such as affinity, have waves (`serried.plan.coupled`). The slots of later waves are closed, because a
+member that is placed too early could leave earlier members no feasible node.
 Successive waves of one class are merged: a member then takes any open slot of the merged wave whose node kube-scheduler
 offers. If members share a PersistentVolumeClaim that has no volume yet, one of them is a wave of its own, before the
 others.
@@ -29,7 +30,8 @@ from serried.api.reservation import Slot
 class Wave:
     """A part of a gang's members that filter lets kube-scheduler place before the next part, in the plan's order.
 
-    Gangs have waves only if their members have rules about each other, such as affinity.
+    While a wave is open, filter holds the members of later waves. Gangs have waves only if their members have rules
+    about each other, such as affinity.
     """
 
     uids: list[str]
@@ -43,14 +45,18 @@ class Wave:
 
 @dataclass(slots=True)
 class OpenSlots:
-    """The slots of one binding cycle that filter has not answered yet, i.e. that any member of the class may take.
+    """Which members of one binding cycle may take slots now, and in which order. Each `BindingCycle` owns one.
 
-    A class is the members of a PodGroup with an equal `Shape`. `BindingCycle` and `SlotAssigner` change this
-    object.
+    Until filter has answered the node of a slot, any member of the same class (a PodGroup's members with equal
+    requests and constraints) may take it. If the gang has waves, i.e. parts that are placed one after another, only
+    the slots of the present wave are open. `BindingCycle` and `SlotAssigner` change this object.
     """
 
     waves: list[Wave] = field(default_factory=list)
-    """The wave whose slots are open, then those whose slots are closed; empty if all slots of the gang are open."""
+    """The parts of the gang that are placed one after another: first the one that may take its slots now.
+
+    Empty if all members may take their slots at once, and once filter has answered for all of the last wave.
+    """
 
     equivalence_keys: tuple[str, ...] | None = None
     """The label keys that decide which nodes may replace a planned node: those with equal values of these labels.
@@ -60,10 +66,13 @@ class OpenSlots:
     """
 
     chosen_missed: str = ""
-    """The UID of the member of ``missed`` that Serried has nominated last; "" for none."""
+    """The UID of the member that Serried has nominated last of those in ``missed``; "" for none.
+
+    They are the members to which kube-scheduler has offered no node with an open slot.
+    """
 
     missed: dict[str, None] = field(default_factory=dict)
-    """The UIDs of members of the open wave to which kube-scheduler has offered no node with an open slot.
+    """The UIDs of members that may take slots now, but to which kube-scheduler has offered no node with an open slot.
 
     Only members of a `Wave.any_order` wave are noted here. Serried nominates them one at a time, in this order:
     kube-scheduler treats a nominated pod as if it ran on its node, so the rules of several nominated members would
@@ -71,7 +80,7 @@ class OpenSlots:
     """
 
     refused_nodes: int = 0
-    """The number of nodes on which kube-scheduler has rejected the member ``chosen_missed``.
+    """The number of nodes on which kube-scheduler has rejected the member ``chosen_missed``, which was nominated there.
 
     0 again once another member is chosen, or filter answers the node of a slot to any member.
     """
@@ -94,20 +103,24 @@ class OpenSlots:
 
     @property
     def has_waves(self) -> bool:
-        """True while the gang's members are placed in waves; False once filter has answered for the whole last wave."""
+        """True while members are placed in waves, i.e. some may not be placed before others, such as for affinity.
+
+        False for other gangs, and once filter has answered for all members of the last wave.
+        """
         return bool(self.waves)
 
     @property
     def open_wave(self) -> Sequence[str]:
-        """The UIDs of the members whose wave is open now; empty without waves.
+        """The UIDs of the members that may be placed now, before those of later waves; empty without waves.
 
-        In a `Wave.any_order` wave, the members whose slots are not taken come first, in the plan's order.
+        If they may be placed in any order (`Wave.any_order`), those whose slots are not taken come first, in the
+        plan's order.
         """
         return self.waves[0].uids if self.waves else ()
 
     @property
     def next_wave(self) -> Sequence[str]:
-        """The UIDs of the wave that opens next; empty if there is none."""
+        """The UIDs of the members that may be placed after all those of the present wave; empty if there are none."""
         return self.waves[1].uids if len(self.waves) > 1 else ()
 
     def is_closed(self, uid: str) -> bool:
@@ -115,21 +128,25 @@ class OpenSlots:
         return uid in self._closed
 
     def in_any_order(self, uid: str) -> bool:
-        """Return whether a member's wave is open, and kube-scheduler may try the members of that wave in any order."""
+        """Return whether a member may be placed now, together with others among which the order does not matter.
+
+        False if the gang's members are not placed in waves.
+        """
         return uid in self._any_order
 
     def waits_for_mates(self, uid: str) -> bool:
         """Return whether a member must wait until other members of its gang are placed.
 
-        Its wave is closed, or another member of ``missed`` is nominated first. If kube-scheduler rejects the
-        member then, that does not count as a refusal of its node.
+        Either it is in a later wave, i.e. a part of the gang that is placed later. Or kube-scheduler has offered
+        it no node with an open slot, and another such member is nominated first (``missed``). If kube-scheduler
+        rejects the member meanwhile, that does not count as a refusal of its node.
         """
         return uid in self._closed or (uid in self.missed and uid != self.chosen_missed)
 
     def is_first_on_node(self, uid: str, slots: Mapping[str, Slot]) -> bool:
-        """Return whether no member that precedes ``uid`` in the waves has a slot on the same node.
+        """Return whether member ``uid`` is placed before all other members that have a slot on its node.
 
-        ``slots`` are the slots of the cycle by UID.
+        Only members of the present and later waves are compared. ``slots`` are the slots of the cycle by UID.
         """
         before = takewhile(lambda mate: mate != uid, chain.from_iterable(wave.uids for wave in self.waves))
         return not any(mate in slots and slots[mate].node == slots[uid].node for mate in before)
@@ -149,21 +166,27 @@ class OpenSlots:
             self.waves[0].uids.append(uid)  # keeps members whose slots are not taken first
 
     def exchange(self, uid: str, mate: str) -> None:
-        """Exchange the places of two members (UIDs) in the order of the open wave. Ignored if one is not in it."""
+        """Exchange the places of two members (UIDs) in the order in which the present wave takes its slots.
+
+        Ignored if one of them is not in the wave, i.e. among the members that may be placed now.
+        """
         wave = self.open_wave
         if uid in wave and mate in wave:
             here, there = wave.index(uid), wave.index(mate)
             self.waves[0].uids[here], self.waves[0].uids[there] = mate, uid
 
     def add_missed(self, uid: str) -> None:
-        """Note that kube-scheduler has offered a member of the open wave no node with an open slot."""
+        """Note that kube-scheduler has offered no node with an open slot to a member that may be placed now.
+
+        `choose_missed` then returns it for nomination, when its turn comes.
+        """
         self.missed[uid] = None
 
     def choose_missed(self, slots: Collection[str]) -> str:
-        """Choose the next one of ``missed`` to nominate, and return its UID.
+        """Choose which member to nominate next of those in ``missed``, and return its UID.
 
-        Return "" if there is none, or if the last chosen one has a slot but filter has not answered its node yet.
-        ``slots`` are the UIDs of all members that have a slot.
+        They were offered no node with an open slot. Return "" if there are none, or if the last chosen one has a
+        slot but filter has not answered its node yet. ``slots`` are the UIDs of all members that have a slot.
         """
         if self.chosen_missed in self.missed and self.chosen_missed in slots:
             return ""
@@ -172,9 +195,10 @@ class OpenSlots:
         return self.chosen_missed
 
     def open_next(self, is_taken: Callable[[str], bool]) -> Sequence[str]:
-        """Open the next wave if ``is_taken`` returns True for the UIDs of all members of the open one.
+        """Let the next wave, i.e. part of the gang, be placed if the slots of the whole present one are taken.
 
-        Return the UIDs of the wave that was opened; empty if none was.
+        ``is_taken`` returns that for the UID of a member. Return the UIDs of the members that may be placed now;
+        empty if nothing has changed.
         """
         if not self.waves or not all(map(is_taken, self.waves[0].uids)):
             return ()
@@ -188,11 +212,12 @@ class OpenSlots:
 
 
 def merge_waves(waves: Iterable[Sequence[str]], pods: Mapping[str, Pod], leaf_of: Callable[[str], str]) -> list[Wave]:
-    """Return the waves of a plan, with successive waves merged if all their members are equal.
+    """Return the waves of a plan, i.e. the parts of a gang that are placed one after another, as few as possible.
 
-    Equal members have the same `Shape` and PodGroup. ``waves`` are the plan's, as UIDs; ``pods`` are the members by
-    UID; ``leaf_of`` returns the name of a member's PodGroup in its tree. Members that share a volume claim without
-    a volume are not merged.
+    Successive waves are merged if all their members are equal, i.e. have the same requests, constraints and PodGroup.
+    For instance 4 equal members, planned as 4 waves, become one wave with `Wave.any_order`. Members that share a volume
+    claim without a volume are not merged. ``waves`` are the plan's, as UIDs; ``pods`` are the members by UID;
+    ``leaf_of`` returns the name of a member's PodGroup in its tree by the member's UID.
     """
 
     def describe(uid: str) -> object:

@@ -46,16 +46,20 @@ from serried.api.pod import Pod, Shape
 from serried.plan.explain import count_things
 
 _CONDITION_SECONDS = 120.0
-"""The seconds for which a fact from a pod's condition holds if the condition does not change."""
+"""The seconds for which a node is avoided because of what a pod's condition says, if the condition does not change."""
 
 _KUBELET_SECONDS = 300.0
-"""The seconds for which no member is bound to a node whose kubelet has failed one.
+"""The seconds for which no member is planned on a node whose kubelet has failed an equal member.
 
 Each try costs a Job one of its backoffLimit.
 """
 
 _EVICTED_SECONDS = 300.0
-"""The seconds beyond the eviction pause for which a fact after evictions holds: next time other pods are victims."""
+"""The seconds for which a node is avoided that kube-scheduler has rejected in spite of evictions.
+
+They count from the rejection, or else from the end of the eviction pause that follows it (`Refusals.pause_evictions`),
+so that the next search for victims finds other pods.
+"""
 
 _OFFER_SECONDS = 30.0
 """The seconds for which the nodes of kube-scheduler's last complete filter call count as its only feasible ones."""
@@ -95,42 +99,52 @@ class Refuser(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A conclusion from one refusal, and when it ends: for instance, some members are not planned on a node."""
+    """A conclusion from one refusal, and when it ends: for instance, some members are not planned on a node.
+
+    `Refusals` keeps it in a mapping or field that says what the conclusion is.
+    """
 
     until: float
-    """The loop time at which the fact ends at the latest.
+    """The loop time at which the conclusion from a refusal ends at the latest: e.g. a node may be planned again.
 
     Infinite if it only ends by a change, or once all nodes that fit are refused.
     """
 
     node: Node | None = None
-    """The node as it was at the refusal; None if it did not exist, or if the fact is about no node."""
+    """The node as it was at the refusal; None if it did not exist, or if the refusal was about no single node.
+
+    The conclusion ends when the node has changed since then.
+    """
 
     by: Refuser = Refuser.SCHEDULER
     """The component that has refused the node, and in which situation."""
 
     text: str = ""
-    """kube-scheduler's message, for the verdict; "" if the fact does not come from a pod's condition."""
+    """kube-scheduler's message about the refusal, for the verdict; "" if it was not read from a pod's condition."""
 
     member: str = ""
-    """The UID of the member whose condition led to the fact; "" if it does not come from a condition."""
+    """The UID of the member whose condition PodScheduled has told of the refusal; "" if no condition has.
+
+    The conclusion ends when the condition says that only resources are missing.
+    """
 
     evicted: bool = False
     """True if victims were evicted for the member before the refusal.
 
-    No condition ends the fact then, because other pods may fill the node again and hide the reason.
+    Then the member's condition does not end the conclusion: other pods may fill the node again and hide the reason.
     """
 
     occupants: frozenset[str] = frozenset()
     """The UIDs of pods of other schedulers that use what victims have freed.
 
-    The fact ends when one of them is no longer bound. Empty if the fact depends on no pods.
+    The conclusion, that no pod is to be evicted there, ends when one of them is no longer bound. Empty for conclusions
+    that depend on no pods.
     """
 
     def holds(self, now: float, node: Node | None, pods: Mapping[str, Pod]) -> bool:
-        """Return whether the fact is still true at ``now`` (loop time).
+        """Return whether the conclusion still holds at ``now`` (loop time): nothing has happened that ends it.
 
-        ``node`` is its node as it is now, ``pods`` are all pods by UID.
+        ``node`` is the refused node as it is now, None if it does not exist; ``pods`` are all pods by UID.
         """
         if now >= self.until or node is not self.node:
             return False
@@ -159,32 +173,38 @@ _Facts = dict[tuple[Shape, str], Fact]
 class Refusals:
     """The consequences of refusals of nodes by kube-scheduler and kubelets for one gang, as a `Fact` each.
 
-    It lives as long as the gang's `GroupState`. ``now`` is always in loop seconds, and ``cluster`` is the cluster
-    as it is now.
+    It lives as long as the gang's `GroupState`. ``now`` is always in loop seconds, ``cluster`` is the cluster as it is
+    now, and a ``shape`` is the requests and constraints of a member: a refusal counts for all members with them.
     """
 
     excluded: _Facts = field(default_factory=dict)
-    """The reasons and ends of exclusions, by shape and node: members with the shape are not planned on the node."""
+    """The nodes on which members are not planned, because the node was refused for one of them.
+
+    Keys are the members' shape (requests and constraints) and the node name. Values say why, and when it ends.
+    """
 
     exempt: _Facts = field(default_factory=dict)
-    """The reasons and ends of exemptions, by shape and node: no pod is evicted there for members with the shape."""
+    """The nodes on which no pods are evicted for members, because evictions there would not help or did not.
+
+    Keys are the members' shape (requests and constraints) and the node name. Values say why, and when it ends.
+    """
 
     taken_by_others: dict[str, Fact] = field(default_factory=dict)
-    """The pods of other schedulers that took what victims had freed, by node, as a `Fact`.
+    """By node name, the pods of other schedulers that took there what victims had freed (`Fact.occupants`).
 
     No pod is evicted on the node while they run.
     """
 
     rejection: Fact | None = None
-    """The fact that kube-scheduler had no node for a member while other members had theirs; None without one.
+    """Set after kube-scheduler had no node for a member while other members had theirs; None otherwise.
 
-    While it holds, more free resources would not start the gang.
+    It says why, and when this no longer counts. Until then more free resources would not start the gang.
     """
 
     offers: dict[Shape, tuple[float, frozenset[str]]] = field(default_factory=dict)
-    """The nodes in kube-scheduler's last complete filter call, by shape of the member.
+    """The nodes in kube-scheduler's last complete filter call for a member, by its shape (requests and constraints).
 
-    Each entry also has the loop time until which they count as the only feasible nodes.
+    Each value is the loop time until which they count as the only feasible nodes, and their names.
     """
 
     no_search_before: float = 0.0
@@ -194,26 +214,27 @@ class Refusals:
     """The number of preemptions in a row after which the gang was not bound."""
 
     _offered: frozenset[str] | None = None
-    """The nodes offered while no member had one; None before the first list.
+    """The nodes that kube-scheduler has offered or used for the gang's members, up to a ``rejection`` and since then.
 
-    It is kept from one rejection to the next, to find out which nodes are new.
+    Any other node that it offers is new. None if no node is known yet.
     """
 
     # --- learning ----------------------------------------------------------------------------------------------
 
     def exclude_node(self, shape: Shape, node: str, cluster: Cluster, *, beside_mates: bool = False) -> None:
-        """Note that members with a shape are not planned on a node, as kube-scheduler has rejected it for one of them.
+        """Note that members with this shape (requests and constraints) are not to be planned on a node any more.
 
-        ``beside_mates`` is True if other members of the gang had their nodes at that time.
+        kube-scheduler has rejected the node for one of them. ``beside_mates`` is True if other members of the gang
+        had their nodes at that time.
         """
         by = Refuser.BESIDE_MATES if beside_mates else Refuser.SCHEDULER
         self.excluded[shape, node] = Fact(math.inf, cluster.nodes.get(node), by)
 
     def exclude_after_filter(self, pod: Pod, node: str, now: float, cluster: Cluster, *, evicted: bool) -> None:
-        """Note that members with the pod's shape are not planned on a node, as kube-scheduler rejected it after filter.
+        """Note that members with the requests and constraints of ``pod`` are not to be planned on a node any more.
 
-        No pods are evicted there either: that would not help. ``evicted`` is True if victims were evicted for
-        this try.
+        Filter has answered the node for the pod, and then a later plugin or extender has rejected it. No pods are
+        evicted there either: that would not help. ``evicted`` is True if victims were evicted before the rejection.
         """
         said = Fact(math.inf, cluster.nodes.get(node), Refuser.AFTER_FILTER, pod.said, pod.uid)
         self.excluded[pod.shape, node] = said
@@ -221,16 +242,25 @@ class Refusals:
         self.exempt[pod.shape, node] = replace(said, until=until, evicted=evicted)
 
     def exclude_after_kubelet(self, pod: Pod, now: float, cluster: Cluster) -> None:
-        """Note that members with the pod's shape are not planned on its node, as the kubelet has failed the pod."""
+        """Note that members with the pod's requests and constraints are not to be planned on its node for a while.
+
+        The kubelet of that node has failed the bound pod.
+        """
         until = now + _KUBELET_SECONDS
         self.excluded[pod.shape, pod.node] = Fact(until, cluster.nodes.get(pod.node), Refuser.KUBELET)
 
     def exempt_from_evictions(self, shape: Shape, node: str, now: float, cluster: Cluster) -> None:
-        """Evict no pods on a node for a shape, as kube-scheduler has rejected the node in spite of evictions."""
+        """Evict no pods on a node for members with this shape (requests and constraints) for a while.
+
+        kube-scheduler has rejected the node for one of them in spite of evictions there.
+        """
         self.exempt[shape, node] = Fact(now + _EVICTED_SECONDS, cluster.nodes.get(node), evicted=True)
 
     def note_taken_by_others(self, node: str, uids: frozenset[str], cluster: Cluster) -> None:
-        """Evict no pods on a node, as the pods ``uids`` of other schedulers took what victims had freed there."""
+        """Note that no pods are to be evicted on a node for the gang while the pods ``uids`` run there.
+
+        These pods of other schedulers have taken what victims of the gang had freed.
+        """
         self.taken_by_others[node] = Fact(math.inf, cluster.nodes.get(node), occupants=uids)
 
     def note_rejection(
@@ -244,10 +274,10 @@ class Refusals:
         *,
         evicted: bool,
     ) -> None:
-        """Note that kube-scheduler has no node for a member while other members have the nodes ``mates``.
+        """Note that kube-scheduler has no node for a member, while other members of the gang have the nodes ``mates``.
 
-        Members with its shape are not planned on the nodes ``beside``. ``text`` is kube-scheduler's message.
-        ``evicted`` is True if victims were evicted for this try.
+        The next plans avoid the nodes ``beside`` for members with the requests and constraints of ``pod``. ``text``
+        is kube-scheduler's message. ``evicted`` is True if victims were evicted for this try.
         """
         for node in beside:
             self.exclude_node(pod.shape, node, cluster, beside_mates=True)
@@ -257,9 +287,10 @@ class Refusals:
         self.rejection = Fact(until, by=Refuser.BESIDE_MATES, text=text, member=pod.uid, evicted=evicted)
 
     def pause_evictions(self, now: float) -> None:
-        """Begin the eviction pause, because the gang was not bound after a preemption.
+        """Search for no victims for a while, because the gang was not bound after a preemption.
 
-        Present facts are prolonged beyond the pause, so that the next searches for victims still respect them.
+        Present conclusions, such as nodes where no pods are evicted, are prolonged beyond this pause, so that the
+        next searches for victims still respect them.
         """
         pause = _EVICTION_PAUSE_SECONDS * 2.0 ** min(self.failed_preemptions, _MAX_DOUBLINGS)
         self.failed_preemptions += 1
@@ -271,9 +302,10 @@ class Refusals:
             self.rejection = _prolong(self.rejection, until)
 
     def note_offer(self, shape: Shape, names: frozenset[str], now: float) -> bool:
-        """Note all nodes that kube-scheduler offers to members with a shape. Return whether one of them is new.
+        """Note all nodes that kube-scheduler offers to members with this shape (requests and constraints).
 
-        Conclusions from earlier rejections of these nodes end.
+        These nodes are planned again if they were avoided because kube-scheduler had rejected them. Return whether
+        one of them was not in the last list; False without one.
         """
         known = self.offers.get(shape)
         for facts in (self.excluded, self.exempt):
@@ -284,10 +316,10 @@ class Refusals:
         return known is not None and not names <= known[1]
 
     def note_offer_while_rejected(self, names: frozenset[str]) -> bool:
-        """Note nodes that are offered while the gang waits after a `rejection`. Return whether one of them is new.
+        """Note nodes that kube-scheduler offers to a member. Return whether one is new since the last rejection.
 
-        If one is, nodes may be planned again that were only rejected while other members had theirs: with some
-        of these on the new node, the others may fit.
+        If so, nodes that were only rejected while other members had theirs may be planned again: with some of
+        these members on the new node, the others may fit. False if no member was rejected in that situation.
         """
         if self.rejection is None:
             return False
@@ -300,16 +332,17 @@ class Refusals:
     # --- ending facts ------------------------------------------------------------------------------------------
 
     def end_exclusions_at(self, until: float) -> None:
-        """Allow all excluded nodes again from ``until``, except those with a time limit of their own.
+        """Let plans use all nodes that were refused for members again from the loop time ``until``.
 
-        Called when the gang fits on no other node, so that it is not stuck for ever.
+        Nodes with a time limit already keep that. Called when the gang fits on no other node, so that it is not
+        stuck for ever.
         """
         self.excluded = {
             key: replace(fact, until=until) if fact.until == math.inf else fact for key, fact in self.excluded.items()
         }
 
     def reset_preemptions(self) -> None:
-        """Forget failed preemptions, and what pods of other schedulers took, because the gang is bound."""
+        """Forget failed preemptions, and which pods of other schedulers took freed resources, as the gang is bound."""
         self.failed_preemptions = 0
         self.taken_by_others.clear()
 
@@ -367,7 +400,8 @@ class Refusals:
     def find_unoffered(self, pods: Iterable[Pod], now: float, nodes: Mapping[str, Node]) -> frozenset[str]:
         """Return the nodes that kube-scheduler offers to none of these members.
 
-        Empty unless a complete list of the last `_OFFER_SECONDS` is known for every shape of them.
+        Empty unless a complete list of the last `_OFFER_SECONDS` is known for all members, i.e. for one with the
+        same requests and constraints each.
         """
         self.offers = {shape: offer for shape, offer in self.offers.items() if now < offer[0]}
         if not self.offers:
@@ -396,5 +430,5 @@ def _drop_ended(facts: _Facts, now: float, cluster: Cluster) -> _Facts:
 
 
 def _prolong(fact: Fact, until: float) -> Fact:
-    """Return the fact with an end at ``until`` or later. A fact without a time limit gets this one."""
+    """Return the conclusion with an end at ``until`` or later. One without a time limit ends at ``until``, too."""
     return replace(fact, until=until if fact.until == math.inf else max(fact.until, until))

@@ -6,10 +6,12 @@ on each node. So a member gets the first of these that is on an offered node:
 
 1. its own slot;
 2. if the domain has free capacity beyond the plan: any node of the domain on which the member fits, or the slot of an
-   equal member of another such gang;
-3. the slot of a mate of its class for which filter has not answered yet.
+   equal member of another gang in a domain with such capacity;
+3. the slot of another member of its gang and class for which filter has not answered yet.
 
-A member with a rank in its Job only gets its own slot, unless the domain has free capacity beyond the plan.
+A member with a rank in its Job only gets its own slot, unless the domain has free capacity beyond the plan. The other
+members of a member's gang are called its mates. Gangs whose members have rules about each other are placed in waves,
+i.e. one part after another (`open_slots`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -22,7 +24,7 @@ from extender.core.scheduling.permit import find_offered_node
 from serried.api.pod import Pod
 
 _FEW_MISSES = 2
-"""The fewest members without a usable offered node for which all members of the gang may be nominated."""
+"""The number of members without a usable offered node from which on all members of the gang may be nominated."""
 
 
 class SlotAssigner:
@@ -61,11 +63,11 @@ class SlotAssigner:
         return self._exchange(cycle, pod, mate, name) if mate else None
 
     def _take_first_open(self, cycle: BindingCycle, pod: Pod, names: Collection[str]) -> str | None:
-        """Give a member the first open slot of its wave, in the plan's order, that is on an offered node.
+        """Give a member the first slot, in the plan's order, that is on an offered node and not taken yet.
 
-        For waves whose members kube-scheduler may try in any order. If a slot's node is not offered, an offered
-        node with equal labels (`OpenSlots.equivalence_keys`) replaces it. Return the node; None if the member
-        gets no slot.
+        The slots are those of its wave, i.e. of the equal members that kube-scheduler may now try in any order.
+        If a slot's node is not offered, an offered node with equal labels (`OpenSlots.equivalence_keys`) replaces
+        it. Return the node; None if the member gets no slot.
         """
         slots, offered = cycle.reservation.slots, set(names)
         cells: dict[tuple[str | None, ...], list[str]] | None = None
@@ -104,9 +106,9 @@ class SlotAssigner:
     def _may_exchange(self, cycle: BindingCycle, pod: Pod, mate: str) -> bool:
         """Return whether ``pod`` may exchange slots with ``mate`` (UID), an equal member of the same gang.
 
-        Filter must not have answered for the mate, and the waves of both must be open. The mate must not be
-        nominated, unless victims still run on its node or its wave is tried in any order. A slot that was kept
-        for the replacement of a deleted member is never exchanged.
+        Filter must not have answered for the mate, and neither may have to wait for a later wave, i.e. part of
+        the gang. The mate must not be nominated, unless victims of the gang still run, or the members of its wave
+        may be placed in any order. A slot that was kept for the replacement of a deleted member is never exchanged.
         """
         slots, open_slots, other = cycle.reservation.slots, cycle.open_slots, self._store.pods.get(mate)
         if mate == pod.uid or mate not in slots or slots[mate].part != slots[pod.uid].part or not cycle.may_move(mate):
@@ -219,9 +221,10 @@ class SlotAssigner:
     # --- no slot on an offered node ----------------------------------------------------------------------------
 
     def queue_missed(self, cycle: BindingCycle, uid: str) -> None:
-        """Queue a member for its nomination, because kube-scheduler offers no node with an open slot of its wave.
+        """Queue a member for its nomination, because kube-scheduler offers it no node with a slot that it may take.
 
-        Members of such a wave are nominated one at a time (`OpenSlots.missed`).
+        For members of a wave, i.e. a part of the gang placed before the next one, whose order does not matter.
+        They are nominated one at a time: their rules could make each other's nodes infeasible.
         """
         cycle.open_slots.add_missed(uid)
         self._nominate_next(cycle)
@@ -229,7 +232,8 @@ class SlotAssigner:
     def nominate_missed(self, cycle: BindingCycle, uid: str) -> None:
         """Nominate a member to the node of its slot, because kube-scheduler did not offer that node.
 
-        If too many members are missed (`_misses_often`), also nominate all others for which filter has not answered.
+        If that happens to many members (`_misses_often`), also nominate all others for which filter has not answered,
+        and give members only the planned nodes from now on.
         """
         cycle.mark_not_offered(uid)
         self._outbox.put(Nominate(cycle, (uid,)))
@@ -241,16 +245,16 @@ class SlotAssigner:
             self._outbox.put(Nominate(cycle, left))
 
     def _nominate_next(self, cycle: BindingCycle) -> None:
-        """Nominate the next queued member (`OpenSlots.missed`) to the first open slot of its wave, if there is one."""
+        """Nominate the next member that `queue_missed` has queued to the first slot that is not taken yet, if any."""
         uid = cycle.open_slots.choose_missed(cycle.reservation.slots)
         if uid:
             self._nominate_chosen(cycle, uid)
 
     def nominate_elsewhere(self, cycle: BindingCycle, uid: str) -> bool:
-        """Nominate the member ``uid`` to an open slot on another node, as kube-scheduler has rejected the last one.
+        """Nominate member ``uid`` to the next node with a slot not taken yet, as kube-scheduler rejected the last node.
 
-        Return False if there is no such slot. kube-scheduler may have tried the members in another order than
-        the plan's, so that the first open slot breaks a rule of this member now.
+        Return False if there is none left. kube-scheduler may have tried the members in another order than the
+        plan's, so that the first slot that is not taken breaks a rule of this member now.
         """
         cycle.open_slots.refused_nodes += 1
         return self._nominate_chosen(cycle, uid)
@@ -268,10 +272,11 @@ class SlotAssigner:
         return True
 
     def open_next(self, cycle: BindingCycle) -> None:
-        """Open the next wave once filter has answered all members of the open one, and nominate its members.
+        """Nominate the members of the next wave once filter has answered for all members of the present one.
 
-        A wave whose members mount a shared PersistentVolumeClaim is not opened before the claim has a volume: until
-        then kube-scheduler would find no other node feasible for them.
+        A wave is a part of a gang that is placed before the next part. Before that, nominate the next member that
+        `queue_missed` has queued. If members of the next wave mount a shared PersistentVolumeClaim, they wait until
+        the claim has a volume: before, kube-scheduler would find no other node feasible for them.
         """
         self._nominate_next(cycle)
         coming = (self._store.pods.get(uid) for uid in cycle.open_slots.next_wave)
@@ -290,11 +295,11 @@ def _is_nominated(member: Member, pod: Pod) -> bool:
 
 
 def _keeps_order(pod: Pod) -> bool:
-    """Return whether equal members of a wave must take its slots in the plan's order.
+    """Return whether equal members with the constraints of ``pod`` must take their slots in the plan's order.
 
-    Each then takes the first open slot that it is offered, even if its own is offered, too. With exactly one rule
-    about other pods (affinity, anti-affinity or spread) any order works. With several rules another order may leave
-    the last members no feasible node.
+    That means that the member which kube-scheduler tries first gets the slot that the plan fills first, if its node is
+    offered, and not its own. It is not needed for members with exactly one rule about other pods (affinity,
+    anti-affinity or spread). With several rules another order may leave the last members no feasible node.
     """
     rules = pod.shape.neighbours
     return rules is None or (rules.beside is not None) + len(rules.apart) + len(rules.spread) != 1

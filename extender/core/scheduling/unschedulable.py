@@ -1,10 +1,12 @@
 """The groups for which the planner found no nodes, and which of them freed resources could help.
 
 `Queue` puts rejected groups in, and `UnschedulableGroups.wake` returns those to plan again. Groups whose members have
-the same shapes and constraints share one `QueueingHint`. For each hint and domain there is an upper bound of the slots,
-i.e. of the members that fit: those that the planner counted when it rejected the group last, plus those freed since.
-Freed resources wake the groups whose need is within the bound. So the cost depends on the number of freed nodes and of
-hints, and neither on the size of the cluster nor on the number of groups.
+equal shapes (requests and constraints) share one `QueueingHint`. For each hint and domain there is a bound: the most
+members of one group that may fit there by now. It is the number that the planner counted when it rejected a group last,
+plus the members that fit additionally on nodes with freed resources. Freed resources wake the groups that need no more
+members than the bound. For instance 5 members fitted and a gang of 8 was rejected: it is woken when 3 more fit. So the
+cost depends on the number of freed nodes and of hints, and neither on the size of the cluster nor on the number of
+groups.
 """
 
 import math
@@ -30,7 +32,10 @@ def count_share(share_percent: int, count: int) -> int:
 
 
 _MAX_UNPLANNED_OFFERS = 100
-"""The most nodes in `QueueEntry.unplanned_offers`. Beyond that, new ones do not requeue the group."""
+"""The most nodes offered by kube-scheduler that each requeue a group for which the planner found no node at all.
+
+These nodes are in `QueueEntry.unplanned_offers`. Beyond that number, further ones do not requeue the group.
+"""
 
 
 @dataclass(slots=True)
@@ -71,7 +76,7 @@ class QueueEntry:
     """
 
     retries_for_offers: bool = False
-    """True if the next try is only because of `unplanned_offers`."""
+    """True if the next try is made only because kube-scheduler offers nodes that the planner did not find."""
 
     def backs_off(self, now: float) -> bool:
         """Return whether the group must not be planned yet, because of its backoff."""
@@ -106,9 +111,10 @@ class QueueEntry:
         return True
 
     def note_refusal(self) -> None:
-        """Note that the planner has found no nodes. Drop `unplanned_offers`, as the cluster has changed since then.
+        """Note that the planner has found no nodes. Forget the nodes that only kube-scheduler has offered before.
 
-        After a try that was made only because of them they are kept, so that they cause no further one.
+        They may cause another try then, as the cluster has changed. But if this try was made only because of
+        them, they are remembered, so that they cause no further one.
         """
         self.unplanned_offers = self.unplanned_offers if self.retries_for_offers else frozenset()
         self.retries_for_offers = False
@@ -116,8 +122,8 @@ class QueueEntry:
     def begin_try(self, planner_input: tuple[object, ...], now: float, *, waits: bool) -> bool:
         """Begin a try with this input of the planner, and end the backoff. Return whether the group has to be planned.
 
-        It has not if it ``waits`` among the unschedulable groups, the input has not changed, and ``retry_at``
-        has not come.
+        Return False if the group is among the unschedulable ones (``waits``), its input is that of the last try,
+        and ``retry_at`` has not come.
         """
         self.backoff_until = 0.0
         if waits and planner_input == self.last_input and now < self.retry_at:
@@ -133,14 +139,17 @@ class QueueEntry:
         return over
 
     def pop_retry(self, now: float) -> bool:
-        """Return whether the retry time has come by ``now``, once per retry time. The next try is then not left out."""
+        """Return whether the retry time has come by ``now``, once per retry time.
+
+        If it has, the next try plans the group even if its input has not changed.
+        """
         due = self.retry_at <= now
         if due:
             self.last_input, self.retry_at = (), math.inf
         return due
 
     def pop_unattended(self) -> bool:
-        """Return `unattended` and reset it. If it was True, the next try is not left out."""
+        """Return `unattended` and reset it. If it was True, the next try plans the group even without changes."""
         was, self.unattended = self.unattended, False
         if was:
             self.last_input = ()
@@ -148,21 +157,30 @@ class QueueEntry:
 
 
 _MAX_SHAPES_COUNTED = 8
-"""The number of a group's shapes above which no slots are counted on freed nodes: it is planned instead."""
+"""The number of shapes (requests and constraints) of a group's members up to which freed nodes are examined for it.
+
+If its members have more, counting how many of them fit on each freed node costs too much: the group is planned anew.
+"""
 
 
 _MAX_HINTS = 64
-"""The number of hints per namespace. Slots on freed nodes are counted for each hint, so their number is limited."""
+"""The maximum number of `QueueingHint` objects per namespace: each of them costs time for each freed node.
+
+Further groups of the namespace all share one more, by which any freed node may help.
+"""
 
 _MAX_WOKEN_OF_NAMESPACE = 4
-"""The number of groups that `wake` returns at a time for a hint that all groups of a namespace share."""
+"""The number of groups planned again at a time, of those for which a namespace with too many hints has a shared one.
+
+For these groups it is unknown which nodes help, so most of these plans are in vain.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """The properties of rejected groups that decide which nodes could help them, and how many members fit there.
+    """The properties of rejected groups that decide which freed nodes could help them, and how many members fit there.
 
-    Groups with equal properties share one hint.
+    Groups with equal properties share one hint. It is like kube-scheduler's QueueingHintFn, but a value.
     """
 
     shapes: frozenset[Shape]
@@ -180,15 +198,16 @@ class QueueingHint:
     """The priority of the groups. It decides which nominated pods count as using resources."""
 
     counted: bool
-    """True if the planner's verdict has the number of slots per domain, so that bounds can be computed.
+    """True if the planner's verdict says how many members fit in each domain.
 
-    Otherwise any slot on a freed node may be the one that was missing.
+    Then a group is woken once enough members fit. If False, it is woken as soon as one more member fits on a freed
+    node, since that may be the one that was missing.
     """
 
     namespace: str = ""
-    """The namespace of which all further groups share this hint, because it has `_MAX_HINTS` hints.
+    """The namespace whose groups share this hint although they differ, as the namespace has `_MAX_HINTS` other hints.
 
-    "" for a hint that describes the groups themselves.
+    "" for a usual hint, whose groups have the properties that it says.
     """
 
     concerns: frozenset[str] = frozenset()
@@ -199,26 +218,29 @@ class QueueingHint:
 
 
 @dataclass(slots=True)
-class _Waiters:
-    """The groups with one hint, and the upper bounds of the slots for them."""
+class _GroupsOfHint:
+    """The unschedulable groups that share one `QueueingHint`, and how many of their members may fit in each domain."""
 
     bounds: dict[str, int] = field(default_factory=dict)
-    """For each domain, the most members of one group that may fit there by now."""
+    """By domain, the most members of one group that may fit there by now: maybe too high, never too low."""
 
     default_bound: int = 0
     """The most members of one group that may fit in a domain that is not in ``bounds``."""
 
     needs: dict[GroupKey, int] = field(default_factory=dict)
-    """For each group, the number of members that must fit."""
+    """For each group, the number of its members that must fit in one domain before it is planned again."""
 
     released: set[GroupKey] = field(default_factory=set)
     """The groups that have released their own slots. The removal of their own nominations must not wake them."""
 
     not_woken: dict[GroupKey, None] = field(default_factory=dict)
-    """The groups of a namespace's hint that were not woken since resources were last freed, longest wait first."""
+    """The groups still to be planned again since resources were last freed, the longest wait first; used as a set.
+
+    Only for the hint that a namespace's further groups share (`QueueingHint.namespace`): they are woken a few at a time.
+    """
 
     namespace: str = ""
-    """The namespace against whose `_MAX_HINTS` the hint counts: that of its first group."""
+    """The namespace of the first group with this hint. The hint counts towards the `_MAX_HINTS` of this namespace."""
 
 
 class UnschedulableGroups:
@@ -230,7 +252,7 @@ class UnschedulableGroups:
     def __init__(self, nodes: Mapping[str, Node], used: Mapping[str, Resources]) -> None:
         self._nodes = nodes
         self._used = used
-        self._by_hint: dict[QueueingHint, _Waiters] = {}
+        self._by_hint: dict[QueueingHint, _GroupsOfHint] = {}
         self._hints: dict[GroupKey, QueueingHint] = {}
         self._counts: Counter[str] = Counter()
         """The number of hints by namespace."""
@@ -247,23 +269,23 @@ class UnschedulableGroups:
         return len(self._hints)
 
     def put(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """Add a group that the planner has just rejected.
+        """Add a group that the planner has just rejected with the verdict ``refusal``.
 
-        The slots that the verdict ``refusal`` has counted in each domain become the upper bounds of the group's
-        hint.
+        If the verdict says how many members fit in each domain, freed resources are added to these numbers, and
+        the group is woken once as many members may fit as it needs.
         """
-        hint, waiters = self._enlist_refused(group, request, refusal)
-        self._set_bound(hint, waiters, refusal)
+        hint, waiting = self._enlist_refused(group, request, refusal)
+        self._set_bound(hint, waiting, refusal)
 
     def put_stale(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> None:
-        """Add a group as `put` does, whose verdict is older than the last freed resources.
+        """Add a group as `put` does, though resources were freed since the planner began to make its verdict.
 
-        Existing bounds of its hint are kept, because they count resources that the verdict does not. The caller
-        has to see to it that the group is planned again soon.
+        If other groups with equal properties wait, the numbers of members that fit in each domain are kept: they
+        count the freed resources, the verdict does not. The caller has to have the group planned again soon.
         """
-        hint, waiters = self._enlist_refused(group, request, refusal)
-        if len(waiters.needs) == 1:
-            self._set_bound(hint, waiters, refusal)
+        hint, waiting = self._enlist_refused(group, request, refusal)
+        if len(waiting.needs) == 1:
+            self._set_bound(hint, waiting, refusal)
 
     def put_released(self, group: GroupKey, request: PlanRequest) -> None:
         """Add a group that has released its slots. Neither its slots nor its nominations wake the group itself."""
@@ -278,13 +300,13 @@ class UnschedulableGroups:
         self._waiting[group.namespace] -= 1
         if not self._waiting[group.namespace]:
             del self._waiting[group.namespace]
-        waiters = self._by_hint[hint]
-        del waiters.needs[group]
-        waiters.released.discard(group)
-        waiters.not_woken.pop(group, None)
-        if not waiters.needs:
+        waiting = self._by_hint[hint]
+        del waiting.needs[group]
+        waiting.released.discard(group)
+        waiting.not_woken.pop(group, None)
+        if not waiting.needs:
             del self._by_hint[hint]
-            self._counts[waiters.namespace] -= 1
+            self._counts[waiting.namespace] -= 1
 
     def has_other_namespaces(self, namespace: str) -> bool:
         """Return whether any group of another namespace is unschedulable."""
@@ -293,26 +315,29 @@ class UnschedulableGroups:
     def wake(self, freed: Freed | None, withdrawn: Freed | None, reached: Collection[str] = ()) -> set[GroupKey]:
         """Remove and return the groups that freed resources could help.
 
-        ``freed`` are the nodes on which pods have ended or that have changed, with the used resources before;
-        None stands for any node. ``withdrawn`` are those of which nominations were removed. ``reached`` are the
-        names of rules that pods which came or ended may affect (`serried.api.interpod.find_affecting_names`): they wake
-        all groups with such a rule.
+        ``freed`` are the nodes on which pods have ended or that have changed, by name, with the resources that
+        were used on them before; None stands for any node. ``withdrawn`` are the nodes of which nominations were
+        removed. ``reached`` are the names of inter-pod rules (affinity, spread) that created or ended pods may
+        affect (`serried.api.interpod.find_affecting_names`): all groups with such a rule are returned, too.
         """
         woken: set[GroupKey] = set()
-        for hint, waiters in self._by_hint.items():
+        for hint, waiting in self._by_hint.items():
             if hint.namespace:
-                woken |= self._list_helped_in_namespace(hint, waiters, None if reached else freed, withdrawn)
+                woken |= self._list_helped_in_namespace(hint, waiting, None if reached else freed, withdrawn)
             elif not hint.concerns.isdisjoint(reached):
-                woken |= self._list_helped(hint, waiters, None)
+                woken |= self._list_helped(hint, waiting, None)
             else:
-                woken |= self._list_helped(hint, waiters, withdrawn) - waiters.released
-                woken |= self._list_helped(hint, waiters, freed)
+                woken |= self._list_helped(hint, waiting, withdrawn) - waiting.released
+                woken |= self._list_helped(hint, waiting, freed)
         for group in woken:
             self.leave(group)
         return woken
 
     def _choose_hint(self, group: GroupKey, hint: QueueingHint) -> QueueingHint:
-        """Return the hint for a group: ``hint``, or that of its namespace if the namespace has too many hints."""
+        """Return the hint with which a group waits: ``hint``, which describes the group, if possible.
+
+        If the group's namespace has too many hints already, return the one that its further groups share.
+        """
         self.leave(group)
         if hint in self._by_hint or self._counts[group.namespace] < _MAX_HINTS:
             return hint
@@ -320,58 +345,61 @@ class UnschedulableGroups:
             frozenset(), None, frozenset(), hint.closed, priority=0, counted=False, namespace=group.namespace
         )
 
-    def _enlist(self, group: GroupKey, hint: QueueingHint, need: int) -> _Waiters:
+    def _enlist(self, group: GroupKey, hint: QueueingHint, need: int) -> _GroupsOfHint:
         self._hints[group] = hint
         self._waiting[group.namespace] += 1
-        waiters = self._by_hint.get(hint)
-        if waiters is None:
-            waiters = self._by_hint[hint] = _Waiters(namespace=group.namespace)
+        waiting = self._by_hint.get(hint)
+        if waiting is None:
+            waiting = self._by_hint[hint] = _GroupsOfHint(namespace=group.namespace)
             self._counts[group.namespace] += 1
-        waiters.needs[group] = need
-        return waiters
+        waiting.needs[group] = need
+        return waiting
 
-    def _enlist_refused(self, group: GroupKey, request: PlanRequest, refusal: Verdict) -> tuple[QueueingHint, _Waiters]:
+    def _enlist_refused(
+        self, group: GroupKey, request: PlanRequest, refusal: Verdict
+    ) -> tuple[QueueingHint, _GroupsOfHint]:
         counted = Mark.SHAPE in refusal.reason.marks and _is_decided_by_count(request)
         hint = self._choose_hint(group, _make_hint(request, counted=counted))
         return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 
-    def _set_bound(self, hint: QueueingHint, waiters: _Waiters, refusal: Verdict) -> None:
-        """Set the bounds of a hint to the number of members that fit in each domain according to a verdict."""
+    def _set_bound(self, hint: QueueingHint, waiting: _GroupsOfHint, refusal: Verdict) -> None:
+        """Set how many members fit in each domain to the numbers in the verdict ``refusal``, if it has any."""
         if not hint.counted:
             return
         named = {"": refusal.have} if hint.topology_key is None else {d.domain: d.slots for d in refusal.domains}
-        waiters.bounds = named
-        waiters.default_bound = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
+        waiting.bounds = named
+        waiting.default_bound = min(named.values(), default=0) if refusal.domain_count > len(named) else 0
 
     def _list_helped_in_namespace(
-        self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None, withdrawn: Freed | None
+        self, hint: QueueingHint, waiting: _GroupsOfHint, freed: Freed | None, withdrawn: Freed | None
     ) -> set[GroupKey]:
-        """Return the next groups to wake that share the hint of their namespace, a few at a time.
+        """Return the next groups to wake, a few at a time, of those that share one hint because of their namespace.
 
-        Each of them is returned once after resources were freed on any node that is open to them, as no slots
-        are counted.
+        It is unknown which nodes help them. So each group is returned once after resources were freed on any node
+        that they may use. ``freed`` and ``withdrawn`` are those of `wake`.
         """
         if _frees_any(hint, freed):
-            waiters.not_woken.update(dict.fromkeys(waiters.needs))
+            waiting.not_woken.update(dict.fromkeys(waiting.needs))
         elif _frees_any(hint, withdrawn):
-            waiters.not_woken.update(dict.fromkeys(each for each in waiters.needs if each not in waiters.released))
-        return set(islice(waiters.not_woken, _MAX_WOKEN_OF_NAMESPACE))
+            waiting.not_woken.update(dict.fromkeys(each for each in waiting.needs if each not in waiting.released))
+        return set(islice(waiting.not_woken, _MAX_WOKEN_OF_NAMESPACE))
 
-    def _list_helped(self, hint: QueueingHint, waiters: _Waiters, freed: Freed | None) -> set[GroupKey]:
-        """Return the groups of a hint that may fit in a domain with freed nodes; all of them if ``freed`` is None.
+    def _list_helped(self, hint: QueueingHint, waiting: _GroupsOfHint, freed: Freed | None) -> set[GroupKey]:
+        """Return the groups with this hint that may fit in a domain with freed nodes; all of them for None.
 
-        The freed resources are added to the domains' bounds.
+        Before, add the members that now fit on the freed nodes to the numbers that may fit in the domains.
         """
         if freed is None:
-            return set(waiters.needs)
-        grown = {self._add_freed(hint, waiters, name, before) for name, before in freed.items()} - {None}
-        most = max((waiters.bounds[domain] for domain in grown if domain is not None), default=0)
-        return {group for group, need in waiters.needs.items() if need <= most}
+            return set(waiting.needs)
+        grown = {self._add_freed(hint, waiting, name, before) for name, before in freed.items()} - {None}
+        most = max((waiting.bounds[domain] for domain in grown if domain is not None), default=0)
+        return {group for group, need in waiting.needs.items() if need <= most}
 
-    def _add_freed(self, hint: QueueingHint, waiters: _Waiters, name: str, before: Resources | None) -> str | None:
-        """Add the slots freed on a node to the bound of its domain. Return the domain; None if no member fits there.
+    def _add_freed(self, hint: QueueingHint, waiting: _GroupsOfHint, name: str, before: Resources | None) -> str | None:
+        """Add how many more members fit on the freed node ``name`` to the number that may fit in its domain.
 
-        ``before`` are the node's used resources before; None if the node itself has changed.
+        Return the domain; None if no member fits on the node. ``before`` are the resources that were used on the
+        node before; None if the node itself has changed.
         """
         node = self._nodes.get(name)
         domain = _find_domain(hint, node)
@@ -379,26 +407,27 @@ class UnschedulableGroups:
         if node is None or domain is None or (before is not None and name in hint.closed):
             return None
         if not hint.counted:
-            return domain if self._may_help(hint, waiters, node, before) else None
+            return domain if self._may_help(hint, waiting, node, before) else None
         free = self._count(hint, node, self._used.get(name, {}))
         # A verdict between the two counts includes some of these slots. The bound may be too high, but never too low.
         grown = free - (0 if before is None else self._count(hint, node, before))
-        waiters.bounds[domain] = waiters.bounds.get(domain, waiters.default_bound) + max(0, grown)
+        waiting.bounds[domain] = waiting.bounds.get(domain, waiting.default_bound) + max(0, grown)
         return domain if free else None
 
-    def _may_help(self, hint: QueueingHint, waiters: _Waiters, node: Node, before: Resources | None) -> bool:
-        """Return whether a member fits on a node. If more fit than before, set the bound of the node's domain to 1.
+    def _may_help(self, hint: QueueingHint, waiting: _GroupsOfHint, node: Node, before: Resources | None) -> bool:
+        """Return whether any member fits on a freed node, for a hint without a count of the members that fit.
 
-        True without counting if there are more than `_MAX_SHAPES_COUNTED` shapes. ``before`` are the used
-        resources before; None if the node itself has changed.
+        If more fit than before, note that the missing member may now fit in the node's domain (a bound of 1).
+        Members with more than `_MAX_SHAPES_COUNTED` shapes are taken to fit. ``before`` are the resources that
+        were used on the node before; None if the node itself has changed.
         """
         used = self._used.get(node.name, {})
         domain = _find_domain(hint, node) or ""
         many = len(hint.shapes) > _MAX_SHAPES_COUNTED
         free = [shape for shape in hint.shapes if count_fitting(shape, node, used)] if not many else []
         if many or (free and (before is None or _has_more(hint, free, node, before, used))):
-            waiters.bounds[domain] = 1
-        waiters.bounds.setdefault(domain, 0)
+            waiting.bounds[domain] = 1
+        waiting.bounds.setdefault(domain, 0)
         return many or bool(free)
 
     def _count(self, hint: QueueingHint, node: Node, used: Resources) -> int:
@@ -406,9 +435,9 @@ class UnschedulableGroups:
 
 
 def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: Resources, used: Resources) -> bool:
-    """Return whether more members fit on a node than when the resources ``before`` were used.
+    """Return whether more of the hint's members may fit on a node with the resources ``used`` than with ``before``.
 
-    ``free`` are the shapes of which at least one member fits now.
+    ``free`` are the shapes (requests and constraints) of which at least one member fits now.
     """
     if len(hint.shapes) == 1:
         return any(count_fitting(shape, node, before) < count_fitting(shape, node, used) for shape in free)
@@ -418,14 +447,15 @@ def _has_more(hint: QueueingHint, free: Collection[Shape], node: Node, before: R
 
 
 def _frees_any(hint: QueueingHint, freed: Freed | None) -> bool:
-    """Return whether any of the freed nodes may be used with this hint; True for None, which is any node."""
+    """Return whether the groups with this hint may use any of the freed nodes; True for None, which is any node."""
     return freed is None or any(name not in hint.closed for name in freed)
 
 
 def _is_decided_by_count(request: PlanRequest) -> bool:
-    """Return whether the number of slots per domain alone decides if a request can be planned.
+    """Return whether a request can be planned as soon as enough of its members fit in a domain, whatever else.
 
-    So it is if its members have one shape, and neither levels, excluded nodes nor other rules.
+    That is so if its members have equal requests and constraints, and there are neither levels, excluded nodes nor
+    other rules.
     """
     apart = (
         request.own_slots
@@ -451,7 +481,10 @@ def _make_hint(request: PlanRequest, *, counted: bool) -> QueueingHint:
 
 
 def _find_domain(hint: QueueingHint, node: Node | None) -> str | None:
-    """Return the domain of a node; None if it is unknown, has no such label, or the domain is not permitted."""
+    """Return the domain of a node by the hint's topology key.
+
+    None if the node does not exist or has no such label, or if the groups must be placed in other domains.
+    """
     if node is None:
         return None
     if hint.topology_key is None:
