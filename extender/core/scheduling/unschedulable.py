@@ -236,7 +236,7 @@ class _GroupsOfHint:
     not_woken: dict[GroupKey, None] = field(default_factory=dict)
     """The groups still to be planned again since resources were last freed, the longest wait first; used as a set.
 
-    Only for the hint that a namespace's further groups share (`QueueingHint.namespace`): they are woken a few at a time.
+    Only for the hint that a namespace's further groups share (`QueueingHint.namespace`): they are woken few at a time.
     """
 
     namespace: str = ""
