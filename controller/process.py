@@ -234,7 +234,7 @@ class Controller:
         """Return the conditions of ``/readyz`` by name. There is one: every watch has its first list."""
         return {"synced": self.feed.synced.is_set()}
 
-    def note_refused(self, level: ApiLevel) -> None:
+    def update_refused_versions(self, level: ApiLevel) -> None:
         """Do nothing if the API server rejects the API version ``level``.
 
         The log says so already, and no owner waits for it.

@@ -339,7 +339,7 @@ class Extender:
             ready["leads"] = self.leadership.leads()
         return ready
 
-    def note_refused(self, level: ApiLevel) -> None:
+    def update_refused_versions(self, level: ApiLevel) -> None:
         """Set what the API server does not serve, because waiting groups and the self-check name it."""
         self.store.set_native_obstacle(level.native_problem)
         self.selfcheck.set_refused(level.refused)

@@ -49,7 +49,7 @@ from serried.drift import Comparison, Difference, Drift
 from serried.feed import Feed, Item
 from serried.kube.client import ApiClient
 from serried.kube.discovery import keeps_group
-from serried.ops.metrics import ExtenderMetrics, HeldRoom
+from serried.ops.metrics import ExtenderMetrics, ReservedResources
 from serried.ops.tls import Use, list_expiries
 from serried.settings import CommonSettings, describe_settings
 
@@ -256,7 +256,7 @@ def measure_waits(states: Mapping[GroupKey, GroupState], store: Store, now: floa
     return waits
 
 
-def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> HeldRoom:
+def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: float) -> ReservedResources:
     """Return how many slots reservations have, how many are of unbound members, and what resources these request.
 
     ``cycles`` are all binding cycles, for the age of the oldest. ``now`` is the loop time.
@@ -274,7 +274,7 @@ def measure_held(ledger: Ledger, store: Store, cycles: list[BindingCycle], now: 
                 waiting += 1
                 unused[pod.shape.requests] += 1
     oldest = max((now - cycle.started for cycle in cycles), default=0.0)
-    return HeldRoom(phases, slots - waiting, waiting, _sum_up(unused), oldest)
+    return ReservedResources(phases, slots - waiting, waiting, _sum_up(unused), oldest)
 
 
 def _sum_up(requests: Mapping[tuple[tuple[str, int], ...], int]) -> dict[str, float]:

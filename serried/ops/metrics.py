@@ -1,9 +1,9 @@
-"""The metrics of the processes, one class per process. Only this module uses prometheus_client.
+"""The Prometheus metrics of extender and controller, one class for each. Only this module uses prometheus_client.
 
-Methods are called when the counted event happens, and must not block or raise. Each object has its own registry, so
-several can exist in one process: tests, simulations. Label values are enums, resource names, and up to `MAX_NAMESPACES`
-namespaces, never other object names. `bench.metrics` generates the tables of docs/metrics.md from the texts here, in
-their order.
+Other modules call a method when the counted event happens; methods must not block or raise. Each instance has its own
+registry, so that tests and simulations can have several in one process. Label values are enums, resource names, and up
+to `MAX_NAMESPACES` namespaces, never names of other objects: the number of series stays limited. `bench.metrics`
+generates the tables of docs/metrics.md from the texts of the metrics here, in this order.
 """
 
 import platform
@@ -21,24 +21,24 @@ from prometheus_client.process_collector import ProcessCollector
 from serried import __version__
 
 MAX_NAMESPACES = 50
-"""The maximum number of namespaces with their own series.
+"""The maximum number of namespaces that have their own value of the label ``pod_namespace``.
 
-The label is not called `namespace`, because the Prometheus operator sets that label.
+The label is not called ``namespace``, because the Prometheus operator sets a label of that name.
 """
 
 OTHERS = "(other)"
-"""The label value for all other namespaces together; no namespace can have this name."""
+"""The value of ``pod_namespace`` for all further namespaces together; no namespace can have this name."""
 
 _QUIET_SECONDS = 86_400.0
-"""The time without events after which a namespace loses its series to another one."""
+"""The time without events after which the series of a namespace are deleted if another namespace needs its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRoom:
-    """The resources held by reservations at one point in time."""
+class ReservedResources:
+    """Sums over all reservations of the extender at one point in time."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
-    """The number of reservations by phase."""
+    """The number of reservations by phase: Planned or Committed."""
 
     bound: int = 0
     """The number of slots whose members are bound."""
@@ -47,10 +47,13 @@ class HeldRoom:
     """The number of slots whose members are not bound."""
 
     idle: Mapping[str, float] = field(default_factory=dict)
-    """The requests of the waiting members by resource, in cores, bytes or pieces: reserved, but not used."""
+    """The requests of the members that are not bound yet, by resource: CPU in cores, memory in bytes, others in pieces.
+
+    These resources are reserved, but not used yet.
+    """
 
     oldest_seconds: float = 0.0
-    """The age of the oldest reservation that still waits."""
+    """The age in seconds of the oldest reservation whose gang is not bound yet; 0.0 if there is none."""
 
 
 _VERB_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -67,13 +70,13 @@ M = TypeVar("M")
 
 
 class _Declared(Generic[M]):
-    """The declaration of a metric. Each object of the class creates it in its own registry, under the same name."""
+    """A class attribute that declares a metric. `Metrics.__init__` creates the metric in the instance's registry."""
 
     def __init__(self, make: Callable[[CollectorRegistry], M]) -> None:
         self.make = make
 
     def __get__(self, metrics: "Metrics", kind: type["Metrics"]) -> M:
-        """Declare the type for type checkers. At run time the attribute of the object is found first."""
+        """Tell type checkers the type of the metric. Never called at run time: the instance has its own attribute."""
         raise AttributeError
 
 
@@ -94,7 +97,7 @@ def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -
 
 
 class Metrics:
-    """The metrics of both processes: watches, writes, Events, the process itself."""
+    """The metrics that extender and controller have in common: watches, writes, Events, the process itself."""
 
     _build = _gauge("serried_build_info", "Always 1. The labels say what runs.", "version", "python")
     _watch_restarts = _counter(
@@ -155,50 +158,50 @@ class Metrics:
         self._build.labels(__version__, platform.python_version()).set(1)
 
     def watch_restarted(self, resource: str, cause: str) -> None:
-        """Count the end of a watch, for one of the causes in `kube.reflector.Cause`."""
+        """Count the end of a watch of ``resource`` (a plural); ``cause`` is a value of `kube.reflector.Cause`."""
         self._watch_restarts.labels(resource, cause).inc()
 
     def watch_received(self, resource: str, count: int) -> None:
-        """Count ``count`` applied changes."""
+        """Add ``count`` changes that watches of ``resource`` (a plural) have delivered."""
         self._watch_events.labels(resource).inc(count)
 
     def malformed(self, resource: str) -> None:
-        """Count the sighting of an unusable object."""
+        """Count a watched object of ``resource`` that could not be decoded; each new version of an object counts."""
         self._malformed.labels(resource).inc()
 
     def wrote(self, verb: str, resource: str) -> None:
-        """Count an attempt to write."""
+        """Count an attempt to write to the API server, for instance ("create", "pods/binding")."""
         self._writes.labels(f"{verb} {resource}").inc()
 
     def failed(self, method: str, status: int) -> None:
-        """Count a request that the API server refused; status 0 if there was no answer."""
+        """Count a request to the API server that failed, by HTTP method and status; 0 if there was no answer."""
         self._failures.labels(method, status).inc()
 
     def event_dropped(self) -> None:
-        """Count a core/v1 Event that was dropped because the queue was full or the API server refused it."""
+        """Count a core/v1 Event that was not written, because the queue was full or the API server rejected it."""
         self._event_drops.inc()
 
     def cached(self, resource: str, count: int) -> None:
-        """Set the number of cached objects of a resource."""
+        """Set the number of objects of a resource (a plural) in the Store, the cache of watched objects."""
         self._cached.labels(resource).set(count)
 
     def silent(self, resource: str, seconds: float) -> None:
-        """Set the time since a watch last received anything, including bookmarks."""
+        """Set the time since the watch of ``resource`` last received anything, including bookmarks."""
         self._silent.labels(resource).set(seconds)
 
     def certificates(self, expiries: Mapping[str, float]) -> None:
-        """Set the expiry of the certificates of each use, in seconds since 1970."""
+        """Set when the certificates of the TLS listeners expire, in seconds since 1970, by `serried.ops.tls.Use`."""
         _set_all(self._certificates, (((use,), expiry) for use, expiry in expiries.items()))
 
     def before_render(self, sampler: Callable[[], None]) -> None:
-        """Call ``sampler`` at each scrape, to set gauges from the present state.
+        """Let each scrape call ``sampler`` first, which sets gauges from the present state.
 
         There is one sampler: a second call replaces it.
         """
         self._sample = sampler
 
     def render(self) -> bytes:
-        """Return the body of ``/metrics``, of type `prometheus_client.CONTENT_TYPE_LATEST`."""
+        """Call the sampler, and return the body of ``/metrics`` (`prometheus_client.CONTENT_TYPE_LATEST`)."""
         self._sample()
         return generate_latest(self.registry)
 
@@ -372,91 +375,125 @@ class ExtenderMetrics(Metrics):
         self._clock = clock
 
         self._namespaces: dict[str, float] = {}
-        """The time of the last event of each namespace with its own series, the oldest first."""
+        """The namespaces that have their own series, with the time of their last event by ``clock``, oldest first."""
 
     def verb(self, name: str, seconds: float) -> None:
-        """Observe the time in which a call of kube-scheduler was answered."""
+        """Observe in how many seconds a call of kube-scheduler was answered; ``name`` is filter, prioritize or bind."""
         self._verb_seconds.labels(name).observe(seconds)
 
     def planned(self, outcome: str, seconds: float) -> None:
-        """Count a plan or refusal, and observe its time."""
+        """Count the end of a try to plan a gang, and observe how many seconds it took.
+
+        ``outcome`` is ``Planned``, or the reason why there is no plan (`serried.api.verdict.Reason`).
+        """
         self._plans.labels(outcome).inc()
         self._plan_seconds.observe(seconds)
 
     def burst(self, seconds: float, members: int) -> None:  # noqa: ARG002 - tests read it
-        """Observe the time from the first Binding of a commit to its last answer."""
+        """Observe the seconds from the first Binding of a committed gang to the API server's last answer.
+
+        ``members`` is the number of committed members.
+        """
         self._bursts.observe(seconds)
 
     def bound(self, outcome: str, namespace: str) -> None:
-        """Count the outcome of a Binding."""
+        """Count a Binding of a member in ``namespace``.
+
+        ``outcome`` is Bound, BoundElsewhere, PodGone, Failed or Refused, as docs/metrics.md explains.
+        """
         self._bindings.labels(outcome).inc()
         if outcome == "Bound":
             self._namespace_bound.labels(self._label(namespace)).inc()
 
     def observe_forecast_wait(self, wait: float) -> None:
-        """Observe how far ahead the first forecast of the head of the queue is."""
+        """Observe the seconds from a gang's first forecast, as the head of the queue, to the start that it names."""
         self._forecast_wait.observe(wait)
 
     def observe_forecast_error(self, outcome: str, error: float | None) -> None:
-        """Count the outcome of a head's forecast.
+        """Count a gang that is no longer the head of the queue, by how good its first forecast was.
 
-        ``error`` is the actual minus the forecast time of its plan in seconds; None without a forecast.
+        ``outcome`` is kept (at most 30 s late), missed, unforeseen (planned without a forecast) or withdrawn (the gang
+        stopped waiting). ``error`` is the time of its plan minus the forecast time, in seconds: negative if it was
+        planned earlier, None if there is nothing to compare.
         """
         self._forecasts.labels(outcome).inc()
         if error is not None:
             self._forecast_error.observe(error)
 
     def searched(self, outcome: str, seconds: float) -> None:
-        """Count a search for victims by outcome (Found, Fits, Unfinished, or the obstacle), and observe its time."""
+        """Count a search for victims by its outcome, and observe how many seconds it took.
+
+        ``outcome`` is Found, Fits (the gang fits without victims by now), Unfinished, or the reason why there are no
+        victims: Protection, Priority or Room.
+        """
         self._victim_searches.labels(outcome).inc()
         self._victim_search_seconds.observe(seconds)
 
     def preemption_ended(self, outcome: str) -> None:
-        """Count the end of a preemption: Cleared, Withdrawn, or the reason why it was given up."""
+        """Count the end of a preemption by a gang.
+
+        ``outcome`` is Cleared (all victims have ended), Withdrawn (the gang was deleted), or the reason why Serried
+        gave the preemption up, such as VictimsRemain.
+        """
         self._preemptions.labels(outcome).inc()
 
     def evicted(self, kind: str, namespace: str) -> None:
-        """Count an evicted pod: Group if its whole group is evicted, Member of a group, or Plain."""
+        """Count a pod of ``namespace`` that Serried has evicted for a gang.
+
+        ``kind`` is Group if its whole group is evicted, Member if it is one member of a group, Plain for other pods.
+        """
         self._victims.labels(kind).inc()
         self._namespace_victims.labels(self._label(namespace)).inc()
 
     def head(self, seconds: float) -> None:
-        """Set the seconds until the forecast of the head of the queue; NaN without one."""
+        """Set the seconds until the head of the queue is expected to start; NaN if there is no head or no forecast."""
         self._head.set(seconds)
 
     def repaired(self, outcome: str, seconds: float) -> None:
-        """Count a reserved slot that was filled or given up, ``seconds`` after its member had ended."""
+        """Count a vacancy that has ended, ``seconds`` after the member in the slot had ended.
+
+        ``outcome`` is SameNode or SameDomain if a replacement was bound there, Lost if none came in time.
+        """
         self._repairs.labels(outcome).inc()
         if outcome != "Lost":
             self._repair_seconds.observe(seconds)
 
     def vacancies(self, count: int) -> None:
-        """Set the number of slots kept for replacements."""
+        """Set the number of vacancies: slots kept for the replacements of members that ended."""
         self._vacancies.set(count)
 
     def held(self, by: str, count: int) -> None:
-        """Set the number of pods that are held, ``by`` filter or gate."""
+        """Set the number of pending pods that Serried holds back, ``by`` answers to filter or a scheduling gate."""
         self._held.labels(by).set(count)
 
     def unmarked(self, count: int) -> None:
-        """Set the number of waiting members without the markers."""
+        """Set the number of pending members without the markers of an isolated installation.
+
+        There kube-scheduler calls Serried for marked pods only, so unmarked members would not be scheduled as a gang.
+        """
         self._unmarked.set(count)
 
     def groups(self, state: str, count: int) -> None:
-        """Set the number of groups in a state."""
+        """Set the number of PodGroups in ``state``: a stage of the binding cycle, or the reason why there is none."""
         self._groups.labels(state).set(count)
 
     def waited(self, reason: str, seconds: float) -> None:
-        """Observe for how many seconds a group had a reason, once it has another one."""
+        """Observe for how many seconds the verdict of a group had a reason; called when the reason changes."""
         self._reason_seconds.labels(reason).observe(seconds)
 
     def started(self, seconds: float, namespace: str) -> None:
-        """Observe a group's time until its quorum was bound, since it was first seen or had lost its quorum."""
+        """Observe the seconds until the quorum of a group was bound.
+
+        They begin when Serried saw the group first, or when a running group lost its quorum.
+        """
         self._start_seconds.observe(seconds)
         self._namespace_starts.labels(self._label(namespace)).observe(seconds)
 
     def waiting(self, seconds: Mapping[str, Sequence[float]]) -> None:
-        """Set the waits of all waiting gangs, by namespace."""
+        """Set number and longest wait of the gangs that have pods and do not run.
+
+        ``seconds`` are the waiting times of these gangs, by namespace.
+        """
         gangs: Count[str] = Count()
         longest: dict[str, float] = {}
         for namespace, waits in seconds.items():
@@ -467,7 +504,11 @@ class ExtenderMetrics(Metrics):
         _set_all(self._longest_wait, (((label,), wait) for label, wait in longest.items()))
 
     def _label(self, namespace: str) -> str:
-        """Return the label value for a namespace: its name if it has, or gets, its own series."""
+        """Return the value of ``pod_namespace`` for an event in a namespace: its name, or `OTHERS`.
+
+        A new namespace gets its own series if there are fewer than `MAX_NAMESPACES`, or if one of these had no event
+        for a day. The series of that one are then deleted.
+        """
         now = self._clock()
         if namespace not in self._namespaces and len(self._namespaces) >= MAX_NAMESPACES:
             quiet, since = next(iter(self._namespaces.items()))
@@ -482,7 +523,7 @@ class ExtenderMetrics(Metrics):
         return namespace
 
     def active(self, count: int) -> None:
-        """Set whether this process plans and binds: 1 or 0."""
+        """Set whether this extender leads, so that it plans and binds: 1 or 0."""
         self._active.set(count)
 
     def partial(self, count: int) -> None:
@@ -490,18 +531,22 @@ class ExtenderMetrics(Metrics):
         self._partial.set(count)
 
     def gangs(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Set the numbers of gangs by API level and kind of owner."""
+        """Set the numbers of gangs by (API level, kind of the owner); the kind is "" if there is no owner."""
         _set_all(self._gangs, counts.items())
 
-    def reservations(self, held: HeldRoom) -> None:
-        """Set the resources that reservations hold."""
+    def reservations(self, held: ReservedResources) -> None:
+        """Set the gauges about reservations."""
         _set_all(self._reservations, (((phase,), count) for phase, count in held.phases.items()))
         _set_all(self._reserved_slots, [(("bound",), held.bound), (("waiting",), held.waiting)])
         _set_all(self._reserved_idle, (((resource,), amount) for resource, amount in held.idle.items()))
         self._oldest_reservation.set(held.oldest_seconds)
 
     def fragmentation(self, free: int, largest: Mapping[str, int]) -> None:
-        """Set how many members like those planned last fit in the cluster, and for each key in its best domain."""
+        """Set how fragmented the free resources are, measured in members with the requests of those planned last.
+
+        ``free`` is how many of these members fit in the whole cluster. ``largest`` is, by topology key, how many fit in
+        the domain where most fit.
+        """
         self._free_slots.set(free)
         _set_all(self._largest_gang, (((key,), slots) for key, slots in largest.items()))
 
@@ -540,17 +585,20 @@ class ControllerMetrics(Metrics):
     )
 
     def synced(self, result: str, seconds: float) -> None:
-        """Count a sync of a Job: success, retry (the API server refused) or error (a defect of Serried)."""
+        """Count a reconciliation of a Job, and observe how many seconds it took.
+
+        ``result`` is success, retry (the API server rejected a write) or error (a bug in Serried).
+        """
         self._syncs.labels(result).inc()
         self._sync_seconds.observe(seconds)
 
     def created(self, result: str, seconds: float) -> None:
-        """Count the answer to the create of a gang Job's Workload, and observe its time."""
+        """Count the create of a gang Job's Workload (``result`` is success or error), and observe its seconds."""
         self._creations.labels(result).inc()
         self._creation_seconds.observe(seconds)
 
     def created_group(self, result: str) -> None:
-        """Count the answer to the create of a PodGroup: success or error."""
+        """Count the create of a PodGroup; ``result`` is success or error."""
         self._groups_made.labels(result).inc()
 
     def active(self, count: int) -> None:
@@ -558,12 +606,12 @@ class ControllerMetrics(Metrics):
         self._active.set(count)
 
     def queued(self, length: int) -> None:
-        """Set the length of the queue."""
+        """Set the number of Jobs, and of namespaces with PodGroups, that wait to be reconciled."""
         self._queue.set(length)
 
 
 def _set_all(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
-    """Set the gauge to these values by labels, and remove all others."""
+    """Set the series of a gauge to ``values``, pairs of label values and value, and remove all its other series."""
     gauge.clear()
     for labels, value in values:
         gauge.labels(*labels).set(value)

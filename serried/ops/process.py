@@ -1,10 +1,11 @@
-"""The life of a Serried process (`run_process`): credentials, discovery, work, listeners, signals, end.
+"""Runs a Serried process from start to end (`run_process`): credentials, discovery, listeners, signals.
 
-The work is built for the API level that the cluster serves. When that changes, the work is ended as by a signal, and
-built again: all state that must survive is in the API, or is passed on by the builder.
+What the process does, as extender or as controller, is an instance of `Work`. It is built for the API level that
+discovery has found, i.e. the version of the PodGroup API that the cluster serves. When the level changes, the `Work` is
+cancelled as by a signal, and a new one is built. State that must survive this is in the API, or the builder keeps it.
 
-The operations listener is open from the start: ``/livez`` must not depend on the API server, because in an outage the
-kubelet would restart processes that a restart cannot help.
+The operations listener is open from the start, before the API server has answered. Else ``/livez`` would fail while the
+API server is down, and the kubelet would restart the process again and again, to no avail.
 """
 
 import asyncio
@@ -37,12 +38,12 @@ from serried.settings import Address, CommonSettings
 log = logging.getLogger(__name__)
 
 _DISCOVERY = Backoff(first=2.0, cap=2.0)
-"""The constant pause between attempts to discover the served API."""
+"""The constant pause between failed attempts of the first discovery."""
 
 _SECONDS_BETWEEN_DISCOVERIES = 30.0
-"""The interval of further discoveries. A change must be found twice in a row before it counts.
+"""The interval of further discoveries. A change counts only if two in a row find it.
 
-While a control plane is upgraded, its API servers may serve different APIs.
+The reason is that the API servers of a control plane may serve different APIs while it is upgraded.
 """
 
 
@@ -50,24 +51,31 @@ class Work(Protocol):
     """The extender or controller of a process, for as long as the cluster serves one version of the PodGroup API."""
 
     async def run(self) -> None:
-        """Work until cancelled, with listeners of its own if any. Nothing of it continues after that."""
+        """Run the extender or controller until cancelled. All its tasks and listeners have ended when this returns."""
 
     def readiness(self) -> Mapping[str, bool]:
-        """Return the conditions of ``/readyz``."""
+        """Return the conditions of ``/readyz`` by name; the process is ready if all are True."""
 
     def routes(self) -> Sequence[APIRouter]:
-        """Return the routes that it adds to the operations listener."""
+        """Return routes to be served by the operations listener, besides probes and metrics."""
 
-    def note_refused(self, level: ApiLevel) -> None:
-        """Note that the API in use is the same, but the versions that cannot be used, or the reasons, have changed."""
+    def update_refused_versions(self, level: ApiLevel) -> None:
+        """Take over the messages in ``level`` about API versions that Serried cannot use.
+
+        Called when a later discovery has found the same level, but other messages of this kind.
+        """
 
 
 Build = Callable[[ApiClient, ApiLevel], Work]
-"""Creates the work for an API level. The work for the previous level has ended before."""
+"""A function that creates the `Work` for an API level. It is called after the `Work` for the previous level ended."""
 
 
 def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metrics, build: Build) -> int:
-    """Run until SIGTERM or SIGINT. Return the exit code. ``name`` is extender or controller."""
+    """Run the process ``name`` (extender or controller) until SIGTERM or SIGINT. Return its exit code.
+
+    ``ops`` is the address of the operations listener. ``build`` creates the `Work`. The exit code is 0 after a signal,
+    and 1 if credentials or certificates cannot be used, or if a part of the process ends by itself.
+    """
     configure_logging(settings.log_level)
     raise_file_limit()
     try:
@@ -82,9 +90,10 @@ def run_process(name: str, settings: CommonSettings, ops: Address, metrics: Metr
 
 
 def make_operations_tls(settings: CommonSettings, ops: Address) -> ssl.SSLContext | None:
-    """Return the TLS context of the operations listener; None if it listens on loopback only.
+    """Return the TLS context of the operations listener at ``ops``.
 
-    Raises CertificateError.
+    It uses the configured certificate; without one, a self-signed certificate, or None for plain HTTP if ``ops`` is a
+    loopback address. Raises CertificateError if the configured files cannot be used.
     """
     if settings.tls_cert_file is not None:
         return ReloadingContext(CertificateFiles(settings.tls_cert_file, settings.tls_private_key_file or ""))
@@ -92,9 +101,9 @@ def make_operations_tls(settings: CommonSettings, ops: Address) -> ssl.SSLContex
 
 
 def freeze_memory() -> None:
-    """Exempt all present objects from garbage collection. Call it when the caches are filled.
+    """Exempt all present Python objects from garbage collection. Call it when the first lists of all kinds are cached.
 
-    The caches live long, and a full collection of them would be a pause without any answers.
+    The cached objects live long, and while all of them are searched for garbage, the process answers no calls.
     """
     gc.unfreeze()  # objects that were exempted at an earlier API level
     gc.collect()
@@ -103,9 +112,9 @@ def freeze_memory() -> None:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files to its maximum, because each member that waits at bind needs a connection.
+    """Raise the soft limit of open files to the hard limit, because each waiting bind call needs a connection.
 
-    Many container runtimes set 1,024, for old programs that cannot handle more.
+    Many container runtimes set a soft limit of 1,024, for old programs that cannot handle more.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -113,24 +122,27 @@ def raise_file_limit() -> None:
 
 
 class Process:
-    """A running process: its operations listener, and the work behind it."""
+    """The running process: its operations listener, and the `Work` for the present API level."""
 
     def __init__(self, name: str, settings: CommonSettings, metrics: Metrics) -> None:
         # FastAPI's own pages load scripts from other sites, which could read everything that is shown here.
         self.app = FastAPI(title=f"Serried {name}", version=__version__, docs_url=None, redoc_url=None)
-        """The application of the operations listener."""
+        """The application of the operations listener; the routes of the present `Work` are added to it."""
         self._name = name
         self._settings = settings
         self._metrics = metrics
         self._pace = Pace()
         self._stop = asyncio.Event()
         self._work: Work | None = None
-        """The present work; None until discovery has found an API."""
+        """The `Work` for the present API level; None until the first discovery has succeeded."""
         self.app.include_router(ops_routes(self.readiness, metrics.render))
         self._own_routes = len(self.app.router.routes)
 
     async def run(self, ops: Address, build: Build) -> int:
-        """Work until a signal, or until a part ends. Return the exit code."""
+        """Run until a signal, or until the listener or the `Work` ends by itself.
+
+        Return the exit code: 0 after a signal, else 1.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         credentials = load_credentials(self._settings.kubeconfig)
@@ -146,13 +158,16 @@ class Process:
             tasks = [
                 asyncio.create_task(server.serve(), name="operations"),
                 asyncio.create_task(self._stop.wait(), name="end"),
-                asyncio.create_task(self.work_on(client, build), name="process"),
+                asyncio.create_task(self.run_work(client, build), name="process"),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return await self._end(tasks, server)
 
-    async def work_on(self, client: ApiClient, build: Build) -> None:
-        """Build and run the work for the served API, again after each change of that, until the work ends."""
+    async def run_work(self, client: ApiClient, build: Build) -> None:
+        """Find the API level that the cluster serves, and build and run the `Work` for it, until that ends by itself.
+
+        When the level changes, cancel the `Work` and build another one for the new level.
+        """
         discovery = Discovery(client, self._settings.api)
         level = await self._discover(discovery)
         while True:
@@ -178,9 +193,10 @@ class Process:
         await self._work.run()
 
     async def _await_change(self, discovery: Discovery, level: ApiLevel) -> ApiLevel:
-        """Return the new API level when the cluster serves another one. Never returns if a level is configured.
+        """Repeat discovery until it finds another API level than ``level``, and return that.
 
-        Changes in the versions that cannot be used do not end the work; it is notified of them.
+        Never returns if ``--api`` names a level. Changes only in the versions that Serried cannot use are passed on to
+        the `Work`.
         """
         before = level
         while True:
@@ -197,7 +213,7 @@ class Process:
                     return found
                 level = found
                 if self._work is not None:
-                    self._work.note_refused(level)
+                    self._work.update_refused_versions(level)
             before = found
 
     async def _discover(self, discovery: Discovery) -> ApiLevel:
@@ -224,10 +240,10 @@ class Process:
         return 1
 
     def readiness(self) -> Mapping[str, bool]:
-        """Return the conditions of ``/readyz``, also before there is work."""
+        """Return the conditions of ``/readyz`` by name; until there is a `Work`, only ``started``, which is False."""
         return {"started": False} if self._work is None else self._work.readiness()
 
 
 def _are_same(one: ApiLevel, other: ApiLevel) -> bool:
-    """Return whether two results of discovery are equal, including the refused versions."""
+    """Return whether two levels are equal, including ``refused`` (unusable versions), which ``==`` does not compare."""
     return one == other and one.refused == other.refused

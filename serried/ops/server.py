@@ -1,14 +1,15 @@
 """The HTTP server for operations (`make_server`): uvicorn, on a port that all clients in the cluster may reach.
 
-One port accepts plain HTTP and TLS. `Intake` accepts connections, also for the TLS listeners of the verbs. It limits
-the number of connections that are not established yet, in all and per address: a client that opens many, silent ones or
-with half a handshake, must not block others. Handshakes of one address wait for each other. Above a limit the oldest
-connection of the address with the most is closed. It is the oldest because one address may stand for many clients, such
-as all pods of a node, and serious ones are established soon.
+One port accepts plain HTTP and TLS. `Intake` accepts the connections; the TLS listeners for filter and bind calls use
+it as well. A connection is pending until its first byte has arrived and, with TLS, its handshake is complete. From then
+on it is established. `Intake` limits the number of pending connections, in total and per client address: a client that
+opens many and sends nothing, or half a handshake, must not block other clients. Above a limit the oldest pending
+connection of the address with the most of them is closed. It is the oldest one, because an address may stand for many
+clients, such as all pods of a node, and connections of well-behaved clients are established soon.
 
-An established connection is handled by uvicorn, with two limits that it lacks (`_Connection`). uvicorn's limit of
-concurrency would reject probes; here the connection that has been idle longest is closed. And uvicorn would wait for
-ever for the rest of a request, and for clients that do not read the answer.
+uvicorn handles the established connections. `_Connection` adds two limits that uvicorn lacks. Above a number of
+connections the one that has been idle longest is closed; uvicorn would answer 503 instead, also to probes. And a client
+has limited time to send the rest of a request and to read the answer; uvicorn would wait for ever.
 """
 
 import asyncio
@@ -33,116 +34,137 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 log = logging.getLogger(__name__)
 
 _FIRST_BYTE_SECONDS = 20.0
-"""The timeout for the first byte of a connection. It is long because browsers open spare connections."""
+"""The timeout for the first byte of a connection. It is long because browsers open connections in advance."""
 
 _HANDSHAKE_SECONDS = 10.0
 
-_WAITING_SECONDS = 10.0
-"""The maximum wait before a handshake. Go's clients give up after this time."""
+_HANDSHAKE_WAIT_SECONDS = 10.0
+"""The maximum time for which a TLS connection waits until its handshake may start. Go's clients give up after it."""
 
-_HANDSHAKES_OF_ONE = 32
-"""The maximum number of concurrent handshakes per address: each needs far more memory than a waiting connection."""
+_HANDSHAKES_PER_ADDRESS = 32
+"""The maximum number of concurrent TLS handshakes per client address; further ones wait.
 
-MOST_FROM_ONE = 128
-"""The maximum number of unestablished connections per address at a port for operations."""
+A handshake needs far more memory than a connection that waits.
+"""
 
-_MOST_AT_ONCE = 1024
-"""The maximum number of unestablished connections at a port for operations."""
+MAX_PER_ADDRESS = 128
+"""The maximum number of pending connections per client address at the operations listener."""
 
-_MOST = 256
-"""The maximum number of established connections. Probes, scrapers and people need far fewer."""
+_MAX_PENDING = 1024
+"""The maximum number of pending connections at the operations listener."""
 
-_PATIENCE_SECONDS = 20.0
-"""The timeout for a client to send the rest of a request, or to read what exceeds the buffers."""
+_MAX_CONNECTIONS = 256
+"""The maximum number of established connections at the operations listener. Probes, scrapers and people need fewer."""
 
-_MOST_BEHIND = 16
-"""The maximum number of consecutive pipelined requests. Clients that wait for answers send none."""
+_CLIENT_SECONDS = 20.0
+"""The timeout for a client that has begun a request to send the rest, and for one that does not read its answer."""
 
-_PAUSE_SECONDS = 0.1
-"""The pause after an error such as a lack of file descriptors."""
+_MAX_PIPELINED = 16
+"""The maximum number of pipelined requests in a row, i.e. sent before the previous answer. Most clients send none."""
+
+_ACCEPT_RETRY_SECONDS = 0.1
+"""The pause after a connection could not be accepted, for instance because file descriptors have run out."""
 
 _TLS_BEGIN = b"\x16"
 """The first byte of every TLS connection, and of no HTTP request."""
 
 Throttle = Callable[[], Awaitable[None]]
-"""Waits until a handshake may start. Handshakes are expensive, and any client can cause them."""
+"""A function that waits until expensive work for a client may start, such as a TLS handshake.
 
-Make = Callable[[], asyncio.Protocol]
-"""Creates the protocol of an established connection; the protocols limit the number of these."""
+It limits the load that clients without a token can cause.
+"""
 
-Choose = Callable[[bytes], ssl.SSLContext | None]
-"""Returns the TLS context for a connection by its first byte; None for plain HTTP."""
+MakeProtocol = Callable[[], asyncio.Protocol]
+"""A function that creates the asyncio protocol of an established connection."""
+
+ChooseTls = Callable[[bytes], ssl.SSLContext | None]
+"""A function that gets the first byte of a connection, and returns its TLS context, or None for plain HTTP."""
 
 
-def choose_by_first_byte(tls: ssl.SSLContext | None) -> Choose:
-    """Return the chooser for plain HTTP and TLS on one port; without ``tls`` for plain HTTP only.
+def choose_by_first_byte(tls: ssl.SSLContext | None) -> ChooseTls:
+    """Return a function that detects by its first byte whether a connection is TLS, and then returns ``tls``.
 
-    Probes of the kubelet and port-forwards use plain HTTP, tokens need TLS. `Guard` decides who may use which.
+    So one port serves TLS and plain HTTP; with ``tls`` None it serves plain HTTP only. The kubelet's probes and
+    port-forwards use plain HTTP, callers with a token need TLS (`serried.ops.access.Guard` decides).
     """
     return lambda first: tls if first == _TLS_BEGIN else None
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits for the number of unestablished connections. Above a limit the oldest connection is closed."""
+class IntakeLimits:
+    """The maximum numbers of pending connections, whose first byte or TLS handshake is not complete.
 
-    from_one: int
-    """The maximum per address."""
+    Above a limit the oldest pending connection is closed.
+    """
 
-    at_once: int
-    """The maximum in all. The closed connection is one of the address that has most."""
+    per_address: int
+    """The maximum number per client address. The connection that is closed is one of this address."""
+
+    total: int
+    """The maximum number of all. The connection that is closed is one of the address that has the most."""
 
 
-OPERATIONS = Bounds(MOST_FROM_ONE, _MOST_AT_ONCE)
+OPERATIONS = IntakeLimits(MAX_PER_ADDRESS, _MAX_PENDING)
 
 
 async def no_throttle() -> None:
-    """Return at once: a `Throttle` without waiting."""
+    """Return at once: a `Throttle` that never waits."""
 
 
 class _Address:
-    """The unestablished connections of one address."""
+    """The pending connections of one client address."""
 
     def __init__(self) -> None:
-        self.entering: dict[asyncio.Task[None], None] = {}
-        """The tasks of its connections, the oldest first."""
+        self.pending: dict[asyncio.Task[None], None] = {}
+        """The tasks that establish these connections, the oldest first (the values are not used)."""
         self.next = asyncio.Lock()
-        """Held by the only connection that waits for a turn, so that addresses get turns one after the other."""
-        self.handshakes = asyncio.Semaphore(_HANDSHAKES_OF_ONE)
+        """Held while one of its connections awaits the `Throttle`, so that each address has only one in that queue."""
+        self.handshakes = asyncio.Semaphore(_HANDSHAKES_PER_ADDRESS)
+        """Limits the concurrent handshakes of the address, including one that awaits the `Throttle`."""
 
 
 class Intake:
-    """Accepts the connections of ``listener`` until it is closed."""
+    """Accepts connections of the socket ``listener`` until `close`, and hands each over once it is established.
+
+    ``choose`` says whether a connection uses TLS. ``throttle`` is awaited before each TLS handshake. ``make`` creates
+    the protocol that handles the connection from then on. ``limits`` apply to connections before that.
+    """
 
     def __init__(
-        self, listener: socket.socket, make: Make, choose: Choose, throttle: Throttle, *, bounds: Bounds
+        self,
+        listener: socket.socket,
+        make: MakeProtocol,
+        choose: ChooseTls,
+        throttle: Throttle,
+        *,
+        limits: IntakeLimits,
     ) -> None:
         self._throttle = throttle
         self.sockets = [listener]
         self._make = make
         self._choose = choose
-        self._bounds = bounds
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._addresses: defaultdict[str, _Address] = defaultdict(_Address)
-        """The addresses with unestablished connections."""
-        self._entering = 0
-        """The number of unestablished connections."""
+        """The client addresses that have pending connections."""
+        self._pending = 0
+        """The number of pending connections of all addresses."""
         listener.settimeout(0)
         self._accepting = self._loop.create_task(self._accept(listener), name="intake: connections")
 
     def close(self) -> None:
-        """Stop accepting connections, and close those that are not established."""
+        """Stop accepting connections, and close the pending ones. Established ones are not affected."""
         for task in (self._accepting, *self._list_tasks()):
             task.cancel()
         for listener in self.sockets:
             listener.close()
 
     async def wait_closed(self) -> None:
-        """Wait until all tasks have ended."""
+        """Wait after `close` until all tasks have ended."""
         await asyncio.gather(self._accepting, *self._list_tasks(), return_exceptions=True)
 
     def _list_tasks(self) -> list[asyncio.Task[None]]:
-        return [task for address in self._addresses.values() for task in address.entering]
+        return [task for address in self._addresses.values() for task in address.pending]
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -150,7 +172,7 @@ class Intake:
                 connection, address = await self._loop.sock_accept(listener)
             except OSError as error:
                 log.warning("a connection cannot be accepted", extra={"err": str(error)})
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
             self._start_task(connection, address[0])
             # Other work of the loop may run between two connections of a long backlog.
@@ -160,27 +182,27 @@ class Intake:
         address = self._addresses[name]
 
         def end(task: asyncio.Task[None]) -> None:
-            if address.entering.pop(task, self) is None:
-                self._entering -= 1
-            if not address.entering and self._addresses.get(name) is address:
+            if address.pending.pop(task, self) is None:
+                self._pending -= 1
+            if not address.pending and self._addresses.get(name) is address:
                 del self._addresses[name]
 
-        task = self._loop.create_task(self._take_in(connection, address))
-        address.entering[task] = None
-        self._entering += 1
+        task = self._loop.create_task(self._establish(connection, address))
+        address.pending[task] = None
+        self._pending += 1
         task.add_done_callback(end)
-        if len(address.entering) > self._bounds.from_one:
+        if len(address.pending) > self._limits.per_address:
             self._end_oldest(address)
-        elif self._entering > self._bounds.at_once:
-            self._end_oldest(max(self._addresses.values(), key=lambda address: len(address.entering)))
+        elif self._pending > self._limits.total:
+            self._end_oldest(max(self._addresses.values(), key=lambda address: len(address.pending)))
 
     def _end_oldest(self, address: _Address) -> None:
-        oldest = next(iter(address.entering))
-        del address.entering[oldest]
-        self._entering -= 1
+        oldest = next(iter(address.pending))
+        del address.pending[oldest]
+        self._pending -= 1
         oldest.cancel()
 
-    async def _take_in(self, connection: socket.socket, address: _Address) -> None:
+    async def _establish(self, connection: socket.socket, address: _Address) -> None:
         try:
             connection.settimeout(0)
             tls = self._choose(await self._read_first_byte(connection))
@@ -195,7 +217,7 @@ class Intake:
             raise
 
     async def _shake_hands(self, connection: socket.socket, address: _Address, tls: ssl.SSLContext) -> None:
-        async with asyncio.timeout(_WAITING_SECONDS) as patience, address.handshakes:
+        async with asyncio.timeout(_HANDSHAKE_WAIT_SECONDS) as patience, address.handshakes:
             async with address.next:
                 await self._throttle()
             patience.reschedule(None)
@@ -204,7 +226,10 @@ class Intake:
             )
 
     async def _read_first_byte(self, connection: socket.socket) -> bytes:
-        """Return the first byte, which remains to be read. Raises OSError if none comes."""
+        """Wait for the first byte of a connection and return it, without removing it from the socket.
+
+        Raises TimeoutError or another OSError if none comes.
+        """
         heard = asyncio.Event()
         self._loop.add_reader(connection.fileno(), heard.set)
         try:
@@ -219,40 +244,40 @@ class Intake:
 
 
 class _Connection(H11Protocol):
-    """An established connection.
+    """An established connection: uvicorn's protocol with limits on idle connections and slow clients.
 
-    Above the limit the connection that has been idle longest is closed, first among those without a pending answer. h11
-    limits the head of a request, and reads the next request after the answer.
+    If there are more than _MAX_CONNECTIONS, the one that has been idle longest is closed; one whose request is being
+    answered is closed only if there is no other. h11 itself limits the size of a request's head.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        self._late: asyncio.TimerHandle | None = None
-        """The timer that runs while the client has to send or read; None at other times."""
+        self._client_timer: asyncio.TimerHandle | None = None
+        """The timer that closes the connection; None unless the client has to send or read something."""
 
-        self._since = self.loop.time()
-        """The loop time at which data last arrived."""
+        self._last_data = self.loop.time()
+        """The event loop's time at which the client last sent data."""
 
-        self._behind = 0
-        """The number of consecutive requests that arrived before the previous answer."""
+        self._pipelined = 0
+        """The number of pipelined requests in a row: each arrived before the previous one was answered."""
 
         super().connection_made(cast("asyncio.Transport", _WriteGuard(transport)))
         self._watch_client()
-        if len(self.connections) > _MOST:
+        if len(self.connections) > _MAX_CONNECTIONS:
             others = [each for each in self.connections if isinstance(each, _Connection) and each is not self]
-            oldest = min(others, key=_find_rank)
+            oldest = min(others, key=_get_closing_order)
             # its removal happens later in this turn of the loop, in which more may arrive
             self.connections.discard(oldest)
-            oldest.give_up("there are too many connections")
+            oldest.abort("there are too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
-        if self._late is not None:
-            self._late.cancel()
+        if self._client_timer is not None:
+            self._client_timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         if not self.transport.is_closing():  # it is closing, and its parser reads nothing more
-            self._since = self.loop.time()
+            self._last_data = self.loop.time()
             super().data_received(data)
 
     def handle_events(self) -> None:
@@ -260,19 +285,22 @@ class _Connection(H11Protocol):
         self._watch_client()
 
     def _watch_client(self) -> None:
-        """Start the timer while a request is incomplete or the answer is not read, and stop it otherwise."""
+        """Start the client's timer if a request is incomplete or an answer is not read, else stop the timer."""
         cycle: RequestResponseCycle | None = self.cycle
         begun = self.conn.their_state is h11.IDLE and (cycle is None or self.conn.trailing_data[0])
         waiting = begun or self.conn.their_state is h11.SEND_BODY or self.flow.write_paused
-        if waiting and self._late is None:
+        if waiting and self._client_timer is None:
             why = "the request does not arrive, or the answer is not read"
-            self._late = self.loop.call_later(_PATIENCE_SECONDS, self.give_up, why)
-        elif self._late is not None and not waiting:
-            self._late.cancel()
-            self._late = None
+            self._client_timer = self.loop.call_later(_CLIENT_SECONDS, self.abort, why)
+        elif self._client_timer is not None and not waiting:
+            self._client_timer.cancel()
+            self._client_timer = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer 400 to what is not HTTP, unless an answer has begun. No further request is answered."""
+        """Answer 400 to data that is not HTTP, or close the connection if another answer has begun.
+
+        No further request of the connection is answered.
+        """
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -282,8 +310,8 @@ class _Connection(H11Protocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        self._behind = self._behind + 1 if self.conn.trailing_data[0] else 0
-        if self._behind > _MOST_BEHIND:
+        self._pipelined = self._pipelined + 1 if self.conn.trailing_data[0] else 0
+        if self._pipelined > _MAX_PIPELINED:
             self.transport.close()
         super().on_response_complete()
 
@@ -296,22 +324,25 @@ class _Connection(H11Protocol):
         self._watch_client()
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """The sort key for closing: the connection with the lowest is closed first."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not cycle.response_complete, self._since
+    def closing_order(self) -> tuple[bool, float]:
+        """The sort key if there are too many connections; the lowest is closed first.
 
-    def give_up(self, why: str) -> None:
-        """Close the connection at once."""
+        It is (True if a request is being answered, loop time at which the client last sent data).
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete, self._last_data
+
+    def abort(self, why: str) -> None:
+        """Log ``why``, and close the connection without sending the rest of an answer."""
         log.warning("a connection is given up", extra={"why": why})
         self.transport.abort()
 
 
 class _WriteGuard:
-    """A transport that ignores writes after it was closed.
+    """A wrapper of a transport that ignores writes after the client has closed the connection.
 
-    uvicorn only learns in the next turn of the loop that the client has closed. Until then uvloop raises, which would
-    be logged as an error of Serried.
+    uvicorn learns of that only in the next iteration of the event loop. Until then uvloop would raise on a write, which
+    would be logged as an error of Serried.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -325,26 +356,28 @@ class _WriteGuard:
             self._transport.write(data)
 
 
-def _find_rank(connection: _Connection) -> tuple[bool, float]:
-    return connection.rank
+def _get_closing_order(connection: _Connection) -> tuple[bool, float]:
+    return connection.closing_order
 
 
 Readiness = Callable[[], Mapping[str, bool]]
 
 _BACKLOG = 4096
-"""The maximum number of connections that wait to be accepted."""
+"""The maximum number of connections that wait in the kernel to be accepted (listen backlog)."""
 
 KEEP_ALIVE_SECONDS = 120
-"""The time for which idle connections stay open.
+"""The time for which an idle connection stays open.
 
-Go's clients close them after 90 s; closing first would lose requests.
+Go's HTTP clients, such as kube-scheduler's, close theirs after 90 s. If the server closed first, a request that the
+client sends at that moment would be lost.
 """
 
 
 def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
-    """Return the routes ``/livez``, ``/readyz`` (each condition of ``readiness`` by name) and ``/metrics``.
+    """Return the routes ``/livez``, ``/readyz`` and ``/metrics``.
 
-    Liveness only proves that the event loop runs, because a restart helps against nothing else.
+    ``readiness`` returns the conditions of ``/readyz`` by name; 503 if one is False. ``render`` returns the body of
+    ``/metrics``. ``/livez`` only proves that the event loop runs: against other problems a restart does not help.
     """
     routes = APIRouter()
 
@@ -364,28 +397,31 @@ def ops_routes(readiness: Readiness, render: Callable[[], bytes]) -> APIRouter:
 
 
 def render_checks(checks: Mapping[str, bool]) -> PlainTextResponse:
-    """Return the answer to a probe: each check by name, with status 200 if all pass, else 503."""
+    """Return the answer to a probe: one line for each check by name, with status 200 if all are True, else 503."""
     lines = [f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'not ready'}\n" for name, passed in checks.items()]
     return PlainTextResponse("".join(lines) or "ok\n", 200 if all(checks.values()) else 503)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server without signal handlers: the process handles signals and sets ``should_exit``."""
+    """A uvicorn server that accepts connections through `Intake`.
+
+    It has no signal handlers: `serried.ops.process` handles signals, and sets ``should_exit`` to end the server.
+    """
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, throttle: Throttle) -> None:
         super().__init__(config)
         self._throttle = throttle
         self._tls = tls
-        """The context for TLS connections; None if TLS is not offered."""
+        """The context for TLS connections; None for a server of plain HTTP only."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on ``sockets``, or else on the configured address. Raises OSError if it is taken."""
+        """Listen on ``sockets``; if None, on the configured address. Raises OSError if that is in use."""
         await self.lifespan.startup()
         listeners = sockets or listen_at(self.config.host, self.config.port)
         for listener in listeners:
             log.info("listening", extra={"host": self.config.host, "port": listener.getsockname()[1]})
         choose = choose_by_first_byte(self._tls)
-        self.servers = [Intake(each, self._make, choose, self._throttle, bounds=OPERATIONS) for each in listeners]  # type: ignore[misc]
+        self.servers = [Intake(each, self._make, choose, self._throttle, limits=OPERATIONS) for each in listeners]  # type: ignore[misc]
         self.started = True
 
     def _make(self) -> asyncio.Protocol:
@@ -393,14 +429,14 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install no signal handlers."""
+        """Override uvicorn's context manager, which would install signal handlers, by one that does nothing."""
         yield
 
 
 def listen_at(host: str, port: int) -> list[socket.socket]:
-    """Return sockets for each address of ``host``; "" and "::" are all addresses.
+    """Return a listening socket for each address that ``host`` resolves to; "" and "::" mean all addresses.
 
-    Raises OSError if the port is taken.
+    Raises OSError if the port is in use.
     """
     if host in {"", "::"}:
         return [listen_everywhere(port)]
@@ -409,9 +445,9 @@ def listen_at(host: str, port: int) -> list[socket.socket]:
 
 
 def listen_everywhere(port: int) -> socket.socket:
-    """Return a socket for all addresses: IPv6 and IPv4, or IPv4 alone if there is no IPv6.
+    """Return a socket that listens on all addresses, IPv6 and IPv4; IPv4 alone if the machine has no IPv6.
 
-    One socket serves both, so that ``port`` 0 is one port. Raises OSError if the port is taken.
+    It is one socket for both, so that with ``port`` 0 both get the same free port. Raises OSError if it is in use.
     """
     if socket.has_dualstack_ipv6():
         try:
@@ -430,10 +466,11 @@ def make_server(
     tls: ssl.SSLContext | None = None,
     throttle: Throttle = no_throttle,
 ) -> Server:
-    """Return a server for the running loop. Call `serve`, and set ``should_exit`` to end it.
+    """Return a server of ``app``. Await its method `serve`, and set ``should_exit`` to end it.
 
-    Open requests then get ``patience`` seconds. A ``host`` of "" is all addresses, IPv4 and IPv6. With ``tls`` it
-    accepts TLS besides plain HTTP, and each handshake waits for its ``turn``.
+    At the end, requests that are being answered get ``patience`` seconds to complete. A ``host`` of "" means all
+    addresses, IPv4 and IPv6. With ``tls`` the port accepts TLS besides plain HTTP, and ``throttle`` is awaited before
+    each TLS handshake.
     """
     options: dict[str, Any] = {"ws": "none", "lifespan": "off", "access_log": False, "log_config": None}
     # kube-scheduler ignores these headers, and each would cost time in its scheduling cycle.

@@ -1,7 +1,7 @@
-"""TLS for listeners (`ReloadingContext`), with files that may be replaced at any time: mounted Secrets, cert-manager.
+"""TLS for listeners, with certificate files that may be replaced at any time, as by cert-manager (`ReloadingContext`).
 
-Each new connection uses the files in their present state. While files do not fit together, as in the middle of an
-update, the previous ones stay in use.
+Each new connection uses the present content of the files. While that is invalid, for instance because in the middle of
+an update the key does not belong to the certificate, the previous content stays in use.
 """
 
 import logging
@@ -23,70 +23,72 @@ from weakref import WeakSet
 log = logging.getLogger(__name__)
 
 _SELF_SIGNED_DAYS = 3650
-"""Long, because a process that outlives its certificate would reject all clients."""
+"""The validity of a self-signed certificate: long, because it is not renewed while the process runs."""
 
 
 class Use(StrEnum):
-    """The purposes of certificates at a listener."""
+    """What a certificate of a listener is used for."""
 
     SERVING = "serving"
     """The server certificate."""
 
     CLIENT_CA = "client_ca"
-    """The authorities that must have signed a client's certificate."""
+    """The CA certificates by which the certificates of clients are verified."""
 
 
 class CertificateError(Exception):
-    """Raised for files that TLS cannot use. The message is a sentence that names them."""
+    """Raised for certificate files that TLS cannot use. The message is a sentence that names the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """The PEM files of a listener."""
+    """The paths of the PEM files of a TLS listener."""
 
     certificate: str
-    """The certificate, followed by intermediate ones."""
+    """The file with the server's certificate, followed by intermediate ones."""
 
     key: str
+    """The file with the private key of the certificate."""
 
     client_ca: str = ""
-    """The authorities for client certificates; "" if clients need none."""
+    """The file with the CA certificates for client certificates; "" if clients need no certificate."""
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all files."""
+        """Return the paths that are not empty."""
         return tuple(name for name in (self.certificate, self.key, self.client_ca) if name)
 
 
 class ReloadingContext(ssl.SSLContext):
-    """A context for listeners that follows changes of its files. Raises CertificateError if they are unusable at first.
+    """An SSL context for listeners that uses new content of its files without a restart.
 
-    Each state of the files has a complete context of its own. Exchanging parts of one context could combine the new
-    certificate with the old key for a moment, and would let clients of the old authority resume sessions.
+    It creates a whole new context (``current``) when the files have changed, instead of loading the new files into the
+    old one. That could combine the new certificate with the old key for a moment, and clients whose certificates the
+    old CA had signed could resume their sessions. Creating it raises CertificateError if the files cannot be used.
     """
 
     def __new__(cls, files: CertificateFiles) -> "ReloadingContext":  # noqa: ARG004 - __init__ takes them
-        """Create a context that is not used itself: it delegates to the context of the files."""
+        """Create an empty context: only its subclass type matters, connections use ``current``."""
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
         self._seen = _stat_files(files)
-        """The state of the files that was tried last."""
+        """The result of `_stat_files` when the files were last read, successfully or not."""
         self.current = make_context(files)
-        """The context for new connections; replaced when the files change."""
+        """The context for new connections, with the last valid content of the files."""
 
         self.expiries = _read_expiries(files)
-        """The expiry of the certificates in use, in seconds since 1970; unreadable ones are left out."""
+        """The expiry of the certificates in use by `Use`, in seconds since 1970; without those that cannot be read."""
 
         _IN_USE.add(self)
 
     def wrap_bio(self, *args: Any, **how: Any) -> ssl.SSLObject:
-        """Create the TLS object of a new connection; called by the event loop."""
+        """Create the TLS object of a new connection, with the present content of the files. The event loop calls it."""
         self.follow()
         return self.current.wrap_bio(*args, **how)
 
     def follow(self) -> None:
-        """Use the files from now on if they have changed and are valid."""
+        """Read the files again if they have changed. If they are valid, new connections use them from now on."""
         seen = _stat_files(self._files)
         if seen == self._seen:
             return
@@ -103,13 +105,14 @@ class ReloadingContext(ssl.SSLContext):
 
 
 _IN_USE: WeakSet[ReloadingContext] = WeakSet()
-"""The contexts of all listeners of this process, for metrics and pages."""
+"""The contexts of all TLS listeners of this process, for `list_expiries`."""
 
 
 def list_expiries() -> dict[Use, float]:
-    """Return by use when the first certificate of this process's listeners expires, in seconds since 1970.
+    """Return when the first certificate of each use expires, of all TLS listeners of this process.
 
-    The files are checked for changes first. Self-signed certificates are not included.
+    Times are in seconds since 1970. Changed files are read again first. Self-signed certificates are not included, so
+    the result is empty without certificate files.
     """
     found: defaultdict[Use, float] = defaultdict(lambda: math.inf)
     for context in _IN_USE:
@@ -120,7 +123,11 @@ def list_expiries() -> dict[Use, float]:
 
 
 def make_context(files: CertificateFiles) -> ssl.SSLContext:
-    """Return a context for the present state of the files. Raises CertificateError."""
+    """Return a server-side SSL context with the present content of the files.
+
+    With a ``client_ca`` clients must have a certificate. Raises CertificateError if a file is missing or invalid, or
+    if key and certificate do not belong together.
+    """
     context = _make_empty()
     try:
         context.load_cert_chain(files.certificate, files.key)
@@ -136,9 +143,9 @@ def make_context(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def make_self_signed() -> ssl.SSLContext:
-    """Return a context with a new self-signed certificate.
+    """Return a server-side SSL context with a new self-signed certificate.
 
-    It protects against eavesdropping only: clients cannot verify it.
+    It protects tokens against eavesdropping only: clients cannot verify who the server is.
     """
     context = _make_empty()
     with _write_temporary(_create_self_signed()) as path:
@@ -147,7 +154,7 @@ def make_self_signed() -> ssl.SSLContext:
 
 
 class _LoggingSSLObject(ssl.SSLObject):
-    """A connection that logs why a client was rejected, which the event loop does not."""
+    """The TLS object of a connection, which logs why a handshake failed; asyncio itself does not."""
 
     def do_handshake(self) -> None:
         try:
@@ -171,14 +178,20 @@ def _make_empty() -> ssl.SSLContext:
 
 
 def list_names(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names in a client's certificate: common names and alternative names."""
+    """Return the names in a client's certificate: its common names and subject alternative names.
+
+    ``certificate`` is the result of ``SSLObject.getpeercert``.
+    """
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     common = {value for kind, value in subject if kind == "commonName"}
     return frozenset(common | {value for _, value in certificate.get("subjectAltName", ())})
 
 
 def _stat_files(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
-    """Return a value that changes whenever a file changes, also by a symbolic link."""
+    """Return a value that changes when any of the files is changed or replaced.
+
+    Symbolic links are followed, because the kubelet replaces a link when a mounted Secret changes.
+    """
     return tuple(_stat(name) for name in files.names())
 
 
@@ -191,10 +204,10 @@ def _stat(name: str) -> tuple[int, ...]:
 
 
 def _read_expiries(files: CertificateFiles) -> dict[Use, float]:
-    """Return by use when the certificates in these files expire.
+    """Return when the certificates in these files expire, by use, in seconds since 1970. Unreadable ones are left out.
 
-    A chain is valid until its first certificate expires. Authorities are valid until the last one expires, because
-    during a rotation one is enough.
+    For the server's certificate and its intermediates it is the first expiry. For CA certificates it is the last one:
+    while a CA is replaced, the file has the old and the new one, and one valid CA is enough.
     """
     found: dict[Use, float] = {}
     if chain := _list_expiries_in(files.certificate):
@@ -217,7 +230,7 @@ def _list_expiries_in(name: str) -> list[float]:
 
 
 def _create_self_signed() -> bytes:
-    """Return a new key and a self-signed certificate, in PEM."""
+    """Return a new private key, followed by its self-signed certificate, both in PEM."""
     # Imported here: it takes a third of the start time, and is only needed for listeners on the network.
     from cryptography import x509  # noqa: PLC0415
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
@@ -245,7 +258,7 @@ def _create_self_signed() -> bytes:
 
 @contextmanager
 def _write_temporary(content: bytes) -> Iterator[str]:
-    """Yield a path with the content: in memory if possible, because the file system may be read-only."""
+    """Yield the path of a temporary file with this content, in memory if possible: the file system may be read-only."""
     if not hasattr(os, "memfd_create"):
         with NamedTemporaryFile() as file:
             Path(file.name).write_bytes(content)

@@ -30,7 +30,7 @@ class House:
         self._settings = make_settings()
         self._metrics = ExtenderMetrics()
         self._process = Process("extender", self._settings, self._metrics)
-        self.task = asyncio.create_task(self._process.work_on(client, ExtenderFactory(self._make).build))
+        self.task = asyncio.create_task(self._process.run_work(client, ExtenderFactory(self._make).build))
 
     def _make(self, client: ApiClient, level: ApiLevel, kept: Sequence[Vacancy]) -> Extender:
         self.extenders.append(Extender(self._settings, client, level, self._metrics, kept=kept))

@@ -37,7 +37,7 @@ class Work:
     def readiness(self) -> Mapping[str, bool]:
         return {self.level.name: True}
 
-    def note_refused(self, level: ApiLevel) -> None:
+    def update_refused_versions(self, level: ApiLevel) -> None:
         self._house.refused.append(level.refused)
 
     def routes(self) -> Sequence[APIRouter]:
@@ -56,7 +56,7 @@ class House:
         self.refused: list[tuple[str, ...]] = []
         self.fail = asyncio.Event()
         self.process = Process("controller", settings, ControllerMetrics())
-        self.task = asyncio.create_task(self.process.work_on(client, lambda _client, level: Work(level, self)))
+        self.task = asyncio.create_task(self.process.run_work(client, lambda _client, level: Work(level, self)))
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(10):

@@ -66,7 +66,7 @@ async def test_gangs_of_a_shape_that_nobody_knows_wait_with_the_reason_and_plain
         said = extender.selfcheck.describe()["api"]
         assert (said["level"], len(said["refused"])) == ("fallback", 1)
         assert "PodGroup.spec.schedulingPolicy is missing" in said["refused"][0]
-        extender.note_refused(replace(level, refused=()))
+        extender.update_refused_versions(replace(level, refused=()))
         await until(lambda: reasons(extender) == ["PodGroupMissing"])
         assert extender.selfcheck.describe()["api"]["refused"] == []
 

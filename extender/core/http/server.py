@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 import httptools
 import orjson
 
-from serried.ops.server import Bounds, Intake, Throttle, listen_at, no_throttle
+from serried.ops.server import Intake, IntakeLimits, Throttle, listen_at, no_throttle
 from serried.ops.tls import ReloadingContext
 
 _MAX_CONNECTIONS = 32_768
@@ -208,9 +208,9 @@ class _Handshake:
         return self._security.context.current is self._made_with and self._security.wall() < self._expires
 
 
-def _limit_handshakes() -> Bounds:
+def _limit_handshakes() -> IntakeLimits:
     most = count_allowed(_MAX_HANDSHAKES, _HANDSHAKE_FILES_SHARE)
-    return Bounds(max(1, int(most * _SHARE_OF_ONE_ADDRESS)), most)
+    return IntakeLimits(max(1, int(most * _SHARE_OF_ONE_ADDRESS)), most)
 
 
 class Listener:
@@ -255,8 +255,8 @@ class Listener:
             servers = [await loop.create_server(self._make, sock=each, backlog=4096) for each in sockets]
         else:
             context = self._security.context
-            bounds = _limit_handshakes()
-            servers = [Intake(each, self._make, lambda _: context, self._throttle, bounds=bounds) for each in sockets]
+            limits = _limit_handshakes()
+            servers = [Intake(each, self._make, lambda _: context, self._throttle, limits=limits) for each in sockets]
             if self._reload_timer is None:
                 self._follow(context)
         self._servers += servers

@@ -127,12 +127,12 @@ class Line:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the timeouts for the first byte of a connection and for slow clients."""
     monkeypatch.setattr(ops_server, "_FIRST_BYTE_SECONDS", SOON)
-    monkeypatch.setattr(ops_server, "_PATIENCE_SECONDS", SOON)
+    monkeypatch.setattr(ops_server, "_CLIENT_SECONDS", SOON)
 
 
 @pytest.fixture
 async def operations(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Operations]:
-    monkeypatch.setattr(ops_server, "_MOST", FEW)
+    monkeypatch.setattr(ops_server, "_MAX_CONNECTIONS", FEW)
     world = Harness()
     await world.add(*small_nodes(2)).run_until_idle()
     made = Operations(world)

@@ -12,12 +12,12 @@ from extender.core.http import server
 from extender.core.http.server import Connections, Listener, Reply, Routes
 from extender.process import secure_verbs
 from serried.ops import server as intake
-from serried.ops.server import Bounds
+from serried.ops.server import IntakeLimits
 from serried.settings import extender_settings
 from tests.support.certificates import Authority
 from tests.support.listening import Client, post, until
 
-BOUNDS = Bounds(from_one=4, at_once=6)
+BOUNDS = IntakeLimits(per_address=4, total=6)
 HALF = b"\x16\x03\x01\x02\x00\x01\x00"
 
 ONE = "127.0.0.1"
@@ -105,33 +105,33 @@ def count_open(clients: list[Client]) -> int:
 @pytest.mark.parametrize("sent", [pytest.param(b"", id="nothing"), pytest.param(HALF, id="half of a handshake")])
 async def test_one_address_has_so_many_on_their_way_in_and_another_is_served(verbs: Verbs, sent: bytes) -> None:
     verbs.turns.give(1000)
-    crowd = [await verbs.connect(ONE, sent) for _ in range(5 * BOUNDS.from_one)]
-    await until(lambda: count_open(crowd) == BOUNDS.from_one)
+    crowd = [await verbs.connect(ONE, sent) for _ in range(5 * BOUNDS.per_address)]
+    await until(lambda: count_open(crowd) == BOUNDS.per_address)
     await verbs.call(OTHER)
-    assert count_open(crowd) == BOUNDS.from_one
+    assert count_open(crowd) == BOUNDS.per_address
     assert len(verbs.peers) == 1
 
 
 async def test_of_too_many_the_oldest_goes_of_the_address_that_has_most(verbs: Verbs) -> None:
     verbs.turns.give(1000)
-    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.from_one)]
-    few = [await verbs.connect(OTHER, HALF) for _ in range(BOUNDS.at_once - BOUNDS.from_one)]
+    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.per_address)]
+    few = [await verbs.connect(OTHER, HALF) for _ in range(BOUNDS.total - BOUNDS.per_address)]
     late = [await verbs.connect(THIRD, HALF)]
     assert await crowd[0].closed()
-    assert [count_open(clients) for clients in (crowd[1:], few, late)] == [BOUNDS.from_one - 1, len(few), 1]
+    assert [count_open(clients) for clients in (crowd[1:], few, late)] == [BOUNDS.per_address - 1, len(few), 1]
 
 
 async def test_who_has_come_in_counts_no_more(verbs: Verbs) -> None:
     verbs.turns.give(1000)
-    for _ in range(2 * BOUNDS.at_once):
+    for _ in range(2 * BOUNDS.total):
         await verbs.call()
-    assert len(verbs.peers) == 2 * BOUNDS.at_once
+    assert len(verbs.peers) == 2 * BOUNDS.total
 
 
 async def test_those_who_hang_up_or_are_refused_make_room(verbs: Verbs) -> None:
     verbs.turns.give(1000)
     for sent in (b"", HALF, b"\x16nonsense" * 100, post("/filter", b"{}")):
-        crowd = [await verbs.connect(ONE, sent) for _ in range(BOUNDS.from_one)]
+        crowd = [await verbs.connect(ONE, sent) for _ in range(BOUNDS.per_address)]
         for client in crowd:
             await client.close()
         async with asyncio.timeout(10):
@@ -143,20 +143,20 @@ async def test_those_who_hang_up_or_are_refused_make_room(verbs: Verbs) -> None:
 
 
 async def test_each_handshake_waits_for_its_turn_and_one_address_follows_the_other(verbs: Verbs) -> None:
-    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.from_one)]
+    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.per_address)]
     await until(lambda: verbs.turns.asked == 1)
     calling = asyncio.create_task(verbs.call(OTHER))
     await until(lambda: verbs.turns.asked == 2)
     verbs.turns.give(2)
     await calling
     await until(lambda: verbs.turns.asked == 3)
-    assert count_open(crowd) == BOUNDS.from_one
+    assert count_open(crowd) == BOUNDS.per_address
 
 
 async def test_one_address_has_so_many_handshakes_under_way(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_HANDSHAKES_OF_ONE", 2)
+    monkeypatch.setattr(intake, "_HANDSHAKES_PER_ADDRESS", 2)
     verbs.turns.give(1000)
-    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.from_one)]
+    crowd = [await verbs.connect(ONE, HALF) for _ in range(BOUNDS.per_address)]
     await verbs.call(OTHER)
     await until(lambda: verbs.turns.asked == 3)
     for client in crowd:
@@ -165,5 +165,5 @@ async def test_one_address_has_so_many_handshakes_under_way(verbs: Verbs, monkey
 
 
 async def test_a_handshake_whose_turn_does_not_come_is_given_up(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_WAITING_SECONDS", 0.01)
+    monkeypatch.setattr(intake, "_HANDSHAKE_WAIT_SECONDS", 0.01)
     assert await (await verbs.connect(ONE, HALF)).closed()

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from serried.ops.server import MOST_FROM_ONE, Server, make_server
+from serried.ops.server import MAX_PER_ADDRESS, Server, make_server
 from serried.ops.tls import make_self_signed
 from tests.support.listening import until
 
@@ -95,7 +95,7 @@ async def test_what_is_neither_harms_nobody(port: int, sent: bytes) -> None:
     ],
 )
 async def test_those_who_say_little_give_way_to_who_comes_last_from_their_address(port: int, sent: bytes) -> None:
-    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(MOST_FROM_ONE + 9)]
+    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(MAX_PER_ADDRESS + 9)]
     try:
         for _, writer in silent:
             writer.write(sent)
@@ -114,7 +114,7 @@ def count_ended(connections: list[tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 async def test_those_of_one_address_who_say_nothing_take_nothing_from_another(port: int) -> None:
     other = await asyncio.open_connection(LOOPBACK, port, local_addr=("127.0.0.2", 0))
-    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(2 * MOST_FROM_ONE)]
+    silent = [await asyncio.open_connection(LOOPBACK, port) for _ in range(2 * MAX_PER_ADDRESS)]
     other[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(5):
         assert (await other[0].readline()).startswith(b"HTTP/1.1 200")

@@ -6,7 +6,7 @@ from extender.look.routes import describe_gang, measure_held, measure_waits
 from serried.api.level import FALLBACK
 from serried.api.names import write_time
 from serried.api.verdict import Reason
-from serried.ops.metrics import HeldRoom
+from serried.ops.metrics import ReservedResources
 from tests.support.builders import CompatibleGroupBuilder, PodGroupBuilder, compatible_group, pod, pod_group
 from tests.support.extender_harness import EPOCH, GANG, SCHEDULER, Harness, gang, members, small_nodes
 
@@ -16,7 +16,7 @@ async def world() -> Harness:
     return Harness()
 
 
-def held(world: Harness) -> HeldRoom:
+def held(world: Harness) -> ReservedResources:
     cycles = [state.cycle for state in world.groups.states.values() if state.cycle is not None]
     return measure_held(world.ledger, world.store, cycles, world.clock())
 
@@ -34,7 +34,7 @@ async def test_a_planned_gang_holds_room_that_nobody_uses(world: Harness) -> Non
 
 async def test_without_reservations_nothing_is_held(world: Harness) -> None:
     await world.add(*small_nodes(1), gang(2), *members(1)).run_until_idle()
-    assert held(world) == HeldRoom()
+    assert held(world) == ReservedResources()
 
 
 async def test_a_gang_waits_as_long_as_it_has_pods_and_does_not_run(world: Harness) -> None:
