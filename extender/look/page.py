@@ -1,6 +1,7 @@
-"""``/debug/``: the live page, its files, and the stream of events from which it is updated.
+"""The live page ``/debug/``: its files, and the stream of server-sent events that updates it.
 
-`Broadcast` reads the state once per second for all readers together, and only while there are readers.
+A reader is one open connection to the stream. `Broadcast` reads the state of the core once per second for all readers
+together, and only while there are readers.
 """
 
 import asyncio
@@ -23,72 +24,76 @@ from serried.ops.access import read_seconds
 log = logging.getLogger(__name__)
 
 MAX_READERS = 8
-"""The number of readers at the same time, at most."""
+"""The largest number of readers at the same time."""
 
 _SECONDS_BETWEEN_REFRESHES = 1.0
 
 _SLICE_SECONDS = 0.0005
-"""The length of a slice of work, in seconds: filter may have to wait for this long."""
+"""The seconds of work after which there is a pause, so that filter does not have to wait longer than that."""
 
 _REST_SECONDS = 0.001
-"""The pause after a slice, in which the event loop runs other tasks."""
+"""The pause after `_SLICE_SECONDS` of work, in seconds. The event loop runs other tasks in it."""
 
 _MAX_BEHIND = 30
-"""The number of changes that wait for a slow reader. A reader that is further behind is disconnected."""
+"""The largest number of messages that wait for a slow reader. A reader for which more would wait is disconnected."""
 
 _SECONDS_TO_COMMENT = 15.0
-"""The time without news after which a reader gets a comment, so that no proxy closes the connection."""
+"""The seconds without a message after which a reader gets a comment, so that no proxy closes the connection."""
 
 _COMMENT = b": nothing new\n\n"
 
 _RENEW = b"event: renew\ndata: {}\n\n"
-"""The event at the end of a reader's time. A browser that ignores it reconnects by itself."""
+"""The last event for a reader whose authentication is too old: it has to reconnect, and to authenticate again.
+
+A browser that does not know the event reconnects by itself.
+"""
 
 Reader = asyncio.Queue[bytes | None]
-"""The messages that a reader has not got yet; None is the end."""
+"""A reader, as the queue of the messages that it has not got yet. None is the end of the stream."""
 
 
 @dataclass(slots=True, eq=False)
 class Broadcast:
-    """The stream of the live page: all readers, and the messages for them. One instance per extender."""
+    """The stream of the live page: all readers, and the task that creates their messages. One instance per extender."""
 
     _make_sketch: Callable[[], Sketch]
-    """Makes a new sketch of the state."""
+    """Returns a new `Sketch`, which reads the state of the core."""
 
     _about: Mapping[str, Any]
-    """Additional fields of the first message."""
+    """The additional fields of a reader's first message, such as the version."""
 
     _wall: Callable[[], float] = time.time
     _stopwatch: Callable[[], float] = time.perf_counter
     _rest: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     _readers: dict[Reader, float] = field(default_factory=dict, init=False)
-    """The time until which each reader may read, by the stopwatch."""
+    """The readers, each with the time by ``_stopwatch`` at which it has to authenticate again."""
 
     _ended: set[Reader] = field(default_factory=set, init=False)
-    """The readers that get no more news. They count as readers until their connections are closed."""
+    """The readers that get no more messages. They stay in ``_readers`` until their connections are closed."""
 
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _sketch: Sketch | None = field(default=None, init=False)
 
     _whole: list[bytes] | None = field(default=None, init=False)
-    """The whole state after the last look; None until a reader needs it."""
+    """The messages with the whole state after the last refresh; None until a reader needs them."""
 
     _refreshes: int = field(default=0, init=False)
-    """The number of looks so far."""
+    """The number of refreshes of the sketch so far."""
 
     _refreshed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set after the first look."""
+    """Set once the sketch was refreshed for the first time, so that there is a state to send."""
 
     @property
     def readers(self) -> int:
-        """The number of readers."""
+        """The number of readers, also of those whose stream has ended but whose connection is still open."""
         return len(self._readers)
 
     async def follow(self, seconds: float = math.inf) -> AsyncIterator[bytes]:
-        """Yield all messages for one more reader: the whole state, then changes. Ends at once if there is no place.
+        """Yield all messages for one more reader: first the whole state, then changes.
 
-        It ends with the first look after ``seconds``, too: the reader has to reconnect, and to authenticate again.
+        The stream ends at once if there are `MAX_READERS` already, and at the first refresh after ``seconds``: then the
+        reader has to reconnect, and to authenticate again.
         """
         if self.readers >= MAX_READERS:
             return
@@ -126,7 +131,7 @@ class Broadcast:
             self._forget()
 
     async def close(self) -> None:
-        """Disconnect all readers, and wait for the end of the updates."""
+        """Disconnect all readers, and wait until the task that creates their messages has ended."""
         work = self._task
         self._disconnect_all()
         if work is not None:
@@ -136,7 +141,7 @@ class Broadcast:
         for reader in list(self._readers):
             reader.put_nowait(None)
             self._leave(reader)
-        self._refreshed.set()  # for readers that still wait for the first look
+        self._refreshed.set()  # for readers that still wait for the first refresh
         self._refreshed.clear()
 
     def _forget(self) -> None:
@@ -203,7 +208,7 @@ class Broadcast:
             messages.append(_encode(message | ({} if messages else {**self._about, "now": self._wall()})))
             await self._rest(_REST_SECONDS)
         if before == self._refreshes:
-            self._whole = messages  # else a later reader would miss the change of the look in between
+            self._whole = messages  # else a later reader would miss the change of the refresh in between
         return messages
 
 
@@ -226,7 +231,10 @@ _POLICY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""The headers of all files: the page loads nothing from other hosts, and no name of an object can run as a script."""
+"""The HTTP headers of all files of the page.
+
+The browser then loads nothing from other hosts, and runs no script that somebody hides in the name of an object.
+"""
 
 _EXAMPLE = """\
 data: {"reset":true,"columns":{"nodes":["number","name","place","used","planned","marks"]},"now":1785585600}
@@ -245,15 +253,15 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"example": _EXAMPLE}}},
     503: {"description": f"{MAX_READERS} readers follow already."},
 }
-"""The responses of the stream in the OpenAPI."""
+"""The description of the stream's responses in the OpenAPI."""
 
 
 _File = tuple[bytes, dict[str, str], str]
-"""Body, headers and media type."""
+"""A file of the page: its body, HTTP headers and media type."""
 
 
 def live_routes(broadcast: Broadcast) -> APIRouter:
-    """Return the routes of the page and its stream. The files are read once, now."""
+    """Return the routes of the page, its files and its stream. The files are read from disk only once, by this call."""
     files = _read_files()
     router = APIRouter(prefix="/debug", tags=["debug"])
 

@@ -1,7 +1,7 @@
-"""The state that the page at ``/debug/`` shows, as compact rows, and the changes since the last look.
+"""The state that the page at ``/debug/`` shows, as compact rows, and the changes of these rows.
 
-`extender.look.page.Broadcast` calls `Sketch.refresh` once per second, then `take_change`. A look is made in slices, so
-its parts may be of slightly different times. The next look corrects that.
+`extender.look.page.Broadcast` calls `Sketch.refresh` once per second, then `Sketch.take_change`. A refresh pauses now
+and then, so its parts may be of slightly different times. The next refresh corrects that.
 """
 
 from collections import defaultdict
@@ -22,31 +22,37 @@ from serried.api.resources import Resources, add
 from serried.plan.request import QueueKey
 
 _MAX_LEVELS = 4
-"""The number of levels on the page's map, at most."""
+"""The largest number of topology levels on the page's map of the nodes."""
 
 _SLICE_NODES = 100
-"""The number of nodes after which a slice may end."""
+"""The number of nodes after which a refresh may pause (`Sketch.refresh`)."""
 
 Place = tuple[str, ...]
-"""A node's values of the levels' labels; "" for a missing label."""
+"""The place of a node on the page's map: the values of its labels for the levels of the map; "" for a missing label."""
 
 
 class Places:
-    """The levels of the map, and the place of each node. Levels are chosen again when labels or groups' keys change."""
+    """The topology levels of the page's map, and the place of each node on it.
+
+    The levels are chosen again when labels of nodes or topology keys of groups have changed.
+    """
 
     def __init__(self) -> None:
         self.levels: Place = ()
-        """The label keys of the levels, the widest level first."""
+        """The label keys of the levels, the level with the fewest domains first."""
 
         self._seen: dict[str, Node] = {}
         self._named: frozenset[str] = frozenset()
 
     def place_of(self, node: Node) -> Place:
-        """Return the place of a node."""
+        """Return the values of a node's labels for the present levels; "" for a missing label."""
         return tuple(node.labels.get(level, "") for level in self.levels)
 
     def choose_levels(self, nodes: Mapping[str, Node], named: Collection[str]) -> Iterator[None]:
-        """Choose the levels among the labels of the nodes; ``named`` are the topology keys of groups."""
+        """Choose the levels of the map among the labels of the nodes.
+
+        ``named`` are the topology keys that groups require or prefer; they come first. Yield where the work may pause.
+        """
         chosen = frozenset(named)
         if chosen == self._named and not self._have_labels_changed(nodes):
             return
@@ -61,7 +67,7 @@ class Places:
         self.levels = _choose(values, chosen, len(nodes))
 
     def _have_labels_changed(self, nodes: Mapping[str, Node]) -> bool:
-        """Return whether a label of a node has changed since the last call."""
+        """Return whether a node was added or deleted, or its labels have changed, since the last call."""
         seen = self._seen
         changed = len(seen) != len(nodes)
         for name, node in nodes.items():
@@ -87,7 +93,10 @@ Row = tuple[Any, ...]
 
 
 class Table(Generic[K]):
-    """Rows by key, and their changes. Readers get a row with its number as first column; numbers are never reused."""
+    """Rows by key, and which of them have changed since they were last sent to readers.
+
+    Readers get each row with its number as an additional first column. A number is never reused for another key.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[K, int] = {}
@@ -105,7 +114,10 @@ class Table(Generic[K]):
         return self._numbers.get(key)
 
     def put(self, key: K, row: Row) -> int:
-        """Add or replace a row, and return its number. An equal row is no change."""
+        """Set the row of a key, and return its number.
+
+        If an equal row is there already, it does not count as changed.
+        """
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._next
@@ -116,13 +128,16 @@ class Table(Generic[K]):
         return number
 
     def put_if_changed(self, key: K, made_of: tuple[object, ...], make: Callable[[], Row]) -> None:
-        """Put the row that ``make`` returns, but call it only if ``of``, of which it is made, has changed."""
+        """Set the row of a key to the result of ``make``, but call ``make`` only if its input has changed.
+
+        ``made_of`` is the input: the values of which the row is made.
+        """
         if self._made_of.get(key) != made_of:
             self._made_of[key] = made_of
             self.put(key, make())
 
     def delete_others(self, keys: Container[K]) -> None:
-        """Delete all rows with other keys."""
+        """Delete all rows whose keys are not in ``keys``."""
         for key in [key for key in self._numbers if key not in keys]:
             number = self._numbers.pop(key)
             self._made_of.pop(key, None)
@@ -131,7 +146,7 @@ class Table(Generic[K]):
             self._deleted.append(number)
 
     def take_changed(self) -> list[Row]:
-        """Return the rows that were added or changed since the last call, with their numbers."""
+        """Return the rows that were added or changed since the last call, each with its number as first column."""
         changed = [(number, *self._rows[number]) for number in self._changed]
         self._changed = {}
         return changed
@@ -143,32 +158,32 @@ class Table(Generic[K]):
         return deleted
 
     def in_parts(self, size: int) -> Iterator[list[Row]]:
-        """Yield all rows with their numbers, ``size`` rows at a time."""
+        """Yield all rows, each with its number as first column, in lists of ``size`` rows."""
         rows = iter(list(self._rows.items()))
         while part := [(number, *row) for number, row in islice(rows, size)]:
             yield part
 
 
 Message = dict[str, Any]
-"""A message to readers; missing fields have not changed."""
+"""A message to readers, as JSON. A missing field has not changed since the last message."""
 
 _SLICE_ROWS = 16
-"""The number of rows after which a slice may end."""
+"""The number of rows after which a refresh may pause."""
 
 _SLICE_GROUPS = 200
-"""The number of groups after which a slice may end if only a field or two of each are read."""
+"""The number of groups after which a refresh may pause while it reads only their topology keys."""
 
 _PART_ROWS = 250
-"""The number of rows in one message of the whole state."""
+"""The number of rows in one message when the whole state is sent."""
 
 _MAX_GANGS = 5_000
-"""The number of groups that are shown."""
+"""The largest number of groups that are shown; `gangsLeftOff` is the number of further ones."""
 
 _MAX_TEXT = 300
-"""The number of characters of a sentence that are shown; ``/debug/groups/NAMESPACE/NAME`` has all of it."""
+"""The number of characters after which a sentence is cut; ``/debug/groups/NAMESPACE/NAME`` shows all of it."""
 
 _MAX_DECISIONS = 200
-"""The number of decisions that a new reader gets."""
+"""The number of past decisions that a new reader gets."""
 
 _NOTHING: Resources = {}
 
@@ -183,19 +198,24 @@ COLUMNS = {
     ),
     "decisions": ("number", "at", "group", "reason", "text", "id", "owner"),
 }
-"""The names of the columns.
+"""The names of the columns of each table that readers get.
 
-Of a node, ``place`` is the number of its place. ``used`` is the percentage that bound pods use of the most used
-resource, ``planned`` the additional percentage that plans will use. ``marks`` is a sum: 1 the node is cordoned, 2 it is
-kept for the head of the queue, 4 a slot is kept for a replacement, 8 victims are ending.
+For a node, ``place`` is the row number of its place on the map. ``used`` is the percentage of its most used resource
+that bound pods use, ``planned`` the additional percentage that planned members will use. ``marks`` is a sum: 1 if the
+node is cordoned, 2 if its free resources are kept for the head of the queue, 4 if a slot on it is kept for a
+replacement, 8 if victims on it are ending.
 
-Of a gang, ``since`` is the time since which it waits, is broken or runs. ``owner`` is the gang's owner as kubectl names
-it (``job/train``); "" without one, and in a decision also for a gang that is gone.
+For a gang, ``since`` is the time since which it waits, is broken or runs. ``owner`` is the gang's owner as kubectl
+names it (``job/train``); "" without one, and in a decision also for a gang that is gone.
 """
 
 
 class Sketch:
-    """The state as rows; lives while the page has readers. ``decisions`` are those of `Reports`, the oldest first."""
+    """The state of the core as rows of nodes, gangs and decisions, and what has changed since readers got it.
+
+    An instance lives while the page has readers. ``decisions`` is the log of decisions that `Reports` keeps, the oldest
+    first.
+    """
 
     def __init__(self, core: Core, decisions: Sequence[LoggedDecision]) -> None:
         self._core = core
@@ -205,18 +225,18 @@ class Sketch:
         self._nodes: Table[str] = Table()
         self._gangs: Table[GroupKey] = Table()
         self._whole: Message = {}
-        """The fields that are no rows, as they are now."""
+        """The fields of messages other than rows, as they are now."""
         self._sent: Message = {}
-        """The fields that are no rows, as readers have them."""
+        """The fields of messages other than rows, as they were last sent to readers."""
         self._log: list[Row] = []
         self._new_log: list[Row] = []
         self._last: LoggedDecision | None = None
         self._logged = 0
 
-    # --- a look ------------------------------------------------------------------------------------------------
+    # --- a refresh ---------------------------------------------------------------------------------------------
 
     def refresh(self) -> Iterator[None]:
-        """Read the state; yield wherever a slice may end."""
+        """Read the state of the core into the rows. Yield wherever the caller may pause, so that filter is served."""
         store = self._core.store
         named = yield from self._find_named_keys()
         yield from self._places.choose_levels(store.nodes, named)
@@ -356,7 +376,7 @@ class Sketch:
     # --- what readers get --------------------------------------------------------------------------------------
 
     def take_change(self) -> Message:
-        """Return the changes since the last call; an empty message for none."""
+        """Return what has changed since the last call, as a message; it is empty if nothing has."""
         places, nodes = self._place_table.take_changed(), self._nodes.take_changed()
         gangs = self._gangs.take_changed()
         change: Message = {
@@ -373,7 +393,10 @@ class Sketch:
         return {name: value for name, value in change.items() if value or name in self._whole}
 
     def write_whole(self) -> Iterator[Message]:
-        """Yield the whole state in parts; the first one resets the reader's state, the last one is marked complete."""
+        """Yield the whole state in several messages.
+
+        The first has ``reset``: readers drop their state. The last has ``complete``.
+        """
         yield {"reset": True, "columns": COLUMNS}
         for part in self._place_table.in_parts(_PART_ROWS):
             yield {"places": part}
@@ -385,7 +408,10 @@ class Sketch:
 
 
 def _measure_use(node: Node, used: Resources, planned: Resources | None) -> tuple[int, int]:
-    """Return the percentage used, and the percentage planned in addition, of the most used resource."""
+    """Return how full a node is by its most used resource: the percentage of bound pods, and that of planned members.
+
+    ``used`` are the resources of both, ``planned`` those of planned members alone; None without any.
+    """
     if not used:
         return 0, 0
     most, most_before = 0.0, 0.0

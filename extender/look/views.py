@@ -1,4 +1,4 @@
-"""The pages of ``/debug`` about groups: their states, the queue, reservations, kept slots and decisions."""
+"""The pages of ``/debug`` about groups: their states, the queue, reservations, vacancies (kept slots) and decisions."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -45,16 +45,16 @@ from serried.plan.request import Waiting
 
 
 class DecisionView(View):
-    """One decision."""
+    """One decision on a group, as it was logged."""
 
     id: str
-    """The id in the log line of the decision."""
+    """The id of the decision, which is in its log line as `decision`."""
 
     at: str
     group: str
 
     owner: str
-    """The owner of the group; "" also for a group that is gone."""
+    """The owner of the group, as kubectl names it (`job/train`); "" if it has none, and for a group that is gone."""
 
     kind: GroupKind
     reason: str
@@ -62,63 +62,63 @@ class DecisionView(View):
 
 
 class HeadView(GroupName):
-    """The gang for which room is kept. Times are RFC 3339."""
+    """The gang at the head of the queue, for which free resources are kept. Times are RFC 3339."""
 
     domain: str
 
     nodes: list[str]
-    """The nodes on which room is kept."""
+    """The nodes whose free resources are kept for it."""
 
     forecast: str
-    """The time at which it should have room; "" if that is unknown."""
+    """The time at which it should fit on these nodes; "" if that is unknown."""
 
     until: str
-    """The time until which room is kept."""
+    """The time at which the nodes are released if it still does not fit."""
 
     missed: bool
-    """True if a forecast was missed: then only gangs with a deadline may pass."""
+    """True if it did not fit at an earlier forecast. Only gangs with a deadline may then use its nodes before it."""
 
     passed: dict[str, str]
-    """The gangs that may use its nodes before the forecast, with the time at which each will have ended."""
+    """The gangs that may use its nodes before the forecast, each with the time at which it will have ended."""
 
     owners: dict[str, str]
-    """The owners of these gangs."""
+    """The owner of each gang in `passed`, as kubectl names it (`job/train`); "" without one."""
 
 
 class WaitingView(View):
-    """A gang that waits for room."""
+    """A gang in the queue, i.e. one that waits for free resources."""
 
     position: int
-    """The place in the queue, from 1."""
+    """The place in the queue order, from 1."""
 
     namespace: str
     name: str
     kind: GroupKind
 
     owner: str
-    """The owner of the group."""
+    """The owner of the group, as kubectl names it (`job/train`); "" without one."""
 
     priority: int
 
     countsAs: int
-    """The priority with ageing: what waiting has added."""
+    """The priority by which it is sorted in the queue: `priority`, and what its waiting time has added."""
 
     since: str
-    """The time since which it has its quorum, RFC 3339."""
+    """The time since which it has its quorum, RFC 3339; "" if that is not known."""
 
     message: str
 
 
 class QueueView(View):
-    """The queue."""
+    """The queue of the gangs that wait for free resources."""
 
     head: HeadView | None
 
     waiting: list[WaitingView]
-    """The gangs in the order of the queue."""
+    """The gangs of the queue, the first one first."""
 
     leftOff: int
-    """The number of gangs that are left out here."""
+    """The number of further gangs in the queue."""
 
 
 def _view_head(core: Core, head: Head) -> HeadView:
@@ -149,7 +149,7 @@ def _view_waiting(core: Core, position: int, waiting: Waiting) -> WaitingView:
 
 
 class ReservationView(GroupName):
-    """The reservation of a group; ``slots`` has the members' names by node."""
+    """The reservation of a group. `slots` has the names of the members by the node of their slots."""
 
     phase: str
     stage: str
@@ -161,7 +161,7 @@ class ReservationView(GroupName):
 
 
 def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
-    """Return the reservation of a group; None if it has none."""
+    """Return the reservation of a group as a document; None if it has none."""
     reservation = core.ledger.of_group(key)
     state = core.groups.states.get(key)
     if reservation is None:
@@ -183,47 +183,47 @@ def view_reservation(core: Core, key: GroupKey) -> ReservationView | None:
 
 
 LEFT_OFF = "X-Left-Off"
-"""The header of ``/debug/groups`` with the number of groups beyond the limit."""
+"""The response header of ``/debug/groups`` with the number of groups that the limit leaves out."""
 
 _STATES = ("Unknown", "Waiting", "Scheduled", *CycleStage)
 
 
 class Diagnose(StrEnum):
-    """The extent of the diagnosis of a gang that waits for room."""
+    """The extent of the diagnosis of a gang that waits for free resources."""
 
     NONE = "none"
 
     DOMAINS = "domains"
-    """The hurdles of each domain."""
+    """The reasons for which the nodes of each domain take no member."""
 
     ADVICE = "advice"
-    """The hurdles of each domain, and the changes that would make the gang fit."""
+    """The same reasons, and the changes that would make the gang fit."""
 
 
 class MemberView(View):
-    """A member. A node is "" for none."""
+    """A member of a group. A node is "" if there is none."""
 
     name: str
     uid: str
 
     state: str
-    """The state: Waiting, Gated, Planned, Bound, Deleting, or the phase of a pod that has ended."""
+    """The state: `Waiting`, `Gated`, `Planned`, `Bound`, `Deleting`, or the phase of a pod that has ended."""
 
     gates: list[str]
-    """The pod's scheduling gates that are not Serried's."""
+    """The names of the pod's scheduling gates, except Serried's own."""
 
     node: str
-    """The node on which it runs."""
+    """The node to which it is bound."""
 
     planned: str
-    """The node that is reserved for it."""
+    """The node of its slot, i.e. the node that is reserved for it."""
 
     nominated: str
     """The ``status.nominatedNodeName`` of the pod."""
 
 
 class ObjectView(View):
-    """The object of a group, or the object that contains it."""
+    """The API object of a group: its PodGroup or CompositePodGroup, or the Workload of which it is a part."""
 
     apiVersion: str
     kind: str
@@ -231,13 +231,13 @@ class ObjectView(View):
 
 
 class GroupView(GroupName):
-    """A group in one line."""
+    """A group, with what fits in one line of a table."""
 
     object: ObjectView | None
     policy: str
 
     minCount: int
-    """The quorum; 0 for policy basic."""
+    """The minCount of the group; 0 for policy basic."""
 
     members: int
 
@@ -245,61 +245,64 @@ class GroupView(GroupName):
     """The number of members that are bound or have succeeded."""
 
     waiting: int
-    """The number of members that wait for a node, also gated and refused ones."""
+    """The number of members that wait for a node, also those with a scheduling gate and unschedulable ones."""
 
     priority: int
-    """The priority that counts for the group and each member."""
+    """The priority of the group, with which all its members are scheduled."""
 
     preempts: bool
-    """True if pods may be evicted for the group."""
+    """True if pods of lower priority may be evicted for the group; False if a preemptionPolicy is Never."""
 
     topologyKey: str
 
     topologyLevel: str
-    """The level of which this is the label; "" for none."""
+    """The name of the topology level whose label is `topologyKey`; "" if no level has it."""
 
     domain: str
     state: str
 
     since: str
-    """The time since which it waits, is broken or runs; RFC 3339."""
+    """The time since which the group waits, is broken or runs, RFC 3339."""
 
     reason: str
     message: str
 
 
 class GroupDetail(GroupView):
-    """A group with its members."""
+    """A group with its members (`detail`), and why it waits or where it will run."""
 
     preemption: PreemptionView | None
-    """The result of the last search for victims; None if there was none."""
+    """The result of the last search for victims, i.e. pods to evict for the group; None if none was made."""
 
     dryRun: DryRunView | None
-    """The pods that would be evicted for it now; None without `?dryRun`."""
+    """The pods that would be evicted for the group now; None without `?dryRun`."""
 
     timeline: list[MilestoneView]
-    """The history of the gang, the oldest step first."""
+    """The milestones that the group has reached, the oldest first."""
 
     plan: ReservationView | None
-    """The slots that are reserved for it; None without a plan."""
+    """The reservation of the group; None if it has none."""
 
     queue: QueuePlaceView | None
-    """The place among the groups that wait for room; None if the gang does not wait."""
+    """The place among the groups that wait for free resources; None if the group does not."""
 
     forecast: ForecastView | None
-    """The forecast for the head of the queue; None for other groups."""
+    """Where and when the group will fit, if it is the head of the queue; None for other groups."""
 
     diagnosis: DiagnosisView | None
-    """The reasons why it does not fit; None if it does not wait for room, or if too many requests ask for it now."""
+    """The reasons why the group does not fit.
+
+    None if it does not wait for free resources, with `?diagnosis=none`, and if too many requests ask for a diagnosis.
+    """
 
     unread: list[str]
-    """The annotations and labels of its PodGroup and owner that have no effect, each with the probable intention."""
+    """A phrase about each annotation and label of Serried's that has no effect, and what was probably meant."""
 
     detail: list[MemberView]
 
 
 def list_unread(store: Store, key: GroupKey) -> list[str]:
-    """Return a phrase for each annotation and label that nothing reads, of a group's object and of its owner."""
+    """Return a phrase about each annotation and label of Serried's on a group or its owner that has no effect."""
     owner_key, group = store.membership.owner_of(key), store.groups.get(key)
     owner = store.owners.find(owner_key) if owner_key is not None else None
     return [each.stray for each in (owner, group) if each is not None and each.stray]
@@ -372,7 +375,10 @@ def _view_object(group: PodGroup | None, level: ApiLevel) -> ObjectView | None:
 
 
 def name_state(state: GroupState | None) -> str:
-    """Return the state of a group in one word: Unknown, Waiting, Scheduled, or the stage of its binding cycle."""
+    """Return the state of a group in one word: Unknown, Waiting, Scheduled, or the stage of its binding cycle.
+
+    ``state`` is None for a group that was not considered yet.
+    """
     if state is None or state.verdict is None:
         return "Unknown"
     if state.cycle is not None:
@@ -381,7 +387,7 @@ def name_state(state: GroupState | None) -> str:
 
 
 def find_since(core: Core, state: GroupState | None) -> str:
-    """Return the time since which a group waits, is broken or runs, RFC 3339."""
+    """Return the time since which a group waits, is broken or runs, RFC 3339; now if it was not considered yet."""
     return core.backfill.format_time(core.clock() if state is None else find_start(state))
 
 
@@ -400,18 +406,21 @@ def find_start(state: GroupState) -> float:
 
 
 def describe_verdict(state: GroupState | None) -> tuple[str, str]:
-    """Return the reason of a group and its sentence; both "" if it was not considered yet."""
+    """Return the reason and the sentence of a group's verdict; both are "" if the group was not considered yet."""
     verdict = state.verdict if state is not None else None
     return (verdict.reason.value, render(verdict)) if verdict is not None else ("", "")
 
 
 def count_placed(core: Core, key: GroupKey) -> int:
-    """Return the number of members that count toward the quorum, over all PodGroups of a tree."""
+    """Return the number of members that are bound or have succeeded, in all PodGroups of a tree together."""
     return sum(core.store.members.count_placed(key).values())
 
 
 def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, members: Iterable[Pod]) -> str:
-    """Return the domain in which a group runs or is planned, several joined by commas; "" without a topology key."""
+    """Return the domain in which a group is planned, or the domains in which its members run, joined by commas.
+
+    Return "" if it requires no topology key, or runs nowhere.
+    """
     if group is None or group.topology_key is None:
         return ""
     if state is not None and state.cycle is not None:
@@ -421,7 +430,7 @@ def find_domain(core: Core, group: PodGroup | None, state: GroupState | None, me
 
 
 def _view_members(core: Core, key: GroupKey) -> Iterator[MemberView]:
-    """Yield each member in its state at that moment, as members may change or be deleted in between."""
+    """Yield the documents of a group's members. Each is created when it is needed, and deleted members are left out."""
     for uid in [pod.uid for pod in core.store.members.of_group(key)]:
         pod = core.store.pods.get(uid)
         if pod is not None:
@@ -449,7 +458,7 @@ def _view_member(core: Core, pod: Pod) -> MemberView:
 
 
 class VacancyView(View):
-    """The kept slot of a member that has ended."""
+    """A vacancy: the slot of a bound member that ended without success, kept for its replacement."""
 
     namespace: str
     group: str
@@ -457,22 +466,25 @@ class VacancyView(View):
     member: str
 
     index: int | None
-    """The member's completion index; None if it had none."""
+    """The completion index of the member that ended; None if it had none."""
 
     node: str
-    """The node on which the member ran."""
+    """The node on which the member ran, and on which the slot is."""
 
     claimed: bool
-    """True if its room on the node is kept."""
+    """True if the member's resources on the node are kept for the replacement."""
 
     refusal: str
-    """The reason why the kubelet refused the member; "" if it ended otherwise."""
+    """The reason with which the kubelet rejected the member; its resources are not kept then.
+
+    "" if it ended otherwise.
+    """
 
     replacement: str
-    """The name of the replacement; "" while there is none."""
+    """The name of the pod that replaces the member; "" while there is none."""
 
     seconds: float
-    """The time for which the slot has been kept."""
+    """The time for which the slot has been kept, in seconds."""
 
 
 def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
@@ -493,7 +505,7 @@ def _view_vacancy(core: Core, vacancy: Vacancy) -> VacancyView:
 
 
 class GroupPages:
-    """The handlers of these pages. One instance per core."""
+    """The handlers of the pages about groups. One instance per core."""
 
     def __init__(self, core: Core, reports: Reports, level: ApiLevel) -> None:
         self._core = core
@@ -502,10 +514,10 @@ class GroupPages:
         self._inquiries = Inquiries(core)
 
     async def list_groups(self, limit: str = "500", state: str = "", namespace: str = "") -> Response:
-        """Return every group in one line, by namespace and name.
+        """Return the groups, sorted by namespace and name, without their members.
 
-        `state` and `namespace` select groups, `limit` their number; the header `X-Left-Off` has the number of further
-        groups.
+        `state` and `namespace` select groups. `limit` is the largest number of groups that are returned; the header
+        `X-Left-Off` has the number of further ones.
         """
         core, most = self._core, _read_limit(limit)
         if state and state not in _STATES:
@@ -526,9 +538,10 @@ class GroupPages:
         """Return one group with its members: why it waits, what would make it run, and which pods would be evicted.
 
         `name` is the name in the list of groups, or the name of a PodGroup in a tree, for which the tree is returned.
-        With `?dryRun` victims are searched again, and none is evicted. With `?diagnosis=advice` the planner searches
-        the cheapest change with which the gang fits. That is work of up to 2 s in a child process, for one gang at a
-        time; eight requests may wait for it, further ones get 429. `?diagnosis=none` leaves the domains out.
+        With `?dryRun` victims are searched for the group now, but not evicted. With `?diagnosis=advice` the planner
+        searches changes with which the gang would fit. That is work of up to 2 s in a child process, for one gang at a
+        time; eight requests may wait for it, further ones get 429. `?diagnosis=none` leaves out why the gang does not
+        fit.
         """
         core, asked = self._core, read_dry_run(dry_run)
         key = core.store.forest.find_tree_key(decode_group_key(namespace, name))
@@ -553,7 +566,10 @@ class GroupPages:
         return await write_long(detail, "detail", _view_members(core, key))
 
     async def look_up(self, namespace: str, kind: str, name: str) -> list[GroupName]:
-        """Return the groups of a podgroup, pod, workload, job, jobset or leaderworkerset; an owner may have several."""
+        """Return the groups to which an object belongs; it may have several.
+
+        `kind` is podgroup, pod, workload, job, jobset or leaderworkerset.
+        """
         core, object_key = self._core, Key(namespace, name)
         if kind not in KINDS:
             raise HTTPException(400, f"a kind is one of {', '.join(KINDS)}, not {kind[:100]!r}")
@@ -563,9 +579,9 @@ class GroupPages:
         return [GroupName(**name_group(core, key)) for key in sorted(found)]
 
     async def show_queue(self, limit: int = 500) -> Response:
-        """Return the gangs that wait for room in the order of the queue, and the room that is kept for the first.
+        """Return the gangs that wait for free resources, in queue order, and the nodes that are kept for the head.
 
-        `limit` is the number of gangs shown; `leftOff` is the number of further ones.
+        `limit` is the largest number of gangs that are returned; `leftOff` is the number of further ones.
         """
         core, queue = self._core, self._core.queue
         turns = [find_queue_key(core, group) async for group in one_by_one(queue.unschedulable) if group in queue]
@@ -578,22 +594,25 @@ class GroupPages:
         return await write_long(view, "waiting", places)
 
     async def list_reservations(self) -> Response:
-        """Return every reservation: the slots of its members, and the progress of its binding."""
+        """Return every reservation: the slots of a gang's members, and how far their binding is."""
         groups = [reservation.group for reservation in self._core.ledger]
         # The list is made in steps, in which a reservation may end.
         return await write_list(view for group in groups if (view := view_reservation(self._core, group)))
 
     async def list_vacancies(self) -> Response:
-        """Return every kept slot of a member that has ended without success, and its replacement."""
+        """Return every vacancy: the kept slot of a member that ended without success, and its replacement."""
         return await write_list(_view_vacancy(self._core, vacancy) for vacancy in list(self._core.store.vacancies))
 
     async def list_decisions(self, limit: int = 100, group: str = "") -> Response:
-        """Return the last decisions, the newest first; those of one group if `group` is `namespace/name`."""
+        """Return the last decisions, at most `limit`, the newest first.
+
+        `group` (`namespace/name`) selects one group.
+        """
         said = [one for one in reversed(self._reports.decisions) if not group or str(one.group) == group]
         return await write_list(_view_decision(self._core, one) for one in said[: max(0, limit)])
 
     async def show_decision(self, id: str) -> DecisionView:  # noqa: A002 - the path's own word
-        """Return one decision by its id, the `decision` in its log line. The last 1000 are kept."""
+        """Return the decision with this id, which is the `decision` in its log line. The last 1000 are kept."""
         decisions = self._reports.decisions
         found = next((one for one in decisions if one.id == id), None)
         if found is None:
