@@ -62,7 +62,7 @@ def build_store(nodes: int = NODES, pods: int = PODS, sorts: int = SORTS) -> Sto
     for kind in (Namespace, VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
         store.note_state(kind, KindState.KNOWN)
     for sort in range(sorts):
-        store.put_object(device_class(f"class-{sort}").selecting(_select(sort)).value())
+        store.put_object(device_class(f"class-{sort}").cel_selectors(_select(sort)).value())
     for index in range(nodes):
         store.put_node(_node(index).value())
         store.put_object(_slice(index, sorts).value())
@@ -77,7 +77,9 @@ def build_store(nodes: int = NODES, pods: int = PODS, sorts: int = SORTS) -> Sto
     store.put_group(pod_group("ruled").gang(2).topology(RACK).value())
     for index in range(2):
         ruled = (
-            _member("ruled", index).apart({"app": "app-1"}, HOST, namespaceSelector={}).beside({"app": "app-2"}, RACK)
+            _member("ruled", index)
+            .anti_affinity({"app": "app-1"}, HOST, namespaceSelector={})
+            .affinity({"app": "app-2"}, RACK)
         )
         store.put_pod(ruled.spread({"app": "app-3"}, RACK).value())
     return store
@@ -115,7 +117,7 @@ def _put_claiming(store: Store, group: str, sort: int) -> None:
     claimed = claim(group).request("r", deviceClassName=f"class-{sort}", count=1)
     store.put_group(pod_group(group).gang(2).value())
     store.put_object(claimed.value())
-    store.put_pod(_member(group, 0).having(claiming(group), "spec", "resourceClaims").value())
+    store.put_pod(_member(group, 0).with_field(claiming(group), "spec", "resourceClaims").value())
 
 
 # --- the changes -----------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def _keep_all_off(built: PodBuilder) -> Pod:
     every_app = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
     term = {"topologyKey": RACK, "labelSelector": every_app, "namespaceSelector": {}}
     path = ("spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    return built.having([term], *path).value()
+    return built.with_field([term], *path).value()
 
 
 def _foreign(name: str) -> PodBuilder:
@@ -158,7 +160,7 @@ def _foreign(name: str) -> PodBuilder:
 
 
 def _with_claim(built: PodBuilder, name: str) -> Pod:
-    return built.having(claiming(name), "spec", "resourceClaims").value()
+    return built.with_field(claiming(name), "spec", "resourceClaims").value()
 
 
 def _odd_claim(name: str, namespace: str = "default") -> ResourceClaim:
@@ -167,8 +169,8 @@ def _odd_claim(name: str, namespace: str = "default") -> ResourceClaim:
 
 
 ODD_CLAIM = _odd_claim("odd", "other")
-ALLOCATED = claim("claims-1").request("r", deviceClassName="class-1", count=1).holding("n1", "gpu-0")
-TAINTED = taint_rule("r").having({}, "spec", "deviceSelector")
+ALLOCATED = claim("claims-1").request("r", deviceClassName="class-1", count=1).allocated("n1", "gpu-0")
+TAINTED = taint_rule("r").with_field({}, "spec", "deviceSelector")
 BY_MODEL = pod_group("ruled").gang(2).topology("gpu.example.com/model")
 
 CASES = (
@@ -176,7 +178,7 @@ CASES = (
     Case("a pod gets a label that a rule means", _put(_running(7).label("app", "app-1").value())),
     Case("a pod ends", _call(lambda store: store.drop_pod("pod-p11"))),
     Case("a member comes", _put(_member("ruled", 9).value())),
-    Case("a member comes whose rule is new", _put(_member("ruled", 9).beside({"app": "app-9"}, RACK).value())),
+    Case("a member comes whose rule is new", _put(_member("ruled", 9).affinity({"app": "app-9"}, RACK).value())),
     Case("a member comes whose rule means every pod", _put(_keep_all_off(_member("ruled", 9)))),
     Case("a foreign pod runs that keeps every pod off", _put(_keep_all_off(_foreign("odd").on("n1")))),
     Case("a foreign pod waits that keeps every pod off", _put(_keep_all_off(_foreign("odd")))),
@@ -190,17 +192,17 @@ CASES = (
     Case("a namespace comes", _put(_namespace(_NAMESPACES, "a"))),
     Case("a namespace gets another label", _put(_namespace(1, "b"))),
     Case("a namespace goes", _call(lambda store: store.drop_object(Namespace, "team-2"))),
-    Case("a PersistentVolume comes", _put(volume("v").local_to("n3").free("local").value())),
-    Case("a PersistentVolumeClaim comes", _put(volume_claim("c").asking("local").value())),
+    Case("a PersistentVolume comes", _put(volume("v").local_to("n3").available("local").value())),
+    Case("a PersistentVolumeClaim comes", _put(volume_claim("c").requesting("local").value())),
     Case("a StorageClass comes", _put(storage_class("fast", "disk.example.com").value())),
     Case("a CSINode changes", _put(csi_node("n5", disk=10).value())),
     Case("a CSIDriver comes", _put(csi_driver("disk.example.com").value())),
     Case("a ResourceSlice of another model comes", _put(_slice(12).attribute("model", {"string": "model-3"}).value())),
-    Case("a ResourceSlice that all nodes reach comes", _put(devices("wide", 8).of_many(allNodes=True).value())),
+    Case("a ResourceSlice that all nodes reach comes", _put(devices("wide", 8).nodes_field(allNodes=True).value())),
     Case("a ResourceSlice goes", _call(lambda store: store.drop_object(ResourceSlice, "n9-0"))),
     Case("a DeviceTaintRule for every device comes", _put(TAINTED.value())),
     Case("a DeviceClass comes", _put(device_class("class-new").value())),
-    Case("a DeviceClass gets another selector", _put(device_class("class-5").selecting(_select(6)).value())),
+    Case("a DeviceClass gets another selector", _put(device_class("class-5").cel_selectors(_select(6)).value())),
     Case("a DeviceClass goes", _call(lambda store: store.drop_object(DeviceClass, "class-6"))),
     Case("a claim gets its device", _put(ALLOCATED.value())),
     Case("a group asks for another topology key", _call(lambda store: store.put_group(BY_MODEL.value()))),

@@ -112,7 +112,7 @@ def build_store() -> Store:
     for index in range(_PODS):
         made_pod = pod(f"p{index}").cpu(1).label("app", f"app-{index % 50}").on(f"node-{index * 7 % _NODES:05d}")
         store.put_pod(made_pod.value())
-    store.put_pod(pod("cache").having(CACHE, "metadata", "labels").on("node-00000").value())
+    store.put_pod(pod("cache").with_field(CACHE, "metadata", "labels").on("node-00000").value())
     return store
 
 
@@ -123,7 +123,7 @@ def build_store_with_devices() -> Store:
     store.put_object(device_class("gpu").value())
     for name in list(store.nodes):
         store.put_object(devices(name, _DEVICES).value())
-        store.put_object(claim(f"taken-{name}", 2).holding(name, "gpu-0", "gpu-1").value())
+        store.put_object(claim(f"taken-{name}", 2).allocated(name, "gpu-0", "gpu-1").value())
     for index in range(_MEMBERS):
         store.put_object(claim(f"m{index}", 2).value())
     return store
@@ -131,16 +131,16 @@ def build_store_with_devices() -> Store:
 
 def build_members(rules: JSON) -> list[PodBuilder]:
     """Return builders of a gang's members, whose specs have the fields of ``rules``."""
-    made = pod("m").in_group("g").cpu("100m").having(OWN, "metadata", "labels")
+    made = pod("m").in_group("g").cpu("100m").with_field(OWN, "metadata", "labels")
     for name, value in {**rules, "schedulerName": "serried"}.items():
-        made = made.having(value, "spec", name)
+        made = made.with_field(value, "spec", name)
     return [made.uid(f"m{index}") for index in range(_MEMBERS)]
 
 
 def build_claiming_members() -> list[PodBuilder]:
     """Return builders of a gang's members, each with a ResourceClaim of its own."""
     made = enumerate(build_members({}))
-    return [member.having(claiming(f"m{index}"), "spec", "resourceClaims") for index, member in made]
+    return [member.with_field(claiming(f"m{index}"), "spec", "resourceClaims") for index, member in made]
 
 
 def measure_plan(store: Store, builders: Sequence[PodBuilder]) -> dict[str, Any]:

@@ -256,7 +256,7 @@ class TestPatchOfANode:
         await api.client.patch_merge(NODES, "", "n", body)
 
     async def test_changes_the_annotations_that_it_names_and_the_version(self, api: Api) -> None:
-        api.add_node(node("n").cpu(1).having("kept", "metadata", "annotations", "kept"))
+        api.add_node(node("n").cpu(1).with_field("kept", "metadata", "annotations", "kept"))
         before = await self.read(api)
         await self.annotate(api, before["metadata"]["resourceVersion"], added="a")
         between = await self.read(api)

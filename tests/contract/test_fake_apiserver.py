@@ -109,7 +109,7 @@ async def test_finalizers_hold_a_deleted_object(server: FakeApiServer, client: A
     with pytest.raises(Conflict, match="being deleted"):
         await client.bind("ns", "a", marked["metadata"]["uid"], "n1")
     await client.patch_merge(PODS, "ns", "a", {"metadata": {"finalizers": None}})
-    assert server.look(PODS, "ns", "a") is None
+    assert server.get_object(PODS, "ns", "a") is None
 
 
 async def test_a_binding_is_refused_for_gated_pods_and_clears_the_nomination(
@@ -119,9 +119,9 @@ async def test_a_binding_is_refused_for_gated_pods_and_clears_the_nomination(
     pod = server.add(PODS, named("a", spec={"schedulingGates": [{"name": "g"}]}, status=status))
     with pytest.raises(Conflict, match="schedulingGates"):
         await client.bind("ns", "a", pod["metadata"]["uid"], "n1")
-    server.change(PODS, "ns", "a", {"spec": {"schedulingGates": None}})
+    server.patch(PODS, "ns", "a", {"spec": {"schedulingGates": None}})
     await client.bind("ns", "a", pod["metadata"]["uid"], "n1")
-    bound = server.look(PODS, "ns", "a")
+    bound = server.get_object(PODS, "ns", "a")
     assert bound is not None
     assert bound["status"]["conditions"] == [{"type": "PodScheduled", "status": "True"}]
     assert "nominatedNodeName" not in bound["status"]
@@ -143,7 +143,7 @@ async def test_pages_keep_the_first_version_and_expire(server: FakeApiServer, cl
 async def test_a_watch_tells_all_since_its_version(server: FakeApiServer, client: ApiClient) -> None:
     version = server.add(PODS, named("a"))["metadata"]["resourceVersion"]
     server.add(NODES, {"metadata": {"name": "n1"}})
-    server.change(PODS, "ns", "a", {"spec": {"x": 1}})
+    server.patch(PODS, "ns", "a", {"spec": {"x": 1}})
     server.add(PODS, named("b"))
     server.remove(PODS, "ns", "a")
     events = await read_watch(client, 3, resourceVersion=version)

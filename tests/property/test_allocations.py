@@ -40,9 +40,9 @@ POLICIES: list[dict[str, Any]] = [
     {"requestPolicy": {"default": "8Gi", "validRange": {"min": "2Gi", "max": "40Gi", "step": "3Gi"}}},
 ]
 CLASSES = [
-    device_class("gpu").selecting(f'device.driver == "{DRIVER}"'),
-    device_class("big").selecting(f'device.driver == "{DRIVER}"', BIG["cel"]["expression"]),
-    device_class("none").selecting("false"),
+    device_class("gpu").cel_selectors(f'device.driver == "{DRIVER}"'),
+    device_class("big").cel_selectors(f'device.driver == "{DRIVER}"', BIG["cel"]["expression"]),
+    device_class("none").cel_selectors("false"),
 ]
 
 
@@ -84,18 +84,18 @@ class Draw:
     def slice(self, count: int, first: int, slices: int) -> ResourceSliceBuilder:
         made = devices("n1", count, first).pool(1, slices)
         numa = [{"int": self.random.randint(0, 1)} for _ in range(count)]
-        made = made.attribute("numa", *numa).each(
+        made = made.attribute("numa", *numa).each_device(
             capacity={"memory": {"value": self.random.choice(["16Gi", "40Gi", "80Gi"])}}
         )
         if self.chance(0.15):
-            made = made.each(taints=[TAINT])
+            made = made.each_device(taints=[TAINT])
         if self.parted:
-            made = made.consuming(*[self.consumption() for _ in range(count)])
+            made = made.consumed_counters(*[self.consumption() for _ in range(count)])
         if self.chance(0.3 if self.shared else 0):
             policy = self.random.choice(POLICIES)
             capacity = {"memory": {"value": "80Gi", **policy}, "links": {"value": "4"}}
-            made = made.each(allowMultipleAllocations=self.chance(0.8), capacity=capacity)
-        return made if self.chance(0.9) else made.having("elsewhere", "spec", "nodeName")
+            made = made.each_device(allowMultipleAllocations=self.chance(0.8), capacity=capacity)
+        return made if self.chance(0.9) else made.with_field("elsewhere", "spec", "nodeName")
 
     def ask(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"deviceClassName": self.random.choice(["gpu", "gpu", "gpu", "big", "big", "none"])}
@@ -116,13 +116,13 @@ class Draw:
         made = claim(name)
         for index in range(self.random.choice([1, 1, 2])):
             if self.chance(0.2):
-                made = made.first_of(f"r{index}", self.ask(), self.ask())
+                made = made.first_available(f"r{index}", self.ask(), self.ask())
             else:
                 admin = {"adminAccess": True} if self.chance(0.1) else {}
                 made = made.request(f"r{index}", **self.ask(), **admin)
         if self.chance(0.35):
             kind = self.random.choice(["matchAttribute", "matchAttribute", "distinctAttribute"])
-            made = made.constrained(**{kind: NUMA}, **({"requests": ["r0"]} if self.chance(0.5) else {}))
+            made = made.constraint(**{kind: NUMA}, **({"requests": ["r0"]} if self.chance(0.5) else {}))
         return made
 
 
@@ -140,9 +140,9 @@ def count(
     for asked in claims:
         store.put_object(asked.value())
     if taken:
-        store.put_object(claim("others").holding("n1", *taken).value())
+        store.put_object(claim("others").allocated("n1", *taken).value())
     names = [each.raw()["metadata"]["name"] for each in claims]
-    store.put_pod(pod("p").in_group("g").cpu(1).having(claiming(*names), "spec", "resourceClaims").value())
+    store.put_pod(pod("p").in_group("g").cpu(1).with_field(claiming(*names), "spec", "resourceClaims").value())
     settle(store)
     found = store.pods["pod-p"]
     searched = any("sets of" in name for name, _ in found.shape.requests)

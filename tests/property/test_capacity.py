@@ -15,7 +15,9 @@ from tests.support.builders import RACK, pod
 from tests.support.strategies import POOL, nodes
 
 _NAMES = ("n1", "n2", "n3", "n4")
-_SHAPES = tuple(each.value().shape for each in (pod("p").cpu(1), pod("p").cpu(2), pod("p").cpu(1).selecting(POOL, "a")))
+_SHAPES = tuple(
+    each.value().shape for each in (pod("p").cpu(1), pod("p").cpu(2), pod("p").cpu(1).node_selector(POOL, "a"))
+)
 _KEYS = ((RACK,), (POOL,), (POOL, RACK))
 
 

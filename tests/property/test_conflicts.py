@@ -63,9 +63,9 @@ carriers = st.tuples(
 
 def carrying(carrier: Carrier) -> PodBuilder:
     namespace, labels, wanted = carrier
-    builder = pod("p").namespace(namespace).having(labels, "metadata", "labels")
+    builder = pod("p").namespace(namespace).with_field(labels, "metadata", "labels")
     for term in wanted:
-        builder = builder.apart(**term)
+        builder = builder.anti_affinity(**term)
     return builder
 
 

@@ -47,23 +47,23 @@ class World:
     def make_slice(self, name: str) -> Any:
         made = devices(name, self.random.randint(1, 4)).pool(1, 1 if self.random.random() < 0.7 else 2)
         if self.random.random() < 0.25:
-            made = made.consuming({"a": {"memory": 1}}, {"a": {"memory": 2}}).pool(1, 2)
+            made = made.consumed_counters({"a": {"memory": 1}}, {"a": {"memory": 2}}).pool(1, 2)
         made = made.attribute("numa", {"int": self.random.randint(0, 1)}, {"int": 1})
-        made = made.each(capacity={"memory": {"value": self.random.choice(["16Gi", "80Gi"])}})
+        made = made.each_device(capacity={"memory": {"value": self.random.choice(["16Gi", "80Gi"])}})
         if self.random.random() < 0.15:
-            made = made.of_many(allNodes=True)
+            made = made.nodes_field(allNodes=True)
         if self.random.random() < 0.1:
-            made = made.each(allowMultipleAllocations=True)
+            made = made.each_device(allowMultipleAllocations=True)
         return made.value()
 
     def make_counters(self, name: str) -> Any:
         return counters(name, {"a": {"memory": self.random.randint(2, 5)}}).pool(1, 2).value()
 
     def make_class(self, name: str) -> Any:
-        made = device_class(name).selecting(f'device.driver == "{DRIVER}"')
+        made = device_class(name).cel_selectors(f'device.driver == "{DRIVER}"')
         if name == "big":
-            made = made.selecting(f'device.driver == "{DRIVER}"', BIG["cel"]["expression"])
-        return made.providing("example.com/gpu").value() if self.random.random() < 0.3 else made.value()
+            made = made.cel_selectors(f'device.driver == "{DRIVER}"', BIG["cel"]["expression"])
+        return made.extended_resource("example.com/gpu").value() if self.random.random() < 0.3 else made.value()
 
     def make_claim(self, name: str) -> Any:
         made = claim(name)
@@ -72,13 +72,13 @@ class World:
             made = made.request("r", deviceClassName="gpu", allocationMode="All")
         elif draw < 0.3:
             ask = {"deviceClassName": "gpu", "selectors": [BIG], "count": self.random.randint(1, 2)}
-            made = made.first_of("r", ask, {"deviceClassName": "big"})
+            made = made.first_available("r", ask, {"deviceClassName": "big"})
         else:
             made = made.request(
                 "r", deviceClassName=self.random.choice(["gpu", "gpu", "big"]), count=self.random.randint(1, 2)
             )
             if draw < 0.5:
-                made = made.constrained(matchAttribute=NUMA)
+                made = made.constraint(matchAttribute=NUMA)
         if self.random.random() < 0.5:
             at = self.random.choice(NODES)
             others = [each for (kind, other), each in self.objects.items() if kind == "claim" and other != name]
@@ -86,16 +86,16 @@ class World:
             free = sorted({f"gpu-{index}" for index in range(4)} - taken)
             consumers = tuple(self.random.sample(PODS, self.random.choice([0, 1, 1, 1, 2])))
             if free and self.random.random() < 0.2:
-                made = made.sharing(at, free[0], consumers=consumers, memory="2Gi")
+                made = made.allocated_share(at, free[0], consumers=consumers, memory="2Gi")
             elif free:
-                made = made.holding(at, *free[: self.random.randint(1, 2)], consumers=consumers)
+                made = made.allocated(at, *free[: self.random.randint(1, 2)], consumers=consumers)
         return made.value()
 
     def make_pod(self, name: str) -> Any:
         made = pod(name).in_group("g").cpu(1)
         if self.random.random() < 0.8:
             claims = claiming(*self.random.sample(CLAIMS, self.random.randint(1, 2)))
-            made = made.having(claims, "spec", "resourceClaims")
+            made = made.with_field(claims, "spec", "resourceClaims")
         else:
             made = made.request("example.com/gpu", 1)
         if self.random.random() < 0.4:

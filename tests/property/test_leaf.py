@@ -43,7 +43,7 @@ class Stand:
             store.put_node(found.value())
         if parent:
             store.put_composite(composite(parent).gang(1).value())
-        store.put_group((self.group.under(parent) if parent else self.group).value())
+        store.put_group((self.group.child_of(parent) if parent else self.group).value())
         for member in self.pods:
             store.put_pod(member.value())
         return store, store.groups[key], store.members.classify(key)
@@ -56,7 +56,7 @@ def put(member: PodBuilder, state: str, home: str) -> PodBuilder:
         case "gated":
             return member.gate("example.com/later")
         case "refused":
-            return member.request(GPU, 1).tried(message=f"0/3 nodes are available: 3 Insufficient {GPU}.")
+            return member.request(GPU, 1).unschedulable(message=f"0/3 nodes are available: 3 Insufficient {GPU}.")
         case "ends":
             return member.on(home).deleting()
         case "succeeded":

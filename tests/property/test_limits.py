@@ -38,8 +38,8 @@ _SHAPES = tuple(
         pod("p").cpu(1),
         pod("p").cpu(2),
         pod("p").memory("1Gi"),
-        pod("p").cpu(1).selecting(POOL, "a"),
-        pod("p").cpu(1).affine({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
+        pod("p").cpu(1).node_selector(POOL, "a"),
+        pod("p").cpu(1).node_affinity({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}),
     )
 )
 

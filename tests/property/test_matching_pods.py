@@ -55,12 +55,12 @@ changes = st.lists(
 
 
 def build(name: str, namespace: str, labels: dict[str, str], rules: Any, spread: Any, where: str) -> PodBuilder:
-    made = pod(name).namespace(namespace).having(labels, "metadata", "labels").uid(name)
+    made = pod(name).namespace(namespace).with_field(labels, "metadata", "labels").uid(name)
     made = made.in_group("g") if name in MEMBERS else made
-    made = made.having({kind: {REQUIRED: each} for kind, each in rules.items()}, "spec", "affinity")
-    made = made.having(spread, "spec", "topologySpreadConstraints")
+    made = made.with_field({kind: {REQUIRED: each} for kind, each in rules.items()}, "spec", "affinity")
+    made = made.with_field(spread, "spec", "topologySpreadConstraints")
     made = made.deleting() if where == "ending" else made
-    return made.having("n1" if where else "", "spec", "nodeName")
+    return made.with_field("n1" if where else "", "spec", "nodeName")
 
 
 MEMBERS = ("p", "q")

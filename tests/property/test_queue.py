@@ -253,7 +253,7 @@ class Story:
             case Kind.ANYWHERE:
                 return [pod_group("f0").gang(width), *self.make_members("f0", width)]
             case Kind.TREE:
-                parts = [self.make_group(name, width - 1).under("first") for name in ("f0", "f1")]
+                parts = [self.make_group(name, width - 1).child_of("first") for name in ("f0", "f1")]
                 pods = [each for name in ("f0", "f1") for each in self.make_members(name, width - 1)]
                 return [composite("first").gang(2), *parts, *pods]
             case kind:
@@ -267,7 +267,7 @@ class Story:
             self.made += 1
             pods = [each.controlled_by("PyTorchJob", name) for each in self.make_members(name, size, cpus)]
             if self.source.random() < scene.timed:
-                pods = [each.lifetime(int(TURN) * scene.room) for each in pods]
+                pods = [each.active_deadline(int(TURN) * scene.room) for each in pods]
             self.world.add(self.make_group(name, size), *pods)
 
     def part(self) -> None:

@@ -122,7 +122,7 @@ async def try_domains(source: Random) -> int:
     for rack, count in racks.items():
         world.add(*[node(f"{rack}-{place}").cpu(source.randint(2, 4)).rack(rack) for place in range(count)])
     size = source.randint(1, 2)
-    world.add(gang(size).topology().joining(TOLD, "metadata", "managedFields"), *members(size))
+    world.add(gang(size).topology().with_item(TOLD, "metadata", "managedFields"), *members(size))
     world.start_nominating()
     await world.run_until_idle()
     planned = {slot.node for slot in world.binding_cycle().reservation.slots.values()}

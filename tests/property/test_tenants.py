@@ -52,11 +52,11 @@ TENANT: Sequence[Builder] = (
     job("train").size(2).scheduler(SCHEDULER),
     workload("w").inline_gang("g", 2),
     workload("made").for_job("train").gang_template("t", 2),
-    pod_group("of-train").gang(2).of("made", "t").controlled_by("Job", "train"),
-    job_set("set").asking().replicated("workers", pods=2),
-    leader_worker_set("serve").asking().size(replicas=2, pods=3),
+    pod_group("of-train").gang(2).from_template("made", "t").controlled_by("Job", "train"),
+    job_set("set").gang_policy().replicated("workers", pods=2),
+    leader_worker_set("serve").gang_policy().size(replicas=2, pods=3),
     composite("root"),
-    pod_group("leaf").gang(2).under("root"),
+    pod_group("leaf").gang(2).child_of("root"),
     *members(1),
     *(each.uid(f"own-{place}") for place, each in enumerate(WAYS.values())),
 )
@@ -69,20 +69,20 @@ HOSTILE: Sequence[Builder] = (
     own_pod("x").in_group("of-train").of_job("train", 1),
     own_pod("x").label(PARENTS["LeaderWorkerSet"].labels.name, "serve"),
     pod_group("g").gang(1).controlled_by("Job", "train"),
-    pod_group("g").gang(2147483647).under("root"),
-    pod_group("of-train").gang(1).of("made", "t").controlled_by("Job", "train"),
-    pod_group("other").gang(1).of("made", "t").controlled_by("JobSet", "set"),
+    pod_group("g").gang(2147483647).child_of("root"),
+    pod_group("of-train").gang(1).from_template("made", "t").controlled_by("Job", "train"),
+    pod_group("other").gang(1).from_template("made", "t").controlled_by("JobSet", "set"),
     workload("made").for_job("train").gang_template("t", 1),
     workload("second").for_job("train").gang_template("t", 1),
     workload("set").for_parent("JobSet", "set").gang_template("workers", 1),
     job("train").size(100).scheduler(SCHEDULER).suspended(),
-    composite("root").under("root"),
+    composite("root").child_of("root"),
 )
 
 
 def elsewhere(builder: Builder, number: int) -> Builder:
     """The same object in the neighbour's namespace; what it refers to it still names by the tenant's UIDs."""
-    return builder.having(NEIGHBOUR, "metadata", "namespace").uid(f"theirs-{number}")
+    return builder.with_field(NEIGHBOUR, "metadata", "namespace").uid(f"theirs-{number}")
 
 
 def tell(store: Store, builder: Builder) -> None:

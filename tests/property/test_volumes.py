@@ -38,8 +38,8 @@ def draw(random: Random) -> Problem:
     for at in range(random.randint(1, 6)):
         zones = random.sample("abc", random.randint(1, 2))
         where = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]}
-        made = volume(f"v{at}").free("local", random.choice(["1Gi", "2Gi"]))
-        volumes.append((made if random.random() < 0.1 else made.reached_from(where)).value())
+        made = volume(f"v{at}").available("local", random.choice(["1Gi", "2Gi"]))
+        volumes.append((made if random.random() < 0.1 else made.node_affinity(where)).value())
     ordered = sorted(volumes, key=VolumePool.rank)
     pools = [_pool(ordered, size) for size in (GIB, 2 * GIB)]
     shared = VolumeChoice(random.choice(pools), "default/shared")

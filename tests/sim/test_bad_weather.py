@@ -77,7 +77,7 @@ async def test_what_a_watch_has_shown_is_what_the_server_has(server: FakeApiServ
             elif source.random() < 0.3:
                 server.remove(PODS, "default", name)
             else:
-                server.change(PODS, "default", name, {"spec": {"step": number}})
+                server.patch(PODS, "default", name, {"spec": {"step": number}})
             await asyncio.sleep(0.002)
         calm(proxy)
         expected = {key[1]: obj for key, obj in server.storage.objects(PODS).items()}

@@ -14,6 +14,6 @@ async def test_a_pod_that_the_scheduler_binds_is_a_sign_of_work(server: FakeApiS
     async with run_extender(server) as extender, asyncio.timeout(10):
         await extender.feed.synced.wait()
         assert extender.core.groups.activity.last_sign == 0.0
-        server.change(PODS, "default", "plain", {"spec": {"nodeName": "n1"}})
+        server.patch(PODS, "default", "plain", {"spec": {"nodeName": "n1"}})
         while not extender.core.groups.activity.last_sign:  # noqa: ASYNC110 - the state under test has no event
             await asyncio.sleep(0.005)

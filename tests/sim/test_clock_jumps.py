@@ -110,7 +110,7 @@ class TestTheFirstOfTheQueue:
     async def test_starts_though_small_gangs_keep_coming(self, world: JumpyHarness, jump: float) -> None:
         world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
         for name, host, minutes in (("x", "a1", 10), ("y", "b1", 600), ("z", "b2", 600)):
-            world.add(runner_job(name), runner(name, host).started(wall(world)).lifetime(minutes * MINUTE))
+            world.add(runner_job(name), runner(name, host).started(wall(world)).active_deadline(minutes * MINUTE))
         await world.add(*large()).run_until_idle()
         assert kept(world) == {"a1", "a2"}
         world.offset = jump

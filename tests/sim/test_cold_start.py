@@ -76,7 +76,7 @@ async def test_plain_pods_pass_while_the_caches_fill_and_members_are_held_until_
             log.info("%d answers in %.1f s until all was known, the longest wait %.3f s", answered, took, longest)
             assert answered > 3
             assert longest < PATIENCE
-            assert server.seen(calls("POST", "binding")) == []
+            assert server.list_requests(calls("POST", "binding")) == []
             assert len(extender.store.pods) == pods + 2
             assert ask(extender, plain) == OFFERED
             await until(lambda: len(extender.core.ledger) == 1)
@@ -94,7 +94,7 @@ async def test_a_plain_pod_is_bound_while_nothing_is_listed() -> None:
             assert ask(extender, plain) == OFFERED
             assert await asyncio.wait_for(bind(extender, "new"), PATIENCE) == {"Error": ""}
             assert (len(extender.store.pods), len(extender.store.nodes)) == (0, 0)
-            bound = server.look(PODS, "default", "new")
+            bound = server.get_object(PODS, "default", "new")
             assert bound is not None
             assert bound["spec"]["nodeName"] == OFFERED[0]
             lists.open()

@@ -91,7 +91,7 @@ async def test_an_api_that_is_removed_leaves_its_pods_waiting_and_everything_els
 async def test_an_older_installation_without_the_right_to_see_it_starts_as_ever(server: FakeApiServer) -> None:
     server.served.add(GROUPS)
     server.add(GROUPS, compatible_group("g").gang(2).raw())
-    refused = server.refuse(calls("GET", GROUPS.root), times=10_000, status=403)
+    refused = server.reject(calls("GET", GROUPS.root), times=10_000, status=403)
     async with running(server) as scene:
         await until(lambda: scene.reason() == "WorkloadAPIMissing")
         assert scene.ready()

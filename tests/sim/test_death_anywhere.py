@@ -44,7 +44,11 @@ ELASTIC = Shape(
 TREE = Shape(
     "a tree",
     GroupKey("default", "root", GroupKind.COMPOSITE),
-    lambda: [composite("root").gang(2), pod_group("a").gang(1).under("root"), pod_group("b").gang(2).under("root")],
+    lambda: [
+        composite("root").gang(2),
+        pod_group("a").gang(1).child_of("root"),
+        pod_group("b").gang(2).child_of("root"),
+    ],
     {"m0": "a", "m1": "b", "m2": "b"},
     lambda bound: len(bound) == 3,
 )

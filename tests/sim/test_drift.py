@@ -66,7 +66,7 @@ async def scene(server: FakeApiServer) -> AsyncIterator[Scene]:
         scene = Scene(server, client)
         task = asyncio.create_task(scene.feed.run())
         await scene.feed.synced.wait()
-        await server.watched(PODS)
+        await server.await_watch(PODS)
         yield scene
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -87,7 +87,7 @@ async def test_a_store_that_is_up_to_date_is_equal(scene: Scene) -> None:
 async def test_changes_that_a_watch_has_lost_are_named(scene: Scene) -> None:
     scene.server.drop_changes(PODS, 3)
     scene.server.add(PODS, pod("new").raw())
-    scene.server.change(PODS, "default", "a", {"metadata": {"labels": {"x": "y"}}})
+    scene.server.patch(PODS, "default", "a", {"metadata": {"labels": {"x": "y"}}})
     scene.server.remove(PODS, "default", "b")
     said = await scene.compare("?kind=pods")
     (pods,) = said["kinds"]
@@ -105,13 +105,13 @@ async def test_a_watch_that_catches_up_within_the_second_is_no_difference(scene:
 
 async def test_a_heartbeat_of_a_node_that_the_store_does_not_keep_is_no_difference(scene: Scene) -> None:
     seen = scene.store.nodes["n1"]
-    scene.server.change(NODES, "", "n1", {"metadata": {"annotations": {"beat": "1"}}})
+    scene.server.patch(NODES, "", "n1", {"metadata": {"annotations": {"beat": "1"}}})
     assert (await scene.compare("?kind=nodes"))["equal"] is True
     assert scene.store.nodes["n1"] is seen
 
 
 async def test_an_object_that_cannot_be_read_is_called_so(scene: Scene) -> None:
-    scene.server.change(PODS, "default", "a", {"spec": {"containers": "none"}})
+    scene.server.patch(PODS, "default", "a", {"spec": {"containers": "none"}})
     await scene.until(scene.feed.malformed.total)
     (pods,) = (await scene.compare("?kind=pods"))["kinds"]
     assert pods["malformed"] == ["default/a"]
@@ -136,7 +136,7 @@ async def test_one_comparison_at_a_time(scene: Scene) -> None:
 
 
 async def test_a_kind_that_the_server_refuses_says_why(scene: Scene) -> None:
-    scene.server.refuse(calls("GET", "/pods"), status=403, reason="Forbidden")
+    scene.server.reject(calls("GET", "/pods"), status=403, reason="Forbidden")
     (pods,) = (await scene.compare("?kind=pods"))["kinds"]
     assert "403 Forbidden" in pods["error"]
 

@@ -82,7 +82,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_scheduler_of_a_leader_that_may_not_see_pods_is_told() -> None:
     async with FakeApiServer() as server:
-        server.refuse(PODS, 10**6, status=403)
+        server.reject(PODS, 10**6, status=403)
         async with running(server, "here_1") as scene:
             await until(lambda: scene.extender.leadership.active)
             await scene.hears(503)
@@ -95,7 +95,7 @@ async def test_the_scheduler_of_a_leader_that_is_shown_no_changes_any_more_is_to
     async with FakeApiServer() as server, running(server, "here_1") as scene:
         await until(lambda: scene.extender.core.term.plans)
         await scene.hears(200)
-        server.refuse(PODS, 10**6, status=403)
+        server.reject(PODS, 10**6, status=403)
         server.break_watches(wire.PODS)
         await scene.hears(503)
         server.recover()
@@ -108,13 +108,13 @@ async def test_a_watch_that_ends_now_and_then_is_no_reason_to_tell_it() -> None:
         begin = scene.extender.core.loop.planned
         while scene.extender.core.loop.planned < begin + LONGER_THAN_PATIENCE:
             server.end_watches(wire.PODS)
-            await server.watched(wire.PODS)
+            await server.await_watch(wire.PODS)
             assert (await scene.probe())[0] == 200
 
 
 async def test_the_scheduler_of_a_standby_that_may_not_see_them_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeApiServer() as server:
-        server.refuse(PODS, 10**6, status=403)
+        server.reject(PODS, 10**6, status=403)
         async with running(server, "there_1") as scene:
             monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.0, cap=0.0))
             await until(lambda: scene.extender.leadership.holder)
@@ -123,7 +123,7 @@ async def test_the_scheduler_of_a_standby_that_may_not_see_them_is_not(monkeypat
 
 async def test_nor_is_that_of_a_leader_that_has_said_what_keeps_it_from_planning() -> None:
     async with FakeApiServer() as server:
-        server.refuse(RECORDS, 10**6, status=403)
+        server.reject(RECORDS, 10**6, status=403)
         async with running(server, "here_1") as scene:
             await until(lambda: scene.extender.core.term.obstacle)
             begin = scene.extender.core.loop.planned
@@ -145,7 +145,7 @@ async def test_the_scheduler_of_a_leader_is_told_when_one_decision_never_ends() 
 
 async def test_a_scheduler_that_calls_an_extender_which_cannot_see_its_lease_is_told() -> None:
     async with FakeApiServer() as server:
-        server.refuse(calls("GET", "/leases"), 10**6, status=403)
+        server.reject(calls("GET", "/leases"), 10**6, status=403)
         async with running(server, "here_1") as scene:
             await scene.hears(200)
             assert scene.extender.verbs.filter(b"{}").status == 503

@@ -24,7 +24,7 @@ PODS_OF_J = [pod(f"j-{index}").of_job("j", index).cpu(1).scheduler("serried") fo
 
 def refuse(server: FakeApiServer) -> None:
     """Delete the role that lets the extender read Jobs."""
-    server.refuse(calls("GET", "/jobs"), 10**6, status=403, reason="Forbidden")
+    server.reject(calls("GET", "/jobs"), 10**6, status=403, reason="Forbidden")
     server.end_watches(JOBS)
 
 
@@ -63,7 +63,7 @@ async def test_the_pods_of_a_job_that_is_made_meanwhile_are_held_and_say_why(
     monkeypatch.setattr(feed, "_WATCH_TIMING", WatchTiming(unserved=0.02, unserved_after=0.02))
     server.add(NODES, node("n1").cpu(4).raw())
     async with planning(server) as extender:
-        await asyncio.wait_for(server.watched(JOBS), 10)
+        await asyncio.wait_for(server.await_watch(JOBS), 10)
         go_blind(server)
         server.add(JOBS, job("j").size(2).scheduler("serried").raw())
         for each in PODS_OF_J:

@@ -25,11 +25,11 @@ async def test_a_term_that_begins_meanwhile_judges_the_records_when_all_is_seen_
         assert not extender.readiness()["synced"]
         extender.core.end_term()
         extender.takeover.on_leadership_change()
-        before = len(server.seen(READS))
-        asked = len(server.seen(calls("GET", "/jobs")))
-        await until_true(lambda: len(server.seen(calls("GET", "/jobs"))) > asked + 3)
-        assert len(server.seen(READS)) == before
+        before = len(server.list_requests(READS))
+        asked = len(server.list_requests(calls("GET", "/jobs")))
+        await until_true(lambda: len(server.list_requests(calls("GET", "/jobs"))) > asked + 3)
+        assert len(server.list_requests(READS)) == before
         assert not extender.core.term.plans
         server.served.add(JOBS)
         await until_true(lambda: extender.core.term.plans)
-        assert len(server.seen(READS)) > before
+        assert len(server.list_requests(READS)) > before

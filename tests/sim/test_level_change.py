@@ -125,7 +125,7 @@ async def test_of_a_version_that_cannot_be_used_the_work_is_told_and_goes_on(hou
 
 async def test_an_api_server_that_does_not_answer_changes_nothing(house: House) -> None:
     house.server.served.update(NATIVE_SERVED)
-    house.server.refuse(calls(), times=20, status=503)
+    house.server.reject(calls(), times=20, status=503)
     await house.until(lambda: house.begun == [FALLBACK, NATIVE])
     assert house.ended == [FALLBACK]
 
@@ -141,7 +141,7 @@ async def test_work_that_fails_ends_the_process_with_its_error(house: House) -> 
 async def test_an_api_of_which_the_server_cannot_read_what_is_stored_is_not_used() -> None:
     left_over = 'no kind "Workload" is registered for version "scheduling.k8s.io/v1alpha1" in scheme "any"'
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
-        fault = server.refuse(calls("GET", f"/{NATIVE.version}/workloads"), 10_000, status=500, message=left_over)
+        fault = server.reject(calls("GET", f"/{NATIVE.version}/workloads"), 10_000, status=500, message=left_over)
         house = House(server, client, controller_settings([]))
         await house.until(lambda: house.begun == [FALLBACK])
         server.recover()

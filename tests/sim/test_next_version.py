@@ -43,12 +43,12 @@ async def test_a_gang_job_goes_from_its_workload_to_its_last_binding_through_v1(
     ):
         await until(extender.feed.synced.is_set)
         server.add(JOBS, gang(size=SIZE).raw())
-        await until(lambda: server.all(GROUPS))
+        await until(lambda: server.list_objects(GROUPS))
         for index in range(SIZE):
             server.add(PODS, job_pod("train", index).cpu(1).scheduler("serried").raw())
         await until(lambda: "Planned" in reasons(extender))
         await schedule(extender)
-        await until(lambda: all(each["spec"].get("nodeName") for each in server.all(PODS)))
+        await until(lambda: all(each["spec"].get("nodeName") for each in server.list_objects(PODS)))
         await until(lambda: conditions(server) == [("True", "Scheduled")])
         assert extender.selfcheck.describe()["api"]["version"] == "v1"
     assert set(named_versions(server)) == {f"{GROUP}/v1"}
@@ -96,7 +96,7 @@ async def _never() -> None:
 
 def conditions(server: FakeApiServer) -> list[tuple[str, str]]:
     """Status and reason of the PodGroups' conditions."""
-    told = [each for group in server.all(GROUPS) for each in group.get("status", {}).get("conditions", ())]
+    told = [each for group in server.list_objects(GROUPS) for each in group.get("status", {}).get("conditions", ())]
     return [(each["status"], each["reason"]) for each in told]
 
 

@@ -135,18 +135,18 @@ async def test_job_after_job_the_controller_holds_no_more(server: FakeApiServer)
 async def run_jobs(server: FakeApiServer, names: Sequence[str]) -> None:
     """Run Jobs with some failed writes: one gets new objects, one is changed too late, and one grows."""
     renewed, late, grown = names[0], names[1], names[2]
-    server.refuse(calls("POST", "/podgroups"))
+    server.reject(calls("POST", "/podgroups"))
     server.lose_answer(calls("POST", "/workloads"))
     for name in names:
         server.add(JOBS, (gang(name).suspended() if name == renewed else gang(name)).raw())
-    await until(lambda: len(server.all(GROUPS)) == len(names))
+    await until(lambda: len(server.list_objects(GROUPS)) == len(names))
     for name in set(names) - {renewed}:
         for index in range(3):
             server.add(PODS, job_pod(name, index, uid=f"{name}-{index}").raw())
     for name in (renewed, late):
-        server.change(JOBS, "default", name, {"metadata": {"annotations": {PACKING: "spread"}}})
-    server.change(JOBS, "default", grown, {"spec": {"parallelism": 5, "completions": 5}})
-    await until(lambda: any(PACKING in each["metadata"].get("annotations", ()) for each in server.all(GROUPS)))
+        server.patch(JOBS, "default", name, {"metadata": {"annotations": {PACKING: "spread"}}})
+    server.patch(JOBS, "default", grown, {"spec": {"parallelism": 5, "completions": 5}})
+    await until(lambda: any(PACKING in each["metadata"].get("annotations", ()) for each in server.list_objects(GROUPS)))
     await until(lambda: tells(server, "GangChangeIgnored", late) and tells(server, "MinCountChanged", grown))
 
 
@@ -157,7 +157,7 @@ def tells(server: FakeApiServer, reason: str, job: str) -> bool:
 
 def end_job(server: FakeApiServer, name: str) -> None:
     """A Job is deleted with its pods."""
-    for pod_name in [each["metadata"]["name"] for each in server.all(PODS)]:
+    for pod_name in [each["metadata"]["name"] for each in server.list_objects(PODS)]:
         if pod_name.startswith(f"{name}-"):
             server.remove(PODS, "default", pod_name)
     server.remove(JOBS, "default", name)
@@ -166,10 +166,10 @@ def end_job(server: FakeApiServer, name: str) -> None:
 def collect_garbage(server: FakeApiServer) -> bool:
     """Delete what the Jobs owned; whether all of it is gone."""
     for kind in (GROUPS, WORKLOADS):
-        for each in server.all(kind):
+        for each in server.list_objects(kind):
             if "deletionTimestamp" not in each["metadata"]:
                 server.remove(kind, "default", each["metadata"]["name"])
-    return not server.all(GROUPS) and not server.all(WORKLOADS)
+    return not server.list_objects(GROUPS) and not server.list_objects(WORKLOADS)
 
 
 def test_nodes_pods_and_what_rules_follow_come_and_go_and_the_store_holds_no_more() -> None:
@@ -188,19 +188,21 @@ def live_through_a_season(store: Store, name: str) -> None:
     group, host, volume_name, claim_name = f"{name}-g", f"{name}-n", f"{name}-v", f"{name}-c"
     driver = csi_driver(f"{name}.example.com").value()
     objects: list[Any] = [
-        device_class(name).providing(f"{name}.example.com/gpu").value(),
+        device_class(name).extended_resource(f"{name}.example.com/gpu").value(),
         driver,
         csi_node(host, **{driver.name: 2}).value(),
         storage_class(name, driver.name).value(),
-        volume(volume_name).local_to(host).free(name).value(),
-        volume_claim(claim_name).asking(name).value(),
+        volume(volume_name).local_to(host).available(name).value(),
+        volume_claim(claim_name).requesting(name).value(),
         devices(host, 2).value(),
         claim(claim_name, 1).value(),
         Namespace(name),
     ]
     members = [pod(f"{name}-{index}").cpu(1).scheduler(SCHEDULER).in_group(group) for index in range(2)]
     members[0] = members[0].mounting(claim_name).label("app", name).spread({"app": name}, RACK)
-    members[1] = members[1].having(claiming(claim_name), "spec", "resourceClaims").apart({"app": name}, RACK)
+    members[1] = (
+        members[1].with_field(claiming(claim_name), "spec", "resourceClaims").anti_affinity({"app": name}, RACK)
+    )
     store.put_node(node(host).cpu(8).rack(name).value())
     for each in objects:
         store.put_object(each)

@@ -108,7 +108,7 @@ async def test_lack_of_rights_holds_nothing_up_and_is_said(
     server: FakeApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.add(JOBS, job("hidden").raw())
-    server.refuse(calls("GET", "/jobs"), times=10_000, status=403)
+    server.reject(calls("GET", "/jobs"), times=10_000, status=403)
     async with following(server) as scene:
         await asyncio.wait_for(scene.feed.synced.wait(), 10)
         assert not scene.store.jobs
@@ -126,8 +126,8 @@ async def test_one_refusal_of_sets_lets_no_pod_of_an_unseen_set_go(monkeypatch: 
         feed = Feed(client, FALLBACK, store, (Kind("leaderworkersets"),))
         task = asyncio.create_task(feed.run())
         try:
-            await asyncio.wait_for(server.watched(SETS), 10)
-            refused = server.refuse(calls("GET", SETS.root), status=403)
+            await asyncio.wait_for(server.await_watch(SETS), 10)
+            refused = server.reject(calls("GET", SETS.root), status=403)
             server.end_watches(SETS)
             await until_true(lambda: refused.left == 0)
             server.add(SETS, leader_worker_set("other").raw())

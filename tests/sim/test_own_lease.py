@@ -77,7 +77,7 @@ async def test_the_one_that_leads_goes_on_when_its_wall_clock_is_set(server: Fak
 
     def told() -> float:
         """Return by how many seconds the clock that renews the Lease is off."""
-        found = server.look(LEASES, lease.namespace, lease.name)
+        found = server.get_object(LEASES, lease.namespace, lease.name)
         assert found is not None
         return datetime.fromisoformat(found["spec"]["renewTime"]).timestamp() - usual()
 
@@ -116,13 +116,15 @@ async def test_so_does_one_that_holds_the_lease_and_cannot_see_that(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.3, cap=0.3))
-    server.refuse(lambda request: request.path.endswith("/leases"), 10**6, status=403)  # no list and no watch of it
+    server.reject(lambda request: request.path.endswith("/leases"), 10**6, status=403)  # no list and no watch of it
     first = Pod(server, "a")
     lease = first.extender.settings.lease
     assert lease is not None
 
     def look() -> str:
-        return str((server.look(LEASES, lease.namespace, lease.name) or {"spec": {}})["spec"].get("holderIdentity"))
+        return str(
+            (server.get_object(LEASES, lease.namespace, lease.name) or {"spec": {}})["spec"].get("holderIdentity")
+        )
 
     server.add(LEASES, {"kind": "Lease", "metadata": {"name": lease.name, "namespace": lease.namespace}, "spec": {}})
     await until(lambda: look().startswith("a_"))
@@ -148,7 +150,7 @@ async def test_what_is_on_its_way_ends_before_the_lease_is_given_up(server: Fake
     holders: list[str] = []
 
     def look() -> str:
-        return str((server.look(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"])
+        return str((server.get_object(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"])
 
     async def bind() -> None:
         try:
@@ -177,10 +179,10 @@ async def test_a_nomination_on_its_way_ends_before_the_lease_is_given_up(
     await asyncio.wait_for(gate.reached.wait(), 10)
     first.extender.core.group_scheduler.run_periodic_work = never_end  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(idleness, "PATIENCE", Backoff(first=0.3, cap=0.3))
-    await until(lambda: (server.look(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"] == "")
+    await until(lambda: (server.get_object(LEASES, lease.namespace, lease.name) or {})["spec"]["holderIdentity"] == "")
     gate.open()
     await asyncio.sleep(0.1)
-    assert not (server.look(PODS, "default", "m0") or {}).get("status", {}).get("nominatedNodeName")
+    assert not (server.get_object(PODS, "default", "m0") or {}).get("status", {}).get("nominatedNodeName")
     await first.end()
 
 

@@ -36,11 +36,11 @@ class Scene:
 
     def told(self) -> list[str]:
         """The messages of the PodGroup's events."""
-        events = self.server.all(EVENTS)
+        events = self.server.list_objects(EVENTS)
         return [event["message"] for event in events if event["involvedObject"]["kind"] == "PodGroup"]
 
     def was_kicked(self, name: str) -> bool:
-        (found,) = [raw for raw in self.server.all(PODS) if raw["metadata"]["name"] == name]
+        (found,) = [raw for raw in self.server.list_objects(PODS) if raw["metadata"]["name"] == name]
         return "scheduling.serried.dev/kick" in found["metadata"].get("annotations", {})
 
 
@@ -71,7 +71,7 @@ async def in_the_dark(status: int) -> AsyncIterator[Scene]:
     served = tuple(each for each in SERVED if status != 404 or each != RESERVATIONS)
     async with FakeApiServer(served=served) as server:
         if status == 403:
-            server.refuse(READS, 10**6, status=403)
+            server.reject(READS, 10**6, status=403)
         async with running(server) as scene:
             yield scene
 
@@ -137,7 +137,7 @@ async def test_what_is_lost_within_a_term_is_told_and_its_return_is_seen(
         if status == 404:
             server.served.discard(RESERVATIONS)
         else:
-            server.refuse(READS, 10**6, status=403)
+            server.reject(READS, 10**6, status=403)
         await until(lambda: scene.reason() == "RecordsUnreadable")
         assert scene.extender.selfcheck.describe()["obstacle"] == WHY[status]
         mend(server)
@@ -149,7 +149,7 @@ async def test_one_refusal_alone_is_believed_by_nobody(monkeypatch: pytest.Monke
     async with FakeApiServer() as server, running(server) as scene:
         await until(lambda: scene.reason() == "Planned")
         terms = scene.extender.core.term
-        server.refuse(READS, 1, status=403)
+        server.reject(READS, 1, status=403)
         seen = len(server.requests)
         await until(lambda: len(server.requests) > seen + 3)
         assert terms.plans
@@ -173,8 +173,8 @@ async def test_a_record_of_a_later_release_is_told_of_and_left_alone_until_someb
             assert scene.told()[0].startswith("RecordsUnreadable: ")
             assert HELP in scene.told()[0]
             assert scene.extender.readiness() == {"synced": True, "records": False}
-            assert server.all(RESERVATIONS) == [left]
-            assert not server.seen(lambda request: request.method != "GET" and "/reservations" in request.path)
+            assert server.list_objects(RESERVATIONS) == [left]
+            assert not server.list_requests(lambda request: request.method != "GET" and "/reservations" in request.path)
 
             server.remove(RESERVATIONS, "default", "other")
             await until(lambda: scene.reason() == "Planned")
@@ -197,34 +197,34 @@ COMMITTED: dict[str, Any] = {
 async def test_a_record_that_cannot_be_judged_is_told_of_and_nothing_is_planned_before() -> None:
     async with FakeApiServer() as server:
         server.add(RESERVATIONS, COMMITTED)
-        server.refuse(calls("GET", "/pods/other-0"), 10**6, status=500)
+        server.reject(calls("GET", "/pods/other-0"), 10**6, status=500)
         async with running(server) as scene:
             await until(scene.told)
             assert scene.told()[0].startswith("RecordsUnreadable: ")
             assert "cannot tell whether default/other-0, a member of a committed gang, exists" in scene.told()[0]
-            assert len(server.all(RESERVATIONS)) == 1
+            assert len(server.list_objects(RESERVATIONS)) == 1
 
             server.recover()
             await until(lambda: scene.reason() == "Planned")
-            await until(lambda: not server.all(RESERVATIONS))
+            await until(lambda: not server.list_objects(RESERVATIONS))
 
 
 async def test_a_record_that_nobody_may_change_keeps_no_gang_from_being_planned() -> None:
     async with FakeApiServer() as server:
         server.add(RESERVATIONS, {**COMMITTED, "spec": {**COMMITTED["spec"], "phase": "Planned"}})
         for method in ("PUT", "DELETE"):
-            server.refuse(calls(method, "/reservations/other"), 10**6, status=403)
+            server.reject(calls(method, "/reservations/other"), 10**6, status=403)
         async with running(server) as scene:
             await until(lambda: scene.reason() == "Planned")
             assert scene.extender.readiness() == {"synced": True, "records": True}
 
             server.recover()
-            await until(lambda: not server.all(RESERVATIONS))
+            await until(lambda: not server.list_objects(RESERVATIONS))
 
 
 async def test_a_failure_of_a_moment_is_not_told() -> None:
     async with FakeApiServer() as server:
-        server.refuse(READS, 2, status=500)
+        server.reject(READS, 2, status=500)
         async with running(server) as scene:
             await until(lambda: scene.reason() == "Planned")
             said = [each.reason for each in scene.extender.reports.decisions]

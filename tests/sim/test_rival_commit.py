@@ -48,7 +48,7 @@ async def commit_as_rival(server: FakeApiServer) -> None:
 
 
 def where(server: FakeApiServer, name: str) -> str:
-    (found,) = [raw for raw in server.all(PODS) if raw["metadata"]["name"] == name]
+    (found,) = [raw for raw in server.list_objects(PODS) if raw["metadata"]["name"] == name]
     return str(found["spec"].get("nodeName", ""))
 
 
@@ -66,5 +66,5 @@ async def test_the_rest_of_the_commit_is_bound_where_it_was_committed() -> None:
         coming = asyncio.create_task(extender.core.service.bind(request, never))
         await until(lambda: where(server, "p0"))
         assert (where(server, "p0"), where(server, "p1")) == ("n1", "n2")
-        await until(lambda: not server.all(RESERVATIONS))
+        await until(lambda: not server.list_objects(RESERVATIONS))
         assert coming.done()

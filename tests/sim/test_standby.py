@@ -53,4 +53,4 @@ async def test_a_standby_changes_nothing(server: FakeApiServer) -> None:
         standby.events.emit(about, "Warning", "Anything", "whatever it is")
         assert "NotLeading" in await bind_plain(standby)
         await until(lambda: standby.events.dropped > 0)
-        assert server.seen(_changes) == []
+        assert server.list_requests(_changes) == []

@@ -135,7 +135,7 @@ class FakeApiServer:
         """Create an object with all given fields, including status and uid."""
         return self.storage.create(resource, obj, (obj.get("metadata") or {}).get("namespace", "default"))
 
-    def change(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> JSON:
+    def patch(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> JSON:
         """Apply a merge patch to an object, including its status."""
         return self.storage.update(resource, (namespace, name), lambda obj: merge(obj, patch))
 
@@ -143,19 +143,19 @@ class FakeApiServer:
         """Delete an object. One with finalizers remains, as after a client's request."""
         return self.storage.delete(resource, (namespace, name), {})
 
-    def look(self, resource: Resource, namespace: str, name: str) -> JSON | None:
+    def get_object(self, resource: Resource, namespace: str, name: str) -> JSON | None:
         """Return the object as it is now; None if it does not exist."""
         return self.storage.objects(resource).get((namespace, name))
 
-    def all(self, resource: Resource) -> list[JSON]:
+    def list_objects(self, resource: Resource) -> list[JSON]:
         """Return all objects of a resource, sorted by namespace and name."""
         return [obj for _, obj in sorted(self.storage.objects(resource).items())]
 
-    def seen(self, when: When) -> list[Request]:
+    def list_requests(self, when: When) -> list[Request]:
         """Return the matching requests so far."""
         return [request for request in self.requests if when(request)]
 
-    async def watched(self, resource: Resource) -> None:
+    async def await_watch(self, resource: Resource) -> None:
         """Wait until a client watches the resource."""
         while not self._watches_of(resource):
             self._watch_begun.clear()
@@ -163,7 +163,7 @@ class FakeApiServer:
 
     # ------------------------------------------------------------------ faults
 
-    def refuse(
+    def reject(
         self,
         when: When,
         times: int = 1,
@@ -179,7 +179,7 @@ class FakeApiServer:
             Fault(Mishap.REFUSE, when, times, status, reason, message, retry_after=retry_after, causes=causes)
         )
 
-    def hang_up(self, when: When, times: int = 1) -> Fault:
+    def disconnect(self, when: When, times: int = 1) -> Fault:
         """Close the connections of the next matching requests, without carrying them out."""
         return self._order(Fault(Mishap.HANG_UP, when, times))
 

@@ -15,15 +15,15 @@ class BudgetBuilder(Builder):
 
     def selecting(self, **labels: str) -> Self:
         """Select the pods with these labels."""
-        return self.having(labels, "spec", "selector", "matchLabels")
+        return self.with_field(labels, "spec", "selector", "matchLabels")
 
-    def allowing(self, count: int) -> Self:
+    def disruptions_allowed(self, count: int) -> Self:
         """Set the number of allowed disruptions in the status."""
-        return self.having(count, "status", "disruptionsAllowed")
+        return self.with_field(count, "status", "disruptionsAllowed")
 
-    def freeing_unready(self) -> Self:
+    def always_allow_unready(self) -> Self:
         """Always allow the eviction of pods that are not Ready."""
-        return self.having("AlwaysAllow", "spec", "unhealthyPodEvictionPolicy")
+        return self.with_field("AlwaysAllow", "spec", "unhealthyPodEvictionPolicy")
 
 
 def budget(name: str) -> BudgetBuilder:

@@ -45,50 +45,50 @@ class Builder:
         """Return a copy of the JSON object."""
         return deepcopy(self._raw)
 
-    def having(self, value: Any, *path: str) -> Self:
+    def with_field(self, value: Any, *path: str) -> Self:
         """Set the field at ``path``. Missing parents are created."""
         return type(self)(_put(self._raw, path, value))
 
-    def joining(self, item: Any, *path: str) -> Self:
+    def with_item(self, item: Any, *path: str) -> Self:
         """Append ``item`` to the list at ``path``, which may be missing."""
         found: Any = self._raw
         for name in path:
             found = found.get(name) or {}
-        return self.having([*found, item], *path)
+        return self.with_field([*found, item], *path)
 
     def label(self, key: str, value: str) -> Self:
         """With a label."""
-        return self.having(value, "metadata", "labels", key)
+        return self.with_field(value, "metadata", "labels", key)
 
     def annotation(self, key: str, value: str) -> Self:
         """With an annotation."""
-        return self.having(value, "metadata", "annotations", key)
+        return self.with_field(value, "metadata", "annotations", key)
 
     def uid(self, uid: str) -> Self:
         """With this UID instead of the default one, which is made from kind and name."""
-        return self.having(uid, "metadata", "uid")
+        return self.with_field(uid, "metadata", "uid")
 
     def namespace(self, namespace: str) -> Self:
         """In a namespace other than "default"."""
-        return self.having(namespace, "metadata", "namespace")
+        return self.with_field(namespace, "metadata", "namespace")
 
     def version(self, version: str) -> Self:
         """With a resourceVersion."""
-        return self.having(version, "metadata", "resourceVersion")
+        return self.with_field(version, "metadata", "resourceVersion")
 
     def deleting(self) -> Self:
         """With a deletion timestamp."""
-        return self.having("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp")
+        return self.with_field("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp")
 
     def controlled_by(self, kind: str, name: str, uid: str = "") -> Self:
         """With a controlling owner reference. The default UID is that of a builder of this kind and name."""
         reference = {"kind": kind, "name": name, "uid": uid or _uid(kind, name), "controller": True}
-        return self.joining(reference, "metadata", "ownerReferences")
+        return self.with_item(reference, "metadata", "ownerReferences")
 
     def owned_by(self, kind: str, name: str, uid: str = "") -> Self:
         """With an owner reference that does not control."""
         reference = {"kind": kind, "name": name, "uid": uid or _uid(kind, name)}
-        return self.joining(reference, "metadata", "ownerReferences")
+        return self.with_item(reference, "metadata", "ownerReferences")
 
 
 class NodeBuilder(Builder):
@@ -100,7 +100,7 @@ class NodeBuilder(Builder):
 
     def allocatable(self, resource: str, quantity: str | int) -> Self:
         """With an amount of any resource."""
-        return self.having(str(quantity), "status", "allocatable", resource)
+        return self.with_field(str(quantity), "status", "allocatable", resource)
 
     def cpu(self, quantity: str | int) -> Self:
         """With this many CPUs."""
@@ -120,11 +120,11 @@ class NodeBuilder(Builder):
 
     def taint(self, key: str, effect: str = "NoSchedule", value: str = "") -> Self:
         """With a taint."""
-        return self.joining({"key": key, "value": value, "effect": effect}, "spec", "taints")
+        return self.with_item({"key": key, "value": value, "effect": effect}, "spec", "taints")
 
     def cordoned(self) -> Self:
         """Unschedulable."""
-        return self.having(True, "spec", "unschedulable")  # noqa: FBT003  # a JSON value
+        return self.with_field(True, "spec", "unschedulable")  # noqa: FBT003  # a JSON value
 
 
 class PodBuilder(Builder):
@@ -138,7 +138,7 @@ class PodBuilder(Builder):
         """With a request of any resource."""
         container = deepcopy(self._raw["spec"]["containers"][0])
         container.setdefault("resources", {}).setdefault("requests", {})[resource] = str(quantity)
-        return self.having([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
+        return self.with_field([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
 
     def cpu(self, quantity: str | int) -> Self:
         """With a CPU request."""
@@ -148,49 +148,49 @@ class PodBuilder(Builder):
         """With a memory request."""
         return self.request("memory", quantity)
 
-    def selecting(self, key: str, value: str) -> Self:
+    def node_selector(self, key: str, value: str) -> Self:
         """With a node selector."""
-        return self.having(value, "spec", "nodeSelector", key)
+        return self.with_field(value, "spec", "nodeSelector", key)
 
-    def affine(self, *terms: Raw) -> Self:
+    def node_affinity(self, *terms: Raw) -> Self:
         """With required node affinity by raw node selector terms, of which one must match."""
         required = "requiredDuringSchedulingIgnoredDuringExecution"
-        return self.having(list(terms), "spec", "affinity", "nodeAffinity", required, "nodeSelectorTerms")
+        return self.with_field(list(terms), "spec", "affinity", "nodeAffinity", required, "nodeSelectorTerms")
 
     def tolerating(self, key: str = "", operator: str = "Exists", value: str = "", effect: str = "") -> Self:
         """With a toleration; without arguments, of all taints."""
         toleration = {"key": key, "operator": operator, "value": value, "effect": effect}
-        return self.joining(toleration, "spec", "tolerations")
+        return self.with_item(toleration, "spec", "tolerations")
 
     def host_port(self, port: int, address: str = "", protocol: str = "TCP") -> Self:
         """With a host port, on all addresses by default."""
         container = deepcopy(self._raw["spec"]["containers"][0])
         ports = container.setdefault("ports", [])
         ports.append({"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": address})
-        return self.having([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
+        return self.with_field([container, *self._raw["spec"]["containers"][1:]], "spec", "containers")
 
     def mounting(self, *claims: str) -> Self:
         """With volumes of these PersistentVolumeClaims."""
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
-        return self.having(volumes, "spec", "volumes")
+        return self.with_field(volumes, "spec", "volumes")
 
-    def apart(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
+    def anti_affinity(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
         """With required anti-affinity to pods with these labels, by default in the same namespace.
 
         ``fields`` are more fields of the term.
         """
         term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
         required = "requiredDuringSchedulingIgnoredDuringExecution"
-        return self.joining(term, "spec", "affinity", "podAntiAffinity", required)
+        return self.with_item(term, "spec", "affinity", "podAntiAffinity", required)
 
-    def beside(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
+    def affinity(self, labels: Raw, key: str = "kubernetes.io/hostname", **fields: Any) -> Self:
         """With required affinity to pods with these labels, by default in the same namespace.
 
         ``fields`` are more fields of the term.
         """
         term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, **fields}
         required = "requiredDuringSchedulingIgnoredDuringExecution"
-        return self.joining(term, "spec", "affinity", "podAffinity", required)
+        return self.with_item(term, "spec", "affinity", "podAffinity", required)
 
     def spread(self, labels: Raw, key: str, **fields: Any) -> Self:
         """With a required topology spread constraint of pods with these labels, by default with maxSkew 1.
@@ -198,75 +198,75 @@ class PodBuilder(Builder):
         ``fields`` are more fields of the constraint.
         """
         rule = {"topologyKey": key, "labelSelector": {"matchLabels": labels}, "whenUnsatisfiable": "DoNotSchedule"}
-        return self.joining({"maxSkew": 1, **rule, **fields}, "spec", "topologySpreadConstraints")
+        return self.with_item({"maxSkew": 1, **rule, **fields}, "spec", "topologySpreadConstraints")
 
     def priority(self, priority: int) -> Self:
         """With a priority."""
-        return self.having(priority, "spec", "priority")
+        return self.with_field(priority, "spec", "priority")
 
     def scheduler(self, name: str) -> Self:
         """With a schedulerName."""
-        return self.having(name, "spec", "schedulerName")
+        return self.with_field(name, "spec", "schedulerName")
 
     def gate(self, name: str = HELD_GATE) -> Self:
         """With a scheduling gate, by default Serried's."""
-        return self.joining({"name": name}, "spec", "schedulingGates")
+        return self.with_item({"name": name}, "spec", "schedulingGates")
 
     def on(self, node_name: str) -> Self:
         """Bound to a node."""
-        return self.having(node_name, "spec", "nodeName")
+        return self.with_field(node_name, "spec", "nodeName")
 
     def nominated(self, node_name: str) -> Self:
         """With a nominated node."""
-        return self.having(node_name, "status", "nominatedNodeName")
+        return self.with_field(node_name, "status", "nominatedNodeName")
 
-    def tried(self, reason: str = "Unschedulable", message: str = "") -> Self:
+    def unschedulable(self, reason: str = "Unschedulable", message: str = "") -> Self:
         """With the condition PodScheduled False, which kube-scheduler writes after a failed attempt."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-        return self.having([condition], "status", "conditions")
+        return self.with_field([condition], "status", "conditions")
 
     def phase(self, phase: str) -> Self:
         """With a phase, which the kubelet writes."""
-        return self.having(phase, "status", "phase")
+        return self.with_field(phase, "status", "phase")
 
     def ready(self, status: str = "True") -> Self:
         """With the condition Ready, which the kubelet writes."""
-        return self.having([{"type": "Ready", "status": status}], "status", "conditions")
+        return self.with_field([{"type": "Ready", "status": status}], "status", "conditions")
 
     def created(self, at: str) -> Self:
         """With a creation time (RFC 3339)."""
-        return self.having(at, "metadata", "creationTimestamp")
+        return self.with_field(at, "metadata", "creationTimestamp")
 
     def started(self, at: str) -> Self:
         """With a startTime (RFC 3339), which the kubelet writes."""
-        return self.having(at, "status", "startTime")
+        return self.with_field(at, "status", "startTime")
 
-    def grace(self, seconds: int) -> Self:
+    def grace_period(self, seconds: int) -> Self:
         """With a grace period."""
-        return self.having(seconds, "spec", "terminationGracePeriodSeconds")
+        return self.with_field(seconds, "spec", "terminationGracePeriodSeconds")
 
-    def lifetime(self, seconds: int) -> Self:
+    def active_deadline(self, seconds: int) -> Self:
         """With activeDeadlineSeconds."""
-        return self.having(seconds, "spec", "activeDeadlineSeconds")
+        return self.with_field(seconds, "spec", "activeDeadlineSeconds")
 
     def succeeded(self, at: str) -> Self:
         """Succeeded, with the end of its container at a time (RFC 3339)."""
         state = {"terminated": {"exitCode": 0, "finishedAt": at}}
-        return self.phase("Succeeded").having([{"name": "main", "state": state}], "status", "containerStatuses")
+        return self.phase("Succeeded").with_field([{"name": "main", "state": state}], "status", "containerStatuses")
 
-    def refused(self, reason: str) -> Self:
+    def kubelet_rejected(self, reason: str) -> Self:
         """Failed, because the kubelet rejected it with this reason."""
-        return self.phase("Failed").having(reason, "status", "reason")
+        return self.phase("Failed").with_field(reason, "status", "reason")
 
     def disrupted(self, reason: str = PREEMPTED, status: str = "True", at: str = "", message: str = "") -> Self:
         """With the condition DisruptionTarget, written before an eviction, at a time (RFC 3339)."""
         condition = {"type": "DisruptionTarget", "status": status, "reason": reason, "lastTransitionTime": at}
         condition["message"] = message
-        return self.joining(condition, "status", "conditions")
+        return self.with_item(condition, "status", "conditions")
 
     def in_group(self, group: str) -> Self:
         """Member of a PodGroup by ``spec.schedulingGroup``."""
-        return self.having(group, "spec", "schedulingGroup", "podGroupName")
+        return self.with_field(group, "spec", "schedulingGroup", "podGroupName")
 
     def labelled_group(self, group: str) -> Self:
         """Member of a PodGroup by Serried's label."""
@@ -287,20 +287,20 @@ class PodBuilder(Builder):
     def in_workload(self, name: str, group: str, replica: str = "") -> Self:
         """Member of a PodGroup inside a Workload (v1alpha1), of one replica if given."""
         reference = {"name": name, "podGroup": group} | ({"podGroupReplicaKey": replica} if replica else {})
-        return self.having(reference, "spec", "workloadRef")
+        return self.with_field(reference, "spec", "workloadRef")
 
     def of_job_set(self, name: str, replicated_job: str, index: int = 0, job: int = 0) -> Self:
         """Pod of a JobSet's Job, with the labels of the JobSet's controller."""
         names = PARENTS["JobSet"].labels
         labels = {names.name: name, names.uid: _uid("JobSet", name), names.stage: replicated_job, names.job: str(job)}
         made = self.of_job(f"{name}-{replicated_job}-{job}", index)
-        return made.having({**made.raw()["metadata"]["labels"], **labels}, "metadata", "labels")
+        return made.with_field({**made.raw()["metadata"]["labels"], **labels}, "metadata", "labels")
 
     def of_replica(self, name: str, replica: int, worker: int = 0) -> Self:
         """Pod of one replica of a LeaderWorkerSet. Worker 0 is the leader."""
         names = PARENTS["LeaderWorkerSet"].labels
         owner = self.controlled_by("StatefulSet", f"{name}-{replica}" if worker else name)
-        return owner.having(
+        return owner.with_field(
             {names.name: name, names.replica: str(replica), names.index: str(worker)}, "metadata", "labels"
         )
 
@@ -318,28 +318,28 @@ class PodGroupBuilder(Builder):
 
     def gang(self, min_count: int) -> Self:
         """With policy gang."""
-        return self.having({"gang": {"minCount": min_count}}, "spec", "schedulingPolicy")
+        return self.with_field({"gang": {"minCount": min_count}}, "spec", "schedulingPolicy")
 
     def topology(self, key: str = RACK) -> Self:
         """With a required topology key."""
-        return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
+        return self.with_field([{"key": key}], "spec", "schedulingConstraints", "topology")
 
     def preferring(self, *levels: Level) -> Self:
         """With preferred topology levels, the narrowest first (fallback API level only)."""
-        return self.having(write_levels(levels), "spec", "schedulingConstraints", "preferredTopology")
+        return self.with_field(write_levels(levels), "spec", "schedulingConstraints", "preferredTopology")
 
     def priority(self, priority: int) -> Self:
         """With a priority."""
-        return self.having(priority, "spec", "priority")
+        return self.with_field(priority, "spec", "priority")
 
-    def of(self, workload_name: str, template: str) -> Self:
+    def from_template(self, workload_name: str, template: str) -> Self:
         """Made from a template of a Workload."""
         reference = {"workloadName": workload_name, "templateName": template}
-        return self.having(reference, "spec", "workloadRef")
+        return self.with_field(reference, "spec", "workloadRef")
 
-    def under(self, parent: str) -> Self:
+    def child_of(self, parent: str) -> Self:
         """Below a CompositePodGroup."""
-        return self.of("tree", "leaf").having(parent, "spec", "parentCompositePodGroupName")
+        return self.from_template("tree", "leaf").with_field(parent, "spec", "parentCompositePodGroupName")
 
     def replica(self, replica: int) -> Self:
         """With the label of one replica of a LeaderWorkerSet."""
@@ -347,26 +347,26 @@ class PodGroupBuilder(Builder):
 
     def disruption(self, mode: Disruption) -> Self:
         """With a disruption mode."""
-        return self.having({mode.value: {}}, "spec", "disruptionMode")
+        return self.with_field({mode.value: {}}, "spec", "disruptionMode")
 
     def finalizer(self, name: str) -> Self:
         """With a finalizer."""
-        return self.joining(name, "metadata", "finalizers")
+        return self.with_item(name, "metadata", "finalizers")
 
     def preempted(self, at: str) -> Self:
         """With the condition DisruptionTarget: the whole group is preempted since a time (RFC 3339)."""
         said = {"type": DISRUPTION_TARGET, "status": "True", "reason": PREEMPTED, "lastTransitionTime": at}
-        return self.joining(said, "status", "conditions")
+        return self.with_item(said, "status", "conditions")
 
     def condition(self, status: str, reason: str, message: str = "") -> Self:
         """With the condition PodGroupInitiallyScheduled."""
         condition = {"type": "PodGroupInitiallyScheduled", "status": status, "reason": reason, "message": message}
-        return self.joining(condition, "status", "conditions")
+        return self.with_item(condition, "status", "conditions")
 
     def ready(self, reason: str, count: str) -> Self:
         """With the condition Ready False."""
         said = {"type": READY, "status": "False", "reason": reason, "message": count}
-        return self.joining(said, "status", "conditions")
+        return self.with_item(said, "status", "conditions")
 
     def first_quorum(self, since: str, lost: str = "") -> Self:
         """With the condition FirstQuorum: its place in the queue, and since when its quorum is gone, both RFC 3339."""
@@ -377,7 +377,7 @@ class PodGroupBuilder(Builder):
             "message": since,
             "lastTransitionTime": lost or since,
         }
-        return self.joining(said, "status", "conditions")
+        return self.with_item(said, "status", "conditions")
 
 
 class CompatibleGroupBuilder(Builder):
@@ -389,7 +389,7 @@ class CompatibleGroupBuilder(Builder):
 
     def gang(self, min_member: int) -> Self:
         """With minMember."""
-        return self.having(min_member, "spec", "minMember")
+        return self.with_field(min_member, "spec", "minMember")
 
     def topology(self, key: str = RACK) -> Self:
         """With Serried's annotation for a required topology key."""
@@ -397,11 +397,11 @@ class CompatibleGroupBuilder(Builder):
 
     def timeout(self, seconds: int) -> Self:
         """With scheduleTimeoutSeconds."""
-        return self.having(seconds, "spec", "scheduleTimeoutSeconds")
+        return self.with_field(seconds, "spec", "scheduleTimeoutSeconds")
 
     def phase(self, phase: str) -> Self:
         """With a phase, which the controller of scheduler-plugins writes."""
-        return self.having(phase, "status", "phase")
+        return self.with_field(phase, "status", "phase")
 
 
 class WorkloadBuilder(Builder):
@@ -413,33 +413,33 @@ class WorkloadBuilder(Builder):
 
     def for_job(self, name: str) -> Self:
         """With a controllerRef to a Job."""
-        return self.having({"apiGroup": "batch", "kind": "Job", "name": name}, "spec", "controllerRef")
+        return self.with_field({"apiGroup": "batch", "kind": "Job", "name": name}, "spec", "controllerRef")
 
     def for_parent(self, kind: str, name: str) -> Self:
         """With a controllerRef to a JobSet or a LeaderWorkerSet."""
         reference = {"apiGroup": PARENTS[kind].group, "kind": kind, "name": name}
-        return self.having(reference, "spec", "controllerRef")
+        return self.with_field(reference, "spec", "controllerRef")
 
     def gang_template(self, name: str, min_count: int, topology_key: str = "") -> Self:
         """With one more PodGroupTemplate of policy gang."""
         template: Raw = {"name": name, "schedulingPolicy": {"gang": {"minCount": min_count}}}
         if topology_key:
             template["schedulingConstraints"] = {"topology": [{"key": topology_key}]}
-        return self.joining(template, "spec", "podGroupTemplates")
+        return self.with_item(template, "spec", "podGroupTemplates")
 
     def preferring(self, *levels: Level) -> Self:
         """With preferred topology levels in the last template."""
         templates = self.raw()["spec"]["podGroupTemplates"]
         templates[-1].setdefault("schedulingConstraints", {})["preferredTopology"] = write_levels(levels)
-        return self.having(templates, "spec", "podGroupTemplates")
+        return self.with_field(templates, "spec", "podGroupTemplates")
 
     def inline_gang(self, name: str, min_count: int) -> Self:
         """With one more PodGroup of policy gang inside the Workload (v1alpha1)."""
-        return self.joining({"name": name, "policy": {"gang": {"minCount": min_count}}}, "spec", "podGroups")
+        return self.with_item({"name": name, "policy": {"gang": {"minCount": min_count}}}, "spec", "podGroups")
 
     def basic_template(self, name: str) -> Self:
         """With one more PodGroupTemplate of policy basic."""
-        return self.joining({"name": name, "schedulingPolicy": {"basic": {}}}, "spec", "podGroupTemplates")
+        return self.with_item({"name": name, "schedulingPolicy": {"basic": {}}}, "spec", "podGroupTemplates")
 
 
 class JobBuilder(Builder):
@@ -452,15 +452,15 @@ class JobBuilder(Builder):
     def size(self, parallelism: int, completions: int | None = None) -> Self:
         """With a parallelism, and by default as many completions."""
         count = parallelism if completions is None else completions
-        return self.having(parallelism, "spec", "parallelism").having(count, "spec", "completions")
+        return self.with_field(parallelism, "spec", "parallelism").with_field(count, "spec", "completions")
 
     def not_indexed(self) -> Self:
         """With completionMode NonIndexed."""
-        return self.having("NonIndexed", "spec", "completionMode")
+        return self.with_field("NonIndexed", "spec", "completionMode")
 
     def scheduler(self, name: str) -> Self:
         """With a schedulerName in the pod template."""
-        return self.having(name, "spec", "template", "spec", "schedulerName")
+        return self.with_field(name, "spec", "template", "spec", "schedulerName")
 
     def topology(self, key: str = RACK) -> Self:
         """With the annotation for a required topology key."""
@@ -472,54 +472,54 @@ class JobBuilder(Builder):
 
     def managed_by(self, controller: str) -> Self:
         """With managedBy: this controller creates the pods."""
-        return self.having(controller, "spec", "managedBy")
+        return self.with_field(controller, "spec", "managedBy")
 
     def delegated(self, template: str = "", kind: str = "TrainJob", name: str = "t") -> Self:
         """Controlled by a TrainJob or JobSet, and with the annotation that names a template of its Workload."""
         group = PARENTS["JobSet"].group if kind == "JobSet" else "trainer.kubeflow.org"
         controller = {"apiVersion": f"{group}/v1", "kind": kind, "name": name, "uid": _uid(kind, name)}
         named = self.annotation("scheduling.k8s.io/group-template-name", template)
-        return named.joining(controller | {"controller": True}, "metadata", "ownerReferences")
+        return named.with_item(controller | {"controller": True}, "metadata", "ownerReferences")
 
-    def selecting_itself(self) -> Self:
+    def manual_selector(self) -> Self:
         """With manualSelector."""
-        return self.having(True, "spec", "manualSelector")  # noqa: FBT003  # a JSON value
+        return self.with_field(True, "spec", "manualSelector")  # noqa: FBT003  # a JSON value
 
     def template_group(self, group: str) -> Self:
         """With a PodGroup in the pod template's schedulingGroup."""
-        return self.having(group, "spec", "template", "spec", "schedulingGroup", "podGroupName")
+        return self.with_field(group, "spec", "template", "spec", "schedulingGroup", "podGroupName")
 
     def suspended(self) -> Self:
         """Suspended."""
-        return self.having(True, "spec", "suspend")  # noqa: FBT003  # a JSON value
+        return self.with_field(True, "spec", "suspend")  # noqa: FBT003  # a JSON value
 
     def started(self, at: str) -> Self:
         """With a startTime (RFC 3339): the Job was started or resumed then."""
-        return self.having(at, "status", "startTime")
+        return self.with_field(at, "status", "startTime")
 
-    def lifetime(self, seconds: int) -> Self:
+    def active_deadline(self, seconds: int) -> Self:
         """With activeDeadlineSeconds."""
-        return self.having(seconds, "spec", "activeDeadlineSeconds")
+        return self.with_field(seconds, "spec", "activeDeadlineSeconds")
 
     def running(self, image: str) -> Self:
         """With an image in the pod template."""
-        return self.having([{"name": "main", "image": image}], "spec", "template", "spec", "containers")
+        return self.with_field([{"name": "main", "image": image}], "spec", "template", "spec", "containers")
 
-    def completed(self, indexes: str) -> Self:
+    def completed_indexes(self, indexes: str) -> Self:
         """With completed indexes, like ``0,2-4``."""
-        return self.having(indexes, "status", "completedIndexes")
+        return self.with_field(indexes, "status", "completedIndexes")
 
-    def given_up(self, indexes: str) -> Self:
+    def failed_indexes(self, indexes: str) -> Self:
         """With failed indexes (backoffLimitPerIndex), like ``0,2-4``."""
-        return self.having(indexes, "status", "failedIndexes")
+        return self.with_field(indexes, "status", "failedIndexes")
 
     def scheduling(self, **said: Any) -> Self:
         """With ``spec.scheduling``."""
-        return self.having(said, "spec", "scheduling")
+        return self.with_field(said, "spec", "scheduling")
 
     def condition(self, kind: str) -> Self:
         """With a condition that is True."""
-        return self.joining({"type": kind, "status": "True"}, "status", "conditions")
+        return self.with_item({"type": kind, "status": "True"}, "status", "conditions")
 
 
 def node(name: str) -> NodeBuilder:

@@ -137,9 +137,9 @@ class World:
 
     def _want_plain(self, made: PodBuilder, _: int) -> PodBuilder:
         if self._chance(0.3):
-            made = made.selecting(RACK, self.random.choice(["r1", "r2"]))
+            made = made.node_selector(RACK, self.random.choice(["r1", "r2"]))
         if self._chance(0.3):
-            made = made.affine({"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["a"]}]})
+            made = made.node_affinity({"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["a"]}]})
         if self._chance(0.3):
             made = made.tolerating("dedicated", value="", effect="NoSchedule")
         return made.host_port(self.random.choice([8080, 8081])) if self._chance(0.4) else made
@@ -159,7 +159,7 @@ class World:
         if self._chance(0.4):
             namespaces = {"namespaceSelector": self.random.choice([{}, {"matchLabels": {"team": "blue"}}])}
         labels, key = {"app": self.random.choice("abc")}, self.random.choice(_KEYS)
-        return (made.apart if self._chance(0.6) else made.beside)(labels, key, **namespaces)
+        return (made.anti_affinity if self._chance(0.6) else made.affinity)(labels, key, **namespaces)
 
     def _want_volumes(self, made: PodBuilder, _: int) -> PodBuilder:
         return made.mounting(*self.random.sample(_CLAIMS, self.random.choice([1, 1, 1, 2])))
@@ -168,7 +168,7 @@ class World:
         if self._chance(0.2):
             return made.request(GPU, 1)
         mine = _CLAIMS[0] if self._chance(0.2) else _CLAIMS[index]
-        return made.having(claiming(mine), "spec", "resourceClaims")
+        return made.with_field(claiming(mine), "spec", "resourceClaims")
 
     def _want_extended(self, made: PodBuilder, _: int) -> PodBuilder:
         return made.request(GPU, self.random.randint(1, 2))
@@ -176,7 +176,7 @@ class World:
     def _want_features(self, made: PodBuilder, _: int) -> PodBuilder:
         rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
         (container,) = made.raw()["spec"]["containers"]
-        return made.having([{**container, "restartPolicyRules": [rule]}], "spec", "containers")
+        return made.with_field([{**container, "restartPolicyRules": [rule]}], "spec", "containers")
 
     _WANTS: Mapping[Theme, Callable[["World", PodBuilder, int], PodBuilder]] = {
         Theme.PLAIN: _want_plain,
@@ -207,7 +207,7 @@ class World:
             made = made.allocatable(GPU, self.random.randint(0, 3))
         if self.theme is Theme.FEATURES and self._chance(0.6):
             declared = [*(["Another"] if self._chance(0.7) else []), *([RESTARTS] if self._chance(0.3) else [])]
-            made = made.having(declared, "status", "declaredFeatures")
+            made = made.with_field(declared, "status", "declaredFeatures")
         return made
 
     def _pod(self, name: str) -> PodBuilder:
@@ -226,14 +226,14 @@ class World:
             made = made.host_port(self.random.choice([8080, 8081]))
         if self.theme is Theme.INTERPOD and self._chance(0.5):
             # The pod has the same kinds of rules as the gang's members.
-            rule = self.random.choice([made.apart, made.apart, made.spread, made.beside])
+            rule = self.random.choice([made.anti_affinity, made.anti_affinity, made.spread, made.affinity])
             made = rule({"app": self.random.choice("ab")}, self.random.choice(_KEYS))
         if self.theme is Theme.VOLUMES and self._chance(0.5):
             made = made.namespace("default").mounting(self.random.choice(_CLAIMS))
         if self.theme is Theme.EXTENDED and self._chance(0.5):
             made = made.request(GPU, 1)
         if self.theme is Theme.DEVICES and self._chance(0.3):
-            made = made.namespace("default").having(claiming(self.random.choice(_CLAIMS)), "spec", "resourceClaims")
+            made = made.namespace("default").with_field(claiming(self.random.choice(_CLAIMS)), "spec", "resourceClaims")
         return made
 
     def _vary(self, found: PodBuilder) -> PodBuilder:
@@ -252,55 +252,55 @@ class World:
         return NamespaceBuilder({"metadata": {"name": name, "uid": f"namespace-{name}", "labels": labels}})
 
     def _volume(self, name: str) -> Builder:
-        made = volume(name).free(self.random.choice(["static", "plain"]), self.random.choice(["1Gi", "2Gi"]))
+        made = volume(name).available(self.random.choice(["static", "plain"]), self.random.choice(["1Gi", "2Gi"]))
         if self._chance(0.3):
-            made = made.having({"driver": DRIVER_OF_VOLUMES, "volumeHandle": name}, "spec", "csi")
+            made = made.with_field({"driver": DRIVER_OF_VOLUMES, "volumeHandle": name}, "spec", "csi")
         if self._chance(0.1):
             made = made.label(ZONE, self.random.choice("ab"))
         if self._chance(0.1):
-            made = made.kept_for(self.random.choice(_CLAIMS))
+            made = made.claim_ref(self.random.choice(_CLAIMS))
         return made.local_to(*self.random.sample(_NODES, self.random.randint(1, 2))) if self._chance(0.7) else made
 
     def _volume_claim(self, name: str) -> Builder:
-        asked = volume_claim(name).asking(
+        asked = volume_claim(name).requesting(
             self.random.choice(["static", "static", "plain", "measured"]), self.random.choice(["1Gi", "2Gi"])
         )
         how = self.random.random()
         if how < 0.4:
             asked = asked.bound_to(self.random.choice(_NAMES["volume"]))
         elif how < 0.5:
-            asked = asked.for_node(self.random.choice(_NODES))
-        return asked.once() if self._chance(0.1) else asked
+            asked = asked.selected_node(self.random.choice(_NODES))
+        return asked.read_write_once_pod() if self._chance(0.1) else asked
 
     def _storage_class(self, name: str) -> Builder:
         made = storage_class(name) if name == "static" else storage_class(name, DRIVER_OF_VOLUMES)
-        made = made.at_once() if self._chance(0.1) else made
-        return made.allowing(ZONE, self.random.choice("ab")) if name == "plain" and self._chance(0.6) else made
+        made = made.immediate() if self._chance(0.1) else made
+        return made.allowed_topology(ZONE, self.random.choice("ab")) if name == "plain" and self._chance(0.6) else made
 
     def _storage_capacity(self, name: str) -> Builder:
         made = storage_capacity(name, "measured", self.random.choice(["1Gi", "4Gi"]))
-        return made.having({ZONE: self.random.choice("abc")}, "nodeTopology", "matchLabels")
+        return made.with_field({ZONE: self.random.choice("abc")}, "nodeTopology", "matchLabels")
 
     def _csi_driver(self, name: str) -> Builder:
         required = self._chance(0.3)
-        made = csi_driver(name).having(self._chance(0.6), "spec", "storageCapacity")
-        return made.having(required, "spec", "preventPodSchedulingIfMissing") if required else made
+        made = csi_driver(name).with_field(self._chance(0.6), "spec", "storageCapacity")
+        return made.with_field(required, "spec", "preventPodSchedulingIfMissing") if required else made
 
     def _csi_node(self, name: str) -> Builder:
         if self._chance(0.2):
-            return csi_node(name).having([], "spec", "drivers")
+            return csi_node(name).with_field([], "spec", "drivers")
         return csi_node(name, disk=self.random.choice([0, 1, 3]))
 
     def _slice(self, name: str) -> Builder:
         made = devices(name, self.random.randint(1, 3)).pool(1, 1 if self._chance(0.85) else 2)
         made = made.attribute("numa", {"int": self.random.randint(0, 1)}, {"int": 1})
         if self._chance(0.2):
-            made = made.each(taints=[{"key": "sick", "effect": "NoSchedule"}])
-        return made.of_many(allNodes=True) if self._chance(0.1) else made
+            made = made.each_device(taints=[{"key": "sick", "effect": "NoSchedule"}])
+        return made.nodes_field(allNodes=True) if self._chance(0.1) else made
 
     def _device_class(self, name: str) -> Builder:
-        made = device_class(name).selecting(f'device.driver == "{DRIVER if self._chance(0.8) else "none"}"')
-        return made.providing(GPU) if self._chance(0.5) else made
+        made = device_class(name).cel_selectors(f'device.driver == "{DRIVER if self._chance(0.8) else "none"}"')
+        return made.extended_resource(GPU) if self._chance(0.5) else made
 
     def _device_claim(self, name: str) -> Builder:
         if self._chance(0.15):
@@ -308,10 +308,10 @@ class World:
         else:
             made = claim(name, self.random.randint(1, 2))
         if self._chance(0.2):
-            made = made.constrained(matchAttribute=f"{DRIVER}/numa")
+            made = made.constraint(matchAttribute=f"{DRIVER}/numa")
         if self._chance(0.3):
             device = f"gpu-{_CLAIMS.index(name)}"
-            made = made.holding(self.random.choice(_NODES), device, consumers=self._list_consumers())
+            made = made.allocated(self.random.choice(_NODES), device, consumers=self._list_consumers())
         return made
 
     def _list_consumers(self) -> tuple[str, ...]:

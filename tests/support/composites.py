@@ -16,23 +16,23 @@ class CompositeBuilder(Builder):
 
     def gang(self, min_group_count: int) -> Self:
         """Set the gang policy with this minimum number of child groups."""
-        return self.having({"gang": {"minGroupCount": min_group_count}}, "spec", "schedulingPolicy")
+        return self.with_field({"gang": {"minGroupCount": min_group_count}}, "spec", "schedulingPolicy")
 
     def topology(self, key: str = RACK) -> Self:
         """Require one topology domain of ``key``."""
-        return self.having([{"key": key}], "spec", "schedulingConstraints", "topology")
+        return self.with_field([{"key": key}], "spec", "schedulingConstraints", "topology")
 
     def priority(self, priority: int) -> Self:
         """Set the priority."""
-        return self.having(priority, "spec", "priority")
+        return self.with_field(priority, "spec", "priority")
 
     def disruption(self, mode: Disruption) -> Self:
         """Set the disruption mode."""
-        return self.having({mode.value: {}}, "spec", "disruptionMode")
+        return self.with_field({mode.value: {}}, "spec", "disruptionMode")
 
-    def under(self, parent: str) -> Self:
+    def child_of(self, parent: str) -> Self:
         """Set the parent group."""
-        return self.having(parent, "spec", "parentCompositePodGroupName")
+        return self.with_field(parent, "spec", "parentCompositePodGroupName")
 
 
 def composite(name: str) -> CompositeBuilder:

@@ -86,7 +86,7 @@ async def settle(controller: Controller, server: FakeApiServer) -> None:
 
 def events(server: FakeApiServer, reason: str) -> list[JSON]:
     """Return the events with this reason."""
-    return [event for event in server.all(EVENTS) if event["reason"] == reason]
+    return [event for event in server.list_objects(EVENTS) if event["reason"] == reason]
 
 
 def names(objects: list[JSON]) -> list[str]:

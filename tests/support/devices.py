@@ -34,13 +34,13 @@ class DeviceClassBuilder(Builder):
         """Return the decoded DeviceClass. Fail if it is malformed."""
         return usable(decode_device_class(self._raw))
 
-    def providing(self, resource: str) -> Self:
+    def extended_resource(self, resource: str) -> Self:
         """With an extendedResourceName."""
-        return self.having(resource, "spec", "extendedResourceName")
+        return self.with_field(resource, "spec", "extendedResourceName")
 
-    def selecting(self, *expressions: str) -> Self:
+    def cel_selectors(self, *expressions: str) -> Self:
         """With selectors by CEL expressions."""
-        return self.having([{"cel": {"expression": text}} for text in expressions], "spec", "selectors")
+        return self.with_field([{"cel": {"expression": text}} for text in expressions], "spec", "selectors")
 
 
 class ResourceSliceBuilder(Builder):
@@ -50,14 +50,14 @@ class ResourceSliceBuilder(Builder):
         """Return the decoded slice. Fail if it is malformed."""
         return usable(decode_resource_slice(self._raw))
 
-    def of_many(self, **place: Any) -> Self:
+    def nodes_field(self, **place: Any) -> Self:
         """With devices of several nodes: ``allNodes`` or a ``nodeSelector``."""
         spec = {name: value for name, value in self._raw["spec"].items() if name != "nodeName"}
-        return self.having(spec | place, "spec")
+        return self.with_field(spec | place, "spec")
 
-    def each(self, **fields: Any) -> Self:
+    def each_device(self, **fields: Any) -> Self:
         """With more fields in each device."""
-        return self.having([{**device, **fields} for device in self._raw["spec"]["devices"]], "spec", "devices")
+        return self.with_field([{**device, **fields} for device in self._raw["spec"]["devices"]], "spec", "devices")
 
     def attribute(self, name: str, *values: dict[str, Any]) -> Self:
         """With an attribute in each device. Devices have the values in turn."""
@@ -65,19 +65,19 @@ class ResourceSliceBuilder(Builder):
             {**device, "attributes": {**device.get("attributes", {}), name: values[index % len(values)]}}
             for index, device in enumerate(self._raw["spec"]["devices"])
         ]
-        return self.having(devices, "spec", "devices")
+        return self.with_field(devices, "spec", "devices")
 
-    def consuming(self, *parts: dict[str, dict[str, Any]]) -> Self:
+    def consumed_counters(self, *parts: dict[str, dict[str, Any]]) -> Self:
         """With consumed counters in each device: by counter set, then by counter. Devices have the parts in turn."""
         devices = [
             {**device, "consumesCounters": _count(parts[index % len(parts)], "counterSet")}
             for index, device in enumerate(self._raw["spec"]["devices"])
         ]
-        return self.having(devices, "spec", "devices")
+        return self.with_field(devices, "spec", "devices")
 
     def pool(self, generation: int, slices: int) -> Self:
         """With a generation of the pool, and the number of the pool's slices."""
-        return self.having(generation, "spec", "pool", "generation").having(
+        return self.with_field(generation, "spec", "pool", "generation").with_field(
             slices, "spec", "pool", "resourceSliceCount"
         )
 
@@ -135,33 +135,33 @@ class ResourceClaimBuilder(Builder):
     def request(self, name: str, **fields: Any) -> Self:
         """With a request, by default of the DeviceClass ``gpu``."""
         exactly = {"deviceClassName": "gpu", **fields}
-        return self.joining({"name": name, "exactly": exactly}, "spec", "devices", "requests")
+        return self.with_item({"name": name, "exactly": exactly}, "spec", "devices", "requests")
 
-    def first_of(self, name: str, *alternatives: dict[str, Any]) -> Self:
+    def first_available(self, name: str, *alternatives: dict[str, Any]) -> Self:
         """With a request of firstAvailable alternatives."""
         listed = [
             {"name": f"{name}-{index}", "deviceClassName": "gpu", **each} for index, each in enumerate(alternatives)
         ]
-        return self.joining({"name": name, "firstAvailable": listed}, "spec", "devices", "requests")
+        return self.with_item({"name": name, "firstAvailable": listed}, "spec", "devices", "requests")
 
-    def constrained(self, **constraint: Any) -> Self:
+    def constraint(self, **constraint: Any) -> Self:
         """With a constraint."""
-        return self.joining(constraint, "spec", "devices", "constraints")
+        return self.with_item(constraint, "spec", "devices", "constraints")
 
-    def holding(self, node: str, *names: str, consumers: tuple[str, ...] = ()) -> Self:
+    def allocated(self, node: str, *names: str, consumers: tuple[str, ...] = ()) -> Self:
         """With allocated devices of a node, reserved for these pods."""
         results = [{"request": "r", "driver": DRIVER, "pool": node, "device": name} for name in names]
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
         reserved = [{"resource": "pods", "name": name, "uid": f"pod-{name}"} for name in consumers]
-        return self.having(allocation, "status", "allocation").having(reserved, "status", "reservedFor")
+        return self.with_field(allocation, "status", "allocation").with_field(reserved, "status", "reservedFor")
 
-    def sharing(self, node: str, name: str, consumers: tuple[str, ...] = (), **consumed: str) -> Self:
+    def allocated_share(self, node: str, name: str, consumers: tuple[str, ...] = (), **consumed: str) -> Self:
         """With an allocated share of a device, reserved for these pods. ``consumed`` is its capacity."""
-        made = self.holding(node, name, consumers=consumers)
+        made = self.allocated(node, name, consumers=consumers)
         (result,) = made.raw()["status"]["allocation"]["devices"]["results"]
         share = {"shareID": f"share-{self._raw['metadata']['name']}", "consumedCapacity": consumed}
-        return made.having([result | share], "status", "allocation", "devices", "results")
+        return made.with_field([result | share], "status", "allocation", "devices", "results")
 
 
 def claim(name: str, count: int | None = None) -> ResourceClaimBuilder:

@@ -272,7 +272,7 @@ class Harness:
         The cache gets to know of it with the next `sync_pods`.
         """
         key = Key("default", name)
-        self.api.pods[key] = PodBuilder(self.api.pods[key]).tried(message=message).raw()
+        self.api.pods[key] = PodBuilder(self.api.pods[key]).unschedulable(message=message).raw()
 
     def sync_pods(self) -> None:
         """Copy all pods of the fake API server to the cache, as the watch would."""

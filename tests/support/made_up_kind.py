@@ -148,9 +148,9 @@ async def run_controller() -> dict[str, Any]:
         server.served |= {owners("Troupe")}
         async with controller_on(server) as controller:
             server.add(owners("Troupe"), MANIFEST)
-            await until(lambda: bool(server.all(GROUPS)))
+            await until(lambda: bool(server.list_objects(GROUPS)))
             followed = sorted(controller.store.membership.followed)
-        (group,) = server.all(GROUPS)
+        (group,) = server.list_objects(GROUPS)
     return {
         "followed": followed,
         "optional": Kind("troupes") in OPTIONAL_KINDS,

@@ -55,70 +55,75 @@ _TERMS = [
 
 _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     Kind.PODS: (
-        pod("p").cpu("100m").memory("1Gi").in_group("g").of_job("j", 1).tolerating().gate().selecting("a", "b")
-        .affine({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": []})
-        .having([{"name": "side", "restartPolicy": "Always"}], "spec", "initContainers")
-        .having([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status", "containerStatuses")
-        .having([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
-        .having(3600, "spec", "activeDeadlineSeconds").having("2026-11-22T10:00:00Z", "status", "startTime")
-        .having("2026-11-22T10:00:00Z", "metadata", "deletionTimestamp")
+        pod("p").cpu("100m").memory("1Gi").in_group("g").of_job("j", 1).tolerating().gate().node_selector("a", "b")
+        .node_affinity({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}], "matchFields": []})
+        .with_field([{"name": "side", "restartPolicy": "Always"}], "spec", "initContainers")
+        .with_field([{"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {}}], "status",
+                    "containerStatuses")
+        .with_field([{"type": "PodResizePending", "reason": "Infeasible"}], "status", "conditions")
+        .with_field(3600, "spec", "activeDeadlineSeconds").with_field("2026-11-22T10:00:00Z", "status", "startTime")
+        .with_field("2026-11-22T10:00:00Z", "metadata", "deletionTimestamp")
         .raw(),
-        pod("p").label("a", "b").host_port(80, "10.0.0.1").apart({"a": "b"}, namespaces=["default"])
-        .apart({}, namespaceSelector={}, labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]})
-        .having([{"name": "c", "resourceClaimTemplateName": "t"}], "spec", "resourceClaims").raw(),
+        pod("p").label("a", "b").host_port(80, "10.0.0.1").anti_affinity({"a": "b"}, namespaces=["default"])
+        .anti_affinity({}, namespaceSelector={},
+                       labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists"}]})
+        .with_field([{"name": "c", "resourceClaimTemplateName": "t"}], "spec", "resourceClaims").raw(),
         pod("p").mounting("c").of_job_set("s", "a").raw(),
         pod("p").of_replica("s", 1, 2).raw(),
     ),
     Kind("pods.leaderworkersets"): (pod("p").of_replica("s", 1, 0).raw(),),
     Kind.NODES: (node("n").rack("r").taint("t").cordoned().raw(),),
     Kind.POD_GROUPS: (
-        pod_group("g").gang(2).topology().of("w", "t").condition("False", "Unschedulable").finalizer("f").raw(),
+        pod_group("g").gang(2).topology().from_template("w", "t").condition("False",
+                                                                            "Unschedulable").finalizer("f").raw(),
         pod_group("g").gang(2).topology().preferring(Level("a", 1), Level("b")).raw(),
     ),
-    Kind.COMPOSITES: (composite("c").gang(2).topology().priority(1).under("d").raw(),),
+    Kind.COMPOSITES: (composite("c").gang(2).topology().priority(1).child_of("d").raw(),),
     Kind.COMPATIBLE_POD_GROUPS: (
         compatible_group("g").gang(2).timeout(30).topology().phase("Running").controlled_by("PyTorchJob", "t").raw(),
     ),
     Kind.WORKLOADS: (workload("w").for_job("j").gang_template("t", 2, RACK).preferring(Level("a", 1)).raw(),),
     Kind.JOBS: (job("j").size(2).topology().condition("Complete").controlled_by("CronJob", "c").raw(),),
     Kind("jobsets"): (
-        job_set("s").asking().replicated("a", 2, 3, dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
+        job_set("s").gang_policy().replicated("a", 2, 3,
+                                              dependsOn=[{"name": "b"}]).in_order().condition("Failed").raw(),
     ),
     Kind("leaderworkersets"): (
-        leader_worker_set("s").asking().size(2, 3).leader_first().topology().surging("30%").raw(),
+        leader_worker_set("s").gang_policy().size(2, 3).startup_leader_ready().topology().max_surge("30%").raw(),
     ),
     Kind.PRIORITY_CLASSES: (priority_class("c", 7).default().never().raw(),),
     Kind.VOLUMES: (
-        volume("v").local_to("n").free("s").kept_for("c").label("topology.kubernetes.io/zone", "a__b").raw(),
-        volume("v").having({"nodeSelectorTerms": _TERMS}, "spec", "nodeAffinity", "required").raw(),
+        volume("v").local_to("n").available("s").claim_ref("c").label("topology.kubernetes.io/zone", "a__b").raw(),
+        volume("v").with_field({"nodeSelectorTerms": _TERMS}, "spec", "nodeAffinity", "required").raw(),
     ),
     Kind.VOLUME_CLAIMS: (
         volume_claim("c").bound_to("v").raw(),
-        volume_claim("c").asking("s").for_node("n").having(_LABEL_SELECTOR, "spec", "selector").raw(),
+        volume_claim("c").requesting("s").selected_node("n").with_field(_LABEL_SELECTOR, "spec", "selector").raw(),
     ),
-    Kind.STORAGE_CLASSES: (storage_class("s").allowing("a", "b").raw(),),
-    Kind.STORAGE_CAPACITIES: (storage_capacity("s", "c", "1Gi", a="b").having("1Gi", "maximumVolumeSize").raw(),),
+    Kind.STORAGE_CLASSES: (storage_class("s").allowed_topology("a", "b").raw(),),
+    Kind.STORAGE_CAPACITIES: (storage_capacity("s", "c", "1Gi", a="b").with_field("1Gi", "maximumVolumeSize").raw(),),
     Kind.CSI_DRIVERS: (csi_driver("d").raw(),),
     Kind.CSI_NODES: (csi_node("n", d=2).raw(),),
     Kind.NAMESPACES: ({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {"team": "red"}}},),
-    Kind.DEVICE_CLASSES: (device_class("d").providing("example.com/gpu").selecting("true").raw(),),
+    Kind.DEVICE_CLASSES: (device_class("d").extended_resource("example.com/gpu").cel_selectors("true").raw(),),
     Kind.RESOURCE_SLICES: (
         devices("n", 2)
         .attribute("a", {"int": 1}, {"version": "1.0.0"})
-        .each(capacity={"memory": {"value": "1Gi"}}, taints=[{"key": "k", "effect": "NoSchedule"}])
+        .each_device(capacity={"memory": {"value": "1Gi"}}, taints=[{"key": "k", "effect": "NoSchedule"}])
         .raw(),
         devices("n", 1)
-        .of_many(nodeSelector={"nodeSelectorTerms": _TERMS})
-        .consuming({"s": {"memory": 1}})
-        .each(capacity={"memory": {"value": "4Gi", "requestPolicy": _POLICY}}, bindingConditions=["ready"])
+        .nodes_field(nodeSelector={"nodeSelectorTerms": _TERMS})
+        .consumed_counters({"s": {"memory": 1}})
+        .each_device(capacity={"memory": {"value": "4Gi", "requestPolicy": _POLICY}}, bindingConditions=["ready"])
         .raw(),
         counters("n", {"s": {"memory": 4}}).raw(),
     ),
     Kind.RESOURCE_CLAIMS: (
-        claim("c", 2).constrained(matchAttribute="d/a").holding("n", "gpu-0", consumers=("p",)).raw(),
-        claim("c").request("r", capacity={"requests": {"memory": "1Gi"}}).sharing("n", "gpu-0", memory="1Gi").raw(),
+        claim("c", 2).constraint(matchAttribute="d/a").allocated("n", "gpu-0", consumers=("p",)).raw(),
+        claim("c").request("r", capacity={"requests": {"memory": "1Gi"}}).allocated_share("n", "gpu-0",
+                                                                                          memory="1Gi").raw(),
         claim("c")
-        .first_of("r", {"selectors": [{"cel": {"expression": "true"}}]}, {"tolerations": [{"key": "k"}]})
+        .first_available("r", {"selectors": [{"cel": {"expression": "true"}}]}, {"tolerations": [{"key": "k"}]})
         .raw(),
     ),
     Kind.DEVICE_TAINT_RULES: (taint_rule("t", driver="d", device="gpu-0").raw(),),
@@ -137,10 +142,10 @@ _AT_THE_LEVEL: Mapping[Kind, tuple[Raw, ...]] = {
     ),
     Kind.GROVE_BINDINGS: ({"metadata": _NAMED, "spec": {"levels": [{"domain": "rack", "key": "r"}]}},),
     Kind.BUDGETS: (
-        budget("b").allowing(2).having(_LABEL_SELECTOR, "spec", "selector")
-        .having({"p": "t"}, "status", "disruptedPods").freeing_unready()
-        .having(1, "status", "currentHealthy").having(1, "status", "desiredHealthy")
-        .having(1, "status", "observedGeneration").having(1, "metadata", "generation").raw(),
+        budget("b").disruptions_allowed(2).with_field(_LABEL_SELECTOR, "spec", "selector")
+        .with_field({"p": "t"}, "status", "disruptedPods").always_allow_unready()
+        .with_field(1, "status", "currentHealthy").with_field(1, "status", "desiredHealthy")
+        .with_field(1, "status", "observedGeneration").with_field(1, "metadata", "generation").raw(),
     ),
 }  # fmt: skip
 SPECIMENS: Mapping[Kind, tuple[Raw, ...]] = {
@@ -158,7 +163,7 @@ LEASE: Raw = {
 
 CLAIM_TEMPLATE: Raw = {
     "metadata": {"name": "t", "namespace": "default"},
-    "spec": {"spec": claim("c", 2).constrained(matchAttribute="d/a").raw()["spec"]},
+    "spec": {"spec": claim("c", 2).constraint(matchAttribute="d/a").raw()["spec"]},
 }
 
 NODE_POOL: Raw = {

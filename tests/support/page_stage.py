@@ -103,7 +103,7 @@ class Town:
             cpus = (index * 7 + rack * 5) % 17 + (rack * 3) % 8
             if cpus > 3:
                 built = pod(f"web-{index}").namespace("web").cpu(cpus).on(f"node-{index:03}")
-                yield built.started(write_time(self.world.wall_time())).lifetime(3600 + 60 * index)
+                yield built.started(write_time(self.world.wall_time())).active_deadline(3600 + 60 * index)
 
     def run_gang(self, name: str, *, namespace: str, rack: int, size: int) -> None:
         """Create a gang whose members run in one rack."""

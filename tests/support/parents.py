@@ -14,7 +14,7 @@ class JobSetBuilder(Builder):
         """Return the decoded JobSet. Fail if it is malformed."""
         return usable(decode_parent("JobSet", self._raw))
 
-    def asking(self, policy: str = "JobSetAsGang") -> Self:
+    def gang_policy(self, policy: str = "JobSetAsGang") -> Self:
         """With the annotation that asks for gangs."""
         return self.annotation(GANG_POLICY, policy)
 
@@ -25,7 +25,7 @@ class JobSetBuilder(Builder):
         pod_spec = {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [{"name": "main"}]}
         job_spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
         template = {"spec": {**job_spec, "template": {"spec": pod_spec}}}
-        return self.joining(
+        return self.with_item(
             {"name": name, "replicas": replicas, "template": template, **fields}, "spec", "replicatedJobs"
         )
 
@@ -35,15 +35,15 @@ class JobSetBuilder(Builder):
 
     def in_order(self) -> Self:
         """With startup policy InOrder."""
-        return self.having("InOrder", "spec", "startupPolicy", "startupPolicyOrder")
+        return self.with_field("InOrder", "spec", "startupPolicy", "startupPolicyOrder")
 
     def suspended(self) -> Self:
         """Set ``suspend``: the parent wants no pods for now."""
-        return self.having(True, "spec", "suspend")  # noqa: FBT003 - a JSON value
+        return self.with_field(True, "spec", "suspend")  # noqa: FBT003 - a JSON value
 
     def condition(self, kind: str) -> Self:
         """With a condition that is True."""
-        return self.joining({"type": kind, "status": "True"}, "status", "conditions")
+        return self.with_item({"type": kind, "status": "True"}, "status", "conditions")
 
 
 class LeaderWorkerSetBuilder(Builder):
@@ -53,25 +53,25 @@ class LeaderWorkerSetBuilder(Builder):
         """Return the decoded LeaderWorkerSet. Fail if it is malformed."""
         return usable(decode_parent("LeaderWorkerSet", self._raw))
 
-    def asking(self, policy: str = "ReplicaAsGang") -> Self:
+    def gang_policy(self, policy: str = "ReplicaAsGang") -> Self:
         """With the annotation that asks for gangs."""
         return self.annotation(GANG_POLICY, policy)
 
     def size(self, replicas: int, pods: int) -> Self:
         """With a number of replicas, and of pods in each, including the leader."""
-        return self.having(replicas, "spec", "replicas").having(pods, "spec", "leaderWorkerTemplate", "size")
+        return self.with_field(replicas, "spec", "replicas").with_field(pods, "spec", "leaderWorkerTemplate", "size")
 
     def topology(self, key: str = RACK) -> Self:
         """With the annotation for a required topology key of each replica."""
         return self.annotation(REQUIRED_TOPOLOGY, key)
 
-    def surging(self, more: int | str) -> Self:
+    def max_surge(self, more: int | str) -> Self:
         """With maxSurge of rolling updates: a number of replicas, or a percentage."""
-        return self.having(more, "spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
+        return self.with_field(more, "spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
 
-    def leader_first(self) -> Self:
+    def startup_leader_ready(self) -> Self:
         """With startup policy LeaderReady."""
-        return self.having("LeaderReady", "spec", "startupPolicy")
+        return self.with_field("LeaderReady", "spec", "startupPolicy")
 
 
 def job_set(name: str) -> JobSetBuilder:

@@ -17,11 +17,11 @@ class PriorityClassBuilder(Builder):
 
     def default(self) -> Self:
         """Make it the default of pods without a class."""
-        return self.having(*_DEFAULT)
+        return self.with_field(*_DEFAULT)
 
     def never(self) -> Self:
         """Set the preemption policy Never."""
-        return self.having("Never", "preemptionPolicy")
+        return self.with_field("Never", "preemptionPolicy")
 
 
 def priority_class(name: str, value: int) -> PriorityClassBuilder:

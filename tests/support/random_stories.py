@@ -24,7 +24,9 @@ def draw_ground(source: Random) -> list[Builder]:
         nodes.append(each.taint("dedicated") if source.random() < 0.1 else each)
     plain = [_draw_plain(source, place, names) for place in range(source.randint(0, 6))]
     gangs = [each for place in range(source.randint(0, 2)) for each in _draw_running_gang(source, f"run{place}", names)]
-    budgets = [budget("b").selecting(app="web").allowing(source.randint(0, 2))] if source.random() < 0.5 else []
+    budgets = (
+        [budget("b").selecting(app="web").disruptions_allowed(source.randint(0, 2))] if source.random() < 0.5 else []
+    )
     return [*nodes, *plain, *budgets, *gangs]
 
 
@@ -74,9 +76,9 @@ def _draw_rule(source: Random, member: PodBuilder) -> PodBuilder:
     term = {"topologyKey": source.choice([RACK, ZONE, HOSTNAME]), "labelSelector": {"matchLabels": labels}}
     if source.random() < 0.4:
         rule = {**term, "maxSkew": source.randint(1, 2), "whenUnsatisfiable": "DoNotSchedule"}
-        return member.having([rule], "spec", "topologySpreadConstraints")
+        return member.with_field([rule], "spec", "topologySpreadConstraints")
     kind = source.choice(["podAffinity", "podAntiAffinity"])
-    return member.having([term], "spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution")
+    return member.with_field([term], "spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def _draw_tree(source: Random, name: str) -> list[Builder]:
@@ -85,7 +87,10 @@ def _draw_tree(source: Random, name: str) -> list[Builder]:
     found: list[Builder] = [root]
     for leaf in ("left", "right"):
         count = source.randint(1, 2)
-        found += [pod_group(f"{name}-{leaf}").gang(count).under(name), *_draw_members(source, f"{name}-{leaf}", count)]
+        found += [
+            pod_group(f"{name}-{leaf}").gang(count).child_of(name),
+            *_draw_members(source, f"{name}-{leaf}", count),
+        ]
     return found
 
 

@@ -28,26 +28,26 @@ class VolumeBuilder(Builder):
         """Return the decoded volume. Fail if it is malformed."""
         return usable(decode_volume(self._raw))
 
-    def reached_from(self, *terms: dict[str, Any]) -> Self:
+    def node_affinity(self, *terms: dict[str, Any]) -> Self:
         """With node affinity by raw node selector terms, of which one must match."""
-        return self.having(list(terms), "spec", "nodeAffinity", "required", "nodeSelectorTerms")
+        return self.with_field(list(terms), "spec", "nodeAffinity", "required", "nodeSelectorTerms")
 
     def local_to(self, *nodes: str) -> Self:
         """With node affinity to these nodes, by their host names."""
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
-        return self.reached_from({"matchExpressions": [term]})
+        return self.node_affinity({"matchExpressions": [term]})
 
-    def free(self, storage_class: str, size: str = "1Gi", mode: str = "ReadWriteOnce") -> Self:
+    def available(self, storage_class: str, size: str = "1Gi", mode: str = "ReadWriteOnce") -> Self:
         """Available for claims of a StorageClass."""
         spec = {"storageClassName": storage_class, "capacity": {"storage": size}, "accessModes": [mode]}
-        built = self.having("Available", "status", "phase")
+        built = self.with_field("Available", "status", "phase")
         for name, value in spec.items():
-            built = built.having(value, "spec", name)
+            built = built.with_field(value, "spec", name)
         return built
 
-    def kept_for(self, claim: str) -> Self:
+    def claim_ref(self, claim: str) -> Self:
         """With a claimRef to a claim in the namespace "default"."""
-        return self.having({"namespace": "default", "name": claim}, "spec", "claimRef")
+        return self.with_field({"namespace": "default", "name": claim}, "spec", "claimRef")
 
 
 class VolumeClaimBuilder(Builder):
@@ -60,20 +60,22 @@ class VolumeClaimBuilder(Builder):
     def bound_to(self, volume: str) -> Self:
         """Bound to a PersistentVolume."""
         done = {"pv.kubernetes.io/bind-completed": "yes"}
-        return self.having(volume, "spec", "volumeName").having(done, "metadata", "annotations")
+        return self.with_field(volume, "spec", "volumeName").with_field(done, "metadata", "annotations")
 
-    def asking(self, storage_class: str, size: str = "1Gi", mode: str = "ReadWriteOnce") -> Self:
+    def requesting(self, storage_class: str, size: str = "1Gi", mode: str = "ReadWriteOnce") -> Self:
         """With a StorageClass, a size and an access mode."""
-        asked = self.having({"requests": {"storage": size}}, "spec", "resources").having([mode], "spec", "accessModes")
-        return asked.having(storage_class, "spec", "storageClassName")
+        asked = self.with_field({"requests": {"storage": size}}, "spec", "resources").with_field(
+            [mode], "spec", "accessModes"
+        )
+        return asked.with_field(storage_class, "spec", "storageClassName")
 
-    def once(self) -> Self:
+    def read_write_once_pod(self) -> Self:
         """With access mode ReadWriteOncePod."""
-        return self.having(["ReadWriteOncePod"], "spec", "accessModes")
+        return self.with_field(["ReadWriteOncePod"], "spec", "accessModes")
 
-    def for_node(self, node: str) -> Self:
+    def selected_node(self, node: str) -> Self:
         """With the annotation selected-node: a volume is being provisioned for this node."""
-        return self.having({"volume.kubernetes.io/selected-node": node}, "metadata", "annotations")
+        return self.with_field({"volume.kubernetes.io/selected-node": node}, "metadata", "annotations")
 
 
 class StorageClassBuilder(Builder):
@@ -83,13 +85,13 @@ class StorageClassBuilder(Builder):
         """Return the decoded StorageClass. Fail if it is malformed."""
         return usable(decode_storage_class(self._raw))
 
-    def at_once(self) -> Self:
+    def immediate(self) -> Self:
         """With volumeBindingMode Immediate."""
-        return self.having("Immediate", "volumeBindingMode")
+        return self.with_field("Immediate", "volumeBindingMode")
 
-    def allowing(self, key: str, *values: str) -> Self:
+    def allowed_topology(self, key: str, *values: str) -> Self:
         """With allowedTopologies: nodes with one of these label values."""
-        return self.having([{"matchLabelExpressions": [{"key": key, "values": list(values)}]}], "allowedTopologies")
+        return self.with_field([{"matchLabelExpressions": [{"key": key, "values": list(values)}]}], "allowedTopologies")
 
 
 class StorageCapacityBuilder(Builder):

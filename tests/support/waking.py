@@ -132,19 +132,20 @@ def spread(**fields: Any) -> Step:
 APART = waiting(
     *(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")),
     pod("noise").label("app", "noise").cpu(1).on("r0a"),
-    member=make_member().apart({"app": "noise"}, RACK),
+    member=make_member().anti_affinity({"app": "noise"}, RACK),
 )
 """A pod on the full node of the only rack keeps the gang off its free node."""
 
 KEPT_OFF = waiting(
-    *(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")), pod("lonely").apart({"app": "w"}, RACK).cpu(1).on("r0a")
+    *(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")),
+    pod("lonely").anti_affinity({"app": "w"}, RACK).cpu(1).on("r0a"),
 )
 """The reverse: the rule of a running pod keeps the gang off."""
 
 BESIDE = waiting(
     *(node("r0a").cpu(1).rack("r0"), node("r1a").cpu(1).rack("r1")),
     *(pod("cache").label("app", "cache").cpu(1).on("r0a"), pod("cousin").label("app", "other").on("r1a")),
-    member=make_member().beside({"app": "cache"}, RACK),
+    member=make_member().affinity({"app": "cache"}, RACK),
 )
 """The gang must be in the rack of a cache pod, and that rack is full."""
 
@@ -165,28 +166,28 @@ def lack_room_together(world: Harness) -> None:
     world.add(pod_group("g").gang(2), second().cpu(3))
 
 
-AFFINE = waiting(node("a").cpu(1).rack("r9"), member=make_member().affine(HERE))
+AFFINE = waiting(node("a").cpu(1).rack("r9"), member=make_member().node_affinity(HERE))
 PORT_TAKEN = waiting(
     node("a").cpu(4), pod("web").host_port(8080).priority(1000).on("a"), member=make_member().host_port(8080)
 )
 MOUNTING = make_member().mounting("c")
 PLACES = (node("a").cpu(1).label(ZONE, "a"), node("b").cpu(1).label(ZONE, "b"))
-LOCAL = (volume("v").local_to("z").free("static"), storage_class("static"))
+LOCAL = (volume("v").local_to("z").available("static"), storage_class("static"))
 
 
 def unbound(*builders: Builder, of: str) -> Step:
     """An unbound claim of this class, which none of these volumes satisfies."""
-    return waiting(*PLACES, *builders, volume_claim("c").asking(of), member=MOUNTING)
+    return waiting(*PLACES, *builders, volume_claim("c").requesting(of), member=MOUNTING)
 
 
 NO_CLASS = unbound(of="plain")
-NOT_ALLOWED = unbound(storage_class("plain", DISK).allowing(ZONE, "z"), of="plain")
+NOT_ALLOWED = unbound(storage_class("plain", DISK).allowed_topology(ZONE, "z"), of="plain")
 NO_CAPACITY = unbound(storage_class("plain", DISK), csi_driver(DISK), of="plain")
 NO_VOLUME = unbound(storage_class("static"), of="static")
 NOT_INSTALLED = waiting(
     *PLACES,
-    *(storage_class("plain", DISK), csi_driver(DISK).having(False, "spec", "storageCapacity")),  # noqa: FBT003
-    *(volume_claim("c").asking("plain"), csi_node("a", other=1)),
+    *(storage_class("plain", DISK), csi_driver(DISK).with_field(False, "spec", "storageCapacity")),  # noqa: FBT003
+    *(volume_claim("c").requesting("plain"), csi_node("a", other=1)),
     member=MOUNTING,
 )
 BOUND = volume_claim("c").bound_to("v")
@@ -196,8 +197,8 @@ def lack_a_volume(world: Harness) -> None:
     """Two members have one claim each, and only one volume exists."""
     waiting(
         node("a").cpu(4).label("kubernetes.io/hostname", "a"),
-        *(storage_class("static"), volume("v").local_to("a").free("static")),
-        *(volume_claim(name).asking("static") for name in "cd"),
+        *(storage_class("static"), volume("v").local_to("a").available("static")),
+        *(volume_claim(name).requesting("static") for name in "cd"),
         member=MOUNTING,
     )(world)
     world.add(pod_group("g").gang(2), second().mounting("d"))
@@ -209,7 +210,7 @@ ZONED = waiting(
 """The claim's volume is in a zone without nodes."""
 
 ATTACHED = (
-    *(volume(name).having({"driver": DISK, "volumeHandle": name}, "spec", "csi") for name in ("v", "w")),
+    *(volume(name).with_field({"driver": DISK, "volumeHandle": name}, "spec", "csi") for name in ("v", "w")),
     *(volume_claim("c").bound_to("v"), volume_claim("d").bound_to("w")),
 )
 AT_LIMIT = waiting(
@@ -217,11 +218,15 @@ AT_LIMIT = waiting(
 )
 ONCE = waiting(
     node("a").cpu(4),
-    *(volume("v"), volume_claim("c").bound_to("v").once(), pod("user").mounting("c").priority(1000).on("a")),
+    *(
+        volume("v"),
+        volume_claim("c").bound_to("v").read_write_once_pod(),
+        pod("user").mounting("c").priority(1000).on("a"),
+    ),
     member=MOUNTING,
 )
 
-CLAIMING = make_member().having(claiming("c"), "spec", "resourceClaims")
+CLAIMING = make_member().with_field(claiming("c"), "spec", "resourceClaims")
 CLASS = device_class("gpu")
 
 
@@ -230,11 +235,11 @@ def lacking(*builders: Builder, member: PodBuilder = CLAIMING) -> Step:
     return waiting(node("a").cpu(4), *builders, member=member)
 
 
-HELD = lacking(CLASS, devices("a", 1), claim("c", 1), claim("other", 1).holding("a", "gpu-0"))
+HELD = lacking(CLASS, devices("a", 1), claim("c", 1), claim("other", 1).allocated("a", "gpu-0"))
 NO_DEVICE = lacking(CLASS, claim("c", 1))
 PROVIDED = make_member().request(GPU, 1)
 NOT_PROVIDED = lacking(CLASS, devices("a", 1), member=PROVIDED)
-GENERATED = make_member().having([{"name": "r", "resourceClaimTemplateName": "t"}], "spec", "resourceClaims")
+GENERATED = make_member().with_field([{"name": "r", "resourceClaimTemplateName": "t"}], "spec", "resourceClaims")
 
 RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
 
@@ -242,12 +247,12 @@ RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "value
 def restarting(made: PodBuilder, *rules: dict[str, Any]) -> PodBuilder:
     """A pod with these container restart rules."""
     (container,) = made.raw()["spec"]["containers"]
-    return made.having([{**container, "restartPolicyRules": list(rules)}], "spec", "containers")
+    return made.with_field([{**container, "restartPolicyRules": list(rules)}], "spec", "containers")
 
 
 def declaring(name: str, *features: str) -> NodeBuilder:
     """A node that declares features."""
-    return node(name).cpu(1).having(list(features), "status", "declaredFeatures")
+    return node(name).cpu(1).with_field(list(features), "status", "declaredFeatures")
 
 
 UNDECLARED = waiting(declaring("a", "Other"), member=restarting(make_member(), RULE))
@@ -278,9 +283,9 @@ _ROOM = [
     _story("noderesources", "TargetPod", "UpdatePodScaleDown", "the member asks for less",
            waiting(node("a").cpu(1), member=make_member().cpu(2)), resize("m0", 1)),
     _story("noderesources", "DeviceClass", "Add", "a class comes that provides the resource",
-           NOT_PROVIDED, show(device_class("other").providing(GPU))),
+           NOT_PROVIDED, show(device_class("other").extended_resource(GPU))),
     _story("noderesources", "DeviceClass", "Update", "a class provides the resource by now",
-           NOT_PROVIDED, show(CLASS.providing(GPU))),
+           NOT_PROVIDED, show(CLASS.extended_resource(GPU))),
     _story("nodeunschedulable", "Node", "Add", "another node comes", CORDONED, show(node("b").cpu(1))),
     _story("nodeunschedulable", "Node", "UpdateNodeTaint", "the node is opened",
            CORDONED, show(node("a").cpu(1).version("2"))),
@@ -331,15 +336,15 @@ _NEIGHBOURS = [
            KEPT_OFF, relabel("m0", "z")),
     Story("the pod in the way, which has the same rule, goes",
           waiting(*(node(name).cpu(1).rack("r0") for name in ("r0a", "r0b")), pod("full").cpu(1).on("r0a"),
-                  pod("twin").label("app", "noise").apart({"app": "noise"}, RACK).on("r0a"),
-                  member=make_member().apart({"app": "noise"}, RACK)),
+                  pod("twin").label("app", "noise").anti_affinity({"app": "noise"}, RACK).on("r0a"),
+                  member=make_member().anti_affinity({"app": "noise"}, RACK)),
           delete("twin")),
     Story("the pod goes that shares its node with no pod of the label that the member has",
           waiting(node("a").cpu(4).label("kubernetes.io/hostname", "a"),
-                  pod("alone").label("app", "w").apart({"app": "w"}).priority(1000).on("a")),
+                  pod("alone").label("app", "w").anti_affinity({"app": "w"}).priority(1000).on("a")),
           delete("alone")),
     Story("another cache comes, which has to be beside caches, too",
-          BESIDE, show(pod("cache2").label("app", "cache").beside({"app": "cache"}, RACK).on("r1a"))),
+          BESIDE, show(pod("cache2").label("app", "cache").affinity({"app": "cache"}, RACK).on("r1a"))),
     Story("a pod that is spread by the same rule comes to the empty zone",
           spread(), show(pod("x-c").label("app", "w").spread({"app": "w"}, ZONE).on("c"))),
     Story("the node of a pod that keeps others off gets another rack", KEPT_OFF, move_to("r9")),
@@ -352,21 +357,22 @@ _NEIGHBOURS = [
 _VOLUMES = [
     _story("volumebinding", "StorageClass", "Add", "the class comes", NO_CLASS, show(storage_class("plain", DISK))),
     _story("volumebinding", "StorageClass", "Update", "the class allows a zone that there is",
-           NOT_ALLOWED, show(storage_class("plain", DISK).allowing(ZONE, "b"))),
+           NOT_ALLOWED, show(storage_class("plain", DISK).allowed_topology(ZONE, "b"))),
     _story("volumebinding", "PersistentVolumeClaim", "Add", "the claim comes",
            waiting(*PLACES, volume("v"), member=MOUNTING), show(BOUND)),
     _story("volumebinding", "PersistentVolumeClaim", "Update", "the claim is bound",
-           waiting(*PLACES, volume("v"), storage_class("plain", DISK).at_once(), volume_claim("c").asking("plain"),
+           waiting(*PLACES, volume("v"), storage_class("plain", DISK).immediate(),
+                   volume_claim("c").requesting("plain"),
                    member=MOUNTING),
-           show(volume_claim("c").asking("plain").bound_to("v"))),
+           show(volume_claim("c").requesting("plain").bound_to("v"))),
     _story("volumebinding", "PersistentVolume", "Add", "a volume comes",
-           NO_VOLUME, show(volume("v").free("static"))),
+           NO_VOLUME, show(volume("v").available("static"))),
     Story("as many volumes are there as members, all in one place", lack_a_volume,
-          show(volume("w").local_to("a").free("static"))),
+          show(volume("w").local_to("a").available("static"))),
     _story("volumebinding", "PersistentVolume", "Update", "a volume becomes free",
-           unbound(storage_class("static"), volume("v").free("static").having("Released", "status", "phase"),
+           unbound(storage_class("static"), volume("v").available("static").with_field("Released", "status", "phase"),
                    of="static"),
-           show(volume("v").free("static"))),
+           show(volume("v").available("static"))),
     _story("volumebinding", "Node", "Add", "the node of the volume comes",
            unbound(*LOCAL, of="static"), show(node("z").cpu(1).label("kubernetes.io/hostname", "z"))),
     _story("volumebinding", "Node", "UpdateNodeLabel", "a node gets what the volume wants",
@@ -374,24 +380,24 @@ _VOLUMES = [
            show(node("a").cpu(1).label("kubernetes.io/hostname", "z").version("2"))),
     _story("volumebinding", "CSINode", "Add", "the driver that has to be there is installed on a node",
            waiting(*PLACES, storage_class("plain", DISK),
-                   csi_driver(DISK).having({"preventPodSchedulingIfMissing": True}, "spec"),
-                   volume_claim("c").asking("plain"), member=MOUNTING),
+                   csi_driver(DISK).with_field({"preventPodSchedulingIfMissing": True}, "spec"),
+                   volume_claim("c").requesting("plain"), member=MOUNTING),
            show(csi_node("a", disk=9))),
     _story("volumebinding", "CSINode", "Update", "it is added to those of a node",
            waiting(*PLACES, storage_class("plain", DISK),
-                   csi_driver(DISK).having({"preventPodSchedulingIfMissing": True}, "spec"),
+                   csi_driver(DISK).with_field({"preventPodSchedulingIfMissing": True}, "spec"),
                    *(csi_node(name, other=1) for name in "ab"),
-                   volume_claim("c").asking("plain"), member=MOUNTING),
+                   volume_claim("c").requesting("plain"), member=MOUNTING),
            show(csi_node("a", disk=9))),
     _story("volumebinding", "CSIDriver", "Update", "the driver does not tell its capacity any more",
-           NO_CAPACITY, show(csi_driver(DISK).having({"storageCapacity": False}, "spec"))),
+           NO_CAPACITY, show(csi_driver(DISK).with_field({"storageCapacity": False}, "spec"))),
     _story("volumebinding", "CSIStorageCapacity", "Add", "capacity comes",
            NO_CAPACITY, show(storage_capacity("s", "plain", "4Gi"))),
     _story("volumebinding", "CSIStorageCapacity", "Update", "there is more capacity",
            unbound(storage_class("plain", DISK), csi_driver(DISK), storage_capacity("s", "plain", "1Mi"), of="plain"),
            show(storage_capacity("s", "plain", "4Gi"))),
     _story("volumezone", "StorageClass", "Add", "the class comes that waits for its consumer",
-           NO_CLASS, show(storage_class("plain", DISK).allowing(ZONE, "a"))),
+           NO_CLASS, show(storage_class("plain", DISK).allowed_topology(ZONE, "a"))),
     _story("volumezone", "Node", "Add", "a node of the zone comes", ZONED, show(node("z").cpu(1).label(ZONE, "z"))),
     _story("volumezone", "Node", "UpdateNodeLabel", "a node gets into the zone",
            ZONED, show(node("a").cpu(1).label(ZONE, "z").version("2"))),
@@ -407,13 +413,14 @@ _VOLUMES = [
     _story("volumerestrictions", "AssignedPod", "Delete", "the pod goes that has the claim for itself",
            ONCE, delete("user")),
     _story("volumerestrictions", "Node", "Add", "a node comes",
-           waiting(node("a").cpu(1), pod("full").cpu(1).on("a"), volume("v"), BOUND.once(), member=MOUNTING),
+           waiting(node("a").cpu(1), pod("full").cpu(1).on("a"), volume("v"), BOUND.read_write_once_pod(),
+                   member=MOUNTING),
            show(node("b").cpu(1))),
     _story("volumerestrictions", "PersistentVolumeClaim", "Add", "the claim comes that is one pod's",
-           waiting(*PLACES, volume("v"), member=MOUNTING), show(BOUND.once())),
+           waiting(*PLACES, volume("v"), member=MOUNTING), show(BOUND.read_write_once_pod())),
     _story("nodevolumelimits", "CSINode", "Add", "a node with the driver comes to be known",
            waiting(node("a").cpu(4), node("b").cpu(4), csi_node("a", disk=0), *ATTACHED,
-                   csi_driver(DISK).having({"preventPodSchedulingIfMissing": True}, "spec"), member=MOUNTING),
+                   csi_driver(DISK).with_field({"preventPodSchedulingIfMissing": True}, "spec"), member=MOUNTING),
            show(csi_node("b", disk=1))),
     _story("nodevolumelimits", "CSINode", "Update", "the node takes one more", AT_LIMIT, show(csi_node("a", disk=2))),
     _story("nodevolumelimits", "AssignedPod", "Delete", "the pod with the last one goes", AT_LIMIT, delete("user")),
@@ -425,10 +432,11 @@ _DEVICES = [
     _story("dynamicresources", "Node", "Add", "the node of the devices comes",
            lacking(CLASS, claim("c", 1), devices("b", 1)), show(node("b").cpu(1))),
     _story("dynamicresources", "Node", "UpdateNodeLabel", "a node gets the label by which devices are reached",
-           lacking(CLASS, claim("c", 1), devices("z", 1).of_many(nodeSelector={"nodeSelectorTerms": [HERE]})),
+           lacking(CLASS, claim("c", 1), devices("z", 1).nodes_field(nodeSelector={"nodeSelectorTerms": [HERE]})),
            show(node("a").cpu(4).rack("r0").version("2"))),
     _story("dynamicresources", "Node", "UpdateNodeAllocatable", "a node shows the resource itself by now",
-           lacking(CLASS.providing(GPU), member=PROVIDED), show(node("a").cpu(4).allocatable(GPU, 1).version("2"))),
+           lacking(CLASS.extended_resource(GPU), member=PROVIDED),
+           show(node("a").cpu(4).allocatable(GPU, 1).version("2"))),
     _story("dynamicresources", "ResourceClaim", "Add", "the claim comes",
            lacking(CLASS, devices("a", 1)), show(claim("c", 1))),
     _story("dynamicresources", "ResourceClaim", "Update", "another claim gives its device back",
@@ -437,12 +445,12 @@ _DEVICES = [
            HELD, drop(ResourceClaim, Key("default", "other"))),
     _story("dynamicresources", "TargetPod", "UpdatePodGeneratedResourceClaim", "the claim of the member is made",
            lacking(CLASS, devices("a", 1), claim("m0-r", 1), member=GENERATED),
-           edit("m0", lambda each: each.having(
+           edit("m0", lambda each: each.with_field(
                [{"name": "r", "resourceClaimName": "m0-r"}], "status", "resourceClaimStatuses"))),
     _story("dynamicresources", "DeviceClass", "Add", "the class comes",
            lacking(devices("a", 1), claim("c", 1)), show(CLASS)),
     _story("dynamicresources", "DeviceClass", "Update", "the class means the devices by now",
-           lacking(CLASS.selecting("false"), devices("a", 1), claim("c", 1)), show(CLASS)),
+           lacking(CLASS.cel_selectors("false"), devices("a", 1), claim("c", 1)), show(CLASS)),
     _story("dynamicresources", "ResourceSlice", "Add", "devices come", NO_DEVICE, show(devices("a", 1))),
     _story("dynamicresources", "ResourceSlice", "Update", "there is one device more",
            lacking(CLASS, claim("c", 2), devices("a", 1)), show(devices("a", 2))),
@@ -471,14 +479,14 @@ _GANGS = [
            two_members(pod_group("g").gang(2), make_member()), show(pod_group("g").gang(1))),
     _story("schedulinggates", "TargetPod", "UpdatePodSchedulingGatesEliminated", "the gate of the member goes",
            two_members(pod_group("g").gang(1), make_member().gate("example.com/quota")),
-           edit("m0", lambda each: each.having([], "spec", "schedulingGates"))),
+           edit("m0", lambda each: each.with_field([], "spec", "schedulingGates"))),
 ]  # fmt: skip
 
 STORIES = [*_ROOM, *_NEIGHBOURS, *_VOLUMES, *_DEVICES, *_GANGS]
 
 TREE = Story(
     "gangscheduling: the CompositePodGroup comes",
-    two_members(pod_group("g").gang(1).under("root"), make_member()),
+    two_members(pod_group("g").gang(1).child_of("root"), make_member()),
     show(composite("root").gang(1)),
     _tell("gangscheduling", "CompositePodGroup", "Add"),
 )

@@ -129,8 +129,8 @@ def test_a_malformed_object_is_counted_logged_once_and_stops_nobody(
 ) -> None:
     watched.show(Kind.JOBS, job("good"))
     for _ in range(3):
-        watched.show(Kind.JOBS, job("bad").having("many", "spec", "parallelism"))
-    watched.show(Kind.JOBS, job("good").having([], "spec"))
+        watched.show(Kind.JOBS, job("bad").with_field("many", "spec", "parallelism"))
+    watched.show(Kind.JOBS, job("good").with_field([], "spec"))
     watched.show(Kind.JOBS, job("better"))
     assert set(watched.store.jobs) == {Key("default", "good"), Key("default", "better")}
     assert watched.feed.malformed == {Kind.JOBS: 4}
@@ -140,7 +140,7 @@ def test_a_malformed_object_is_counted_logged_once_and_stops_nobody(
 
 def test_a_malformed_object_can_still_be_deleted(watched: Watched) -> None:
     watched.show(Kind.JOBS, job("j"))
-    watched.end(Kind.JOBS, job("j").having("many", "spec", "parallelism"))
+    watched.end(Kind.JOBS, job("j").with_field("many", "spec", "parallelism"))
     assert not watched.store.jobs
 
 
@@ -223,7 +223,7 @@ def test_storage_is_followed_from_the_first_member_on_that_mounts_a_claim() -> N
     watched.list_all(Kind.VOLUME_CLAIMS)
     assert watched.feed.synced.is_set()
     assert set(watched.feed.followed) == {Kind.PODS, Kind.VOLUME_CLAIMS}
-    watched.show(Kind.VOLUME_CLAIMS, volume_claim("c").asking("fast"))
+    watched.show(Kind.VOLUME_CLAIMS, volume_claim("c").requesting("fast"))
     watched.show(Kind.PODS, pod("s").in_group("g").mounting("c"))
     assert set(watched.feed.followed) == set(watched.feed.reflectors)
     said = [watched.store.pods["pod-s"].obstacle]
@@ -236,7 +236,7 @@ def test_storage_is_followed_from_the_first_member_on_that_mounts_a_claim() -> N
 
 def test_a_kind_of_storage_that_we_are_not_shown_is_not_waited_for() -> None:
     watched = Watched(Kind.PODS, Kind.VOLUME_CLAIMS, *FOR_CLAIMS, optional=OPTIONAL_KINDS)
-    watched.show(Kind.VOLUME_CLAIMS, volume_claim("c").asking("fast"))
+    watched.show(Kind.VOLUME_CLAIMS, volume_claim("c").requesting("fast"))
     watched.list_all(Kind.VOLUME_CLAIMS)
     watched.show(Kind.PODS, pod("p").in_group("g").mounting("c"))
     for kind in FOR_CLAIMS:
@@ -245,7 +245,7 @@ def test_a_kind_of_storage_that_we_are_not_shown_is_not_waited_for() -> None:
 
 
 FOR_DEVICES = (Kind.DEVICE_CLASSES, Kind.RESOURCE_SLICES, Kind.RESOURCE_CLAIMS, Kind.DEVICE_TAINT_RULES)
-CLAIMS_ONE = pod("s").in_group("g").having(claiming("c"), "spec", "resourceClaims")
+CLAIMS_ONE = pod("s").in_group("g").with_field(claiming("c"), "spec", "resourceClaims")
 
 
 def test_devices_are_followed_from_the_first_member_on_that_claims_some() -> None:

@@ -84,7 +84,7 @@ def test_pods_of_other_schedulers_are_left_alone(stage: ClusterStage) -> None:
 )
 def test_markers_ask_for_nothing_and_leave_the_rest_as_it_is(stage: ClusterStage, resources: dict[str, Any]) -> None:
     containers = [{**CONTAINER, "resources": resources}, {**CONTAINER, "name": "side"}]
-    raw = BARE.labelled_group("g").having(containers, "spec", "containers").raw()
+    raw = BARE.labelled_group("g").with_field(containers, "spec", "containers").raw()
     first, second = created(stage, raw)["spec"]["containers"]
     none = dict.fromkeys(MARKERS, "0")
     limits = resources.get("limits", {})

@@ -26,19 +26,19 @@ class Resize(NamedTuple):
 def four() -> JobBuilder:
     """A gang of four, by its shape; suspended, so that nobody acts on it."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
-    return job("resized").having(pod, "spec", "template", "spec").scheduler("serried").suspended().size(4)
+    return job("resized").with_field(pod, "spec", "template", "spec").scheduler("serried").suspended().size(4)
 
 
 def running() -> JobBuilder:
-    return four().having(False, "spec", "suspend")  # noqa: FBT003  # a JSON value
+    return four().with_field(False, "spec", "suspend")  # noqa: FBT003  # a JSON value
 
 
 def labelled(key: str) -> JobBuilder:
-    return four().having({"labels": {key: "g"}}, "spec", "template", "metadata")
+    return four().with_field({"labels": {key: "g"}}, "spec", "template", "metadata")
 
 
 def selecting_itself() -> JobBuilder:
-    return labelled("app").having({"matchLabels": {"app": "g"}}, "spec", "selector").selecting_itself()
+    return labelled("app").with_field({"matchLabels": {"app": "g"}}, "spec", "selector").manual_selector()
 
 
 def asking() -> JobBuilder:
@@ -58,7 +58,7 @@ REFUSED = [
     Resize("a gang of a CronJob", four().controlled_by("CronJob", "nightly"), 5, 5),
     Resize("a gang that something owns and nothing controls", four().owned_by("JobSet", "s"), 5, 5),
     Resize("a gang that asks", asking(), 5),
-    Resize("a gang that asks and has no completions", asking().having(None, "spec", "completions"), 5),
+    Resize("a gang that asks and has no completions", asking().with_field(None, "spec", "completions"), 5),
     Resize("a part of something larger that asks", asking().controlled_by("JobSet", "s"), 5),
 ]
 ALLOWED = [

@@ -82,7 +82,7 @@ def test_what_is_no_gang_by_its_field_may_be_resized(refusing: Server, stored: J
 
 
 def test_a_gang_that_has_ended_may_be_resized(refusing: Server) -> None:
-    create(refusing, running().having(1, "spec", "activeDeadlineSeconds"))
+    create(refusing, running().with_field(1, "spec", "activeDeadlineSeconds"))
     refusing.run("wait", "job/resized", "--for=condition=Failed", "--timeout=30s")
     ended = refusing.get("job", "resized")
     assert not is_gang(ended)
@@ -91,7 +91,7 @@ def test_a_gang_that_has_ended_may_be_resized(refusing: Server) -> None:
 
 
 def test_a_gang_that_is_being_deleted_may_be_resized(refusing: Server) -> None:
-    create(refusing, four().having(["example.com/keep"], "metadata", "finalizers"))
+    create(refusing, four().with_field(["example.com/keep"], "metadata", "finalizers"))
     refusing.run("delete", "job", "resized", "--wait=false")
     going = refusing.get("job", "resized")
     assert not is_gang(going)

@@ -71,16 +71,16 @@ async def test_a_standby_notes_everything_and_takes_over_what_is_left(server: Fa
     first = Pod(server, "a")
     await until(first.leads)
     standby = Pod(server, "b")
-    server.refuse(CREATES_GROUP, times=1_000_000, status=500)
+    server.reject(CREATES_GROUP, times=1_000_000, status=500)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.all(WORKLOADS) and len(standby.controller.queue) > 0)
+    await until(lambda: server.list_objects(WORKLOADS) and len(standby.controller.queue) > 0)
     assert not standby.leads()
     assert (first.shows(), standby.shows()) == ("serried_controller_active 1.0", "serried_controller_active 0.0")
     await first.end()
     server.recover()
-    await until(lambda: server.all(GROUPS))
+    await until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
-    assert len(server.all(WORKLOADS)) == 1
+    assert len(server.list_objects(WORKLOADS)) == 1
     await standby.end()
 
 
@@ -88,7 +88,7 @@ async def test_whoever_loses_the_lease_ends(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
     await until(pod.leads)
     taken = {"holderIdentity": "b_1", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
-    server.change(LEASES, NAMESPACE, NAME, {"spec": taken})
+    server.patch(LEASES, NAMESPACE, NAME, {"spec": taken})
     with pytest.raises(ExceptionGroup) as caught:
         await pod.task
     assert caught.group_contains(LeaseLostError)
@@ -97,7 +97,7 @@ async def test_whoever_loses_the_lease_ends(server: FakeApiServer) -> None:
 
 
 def lease_holder(server: FakeApiServer) -> str:
-    found = server.look(LEASES, NAMESPACE, NAME)
+    found = server.get_object(LEASES, NAMESPACE, NAME)
     return "" if found is None else str(found["spec"]["holderIdentity"])
 
 
@@ -117,7 +117,7 @@ async def asks_for_jobs_in_vain(server: FakeApiServer) -> None:
 
 def hide(server: FakeApiServer, resource: Resource, watches: Collection[Watch]) -> None:
     """Controllers may not list or watch these any more, and these watches of them end; others go on."""
-    server.refuse(calls("GET", f"/{resource.plural}"), FOR_EVER, status=403, reason="Forbidden")
+    server.reject(calls("GET", f"/{resource.plural}"), FOR_EVER, status=403, reason="Forbidden")
     for watch in watches:
         if watch.resource == resource:
             watch.end()
@@ -138,7 +138,7 @@ async def test_whoever_sees_nothing_any_more_gives_the_lease_up_and_asks_for_it_
     await asks_for_jobs_in_vain(server)
     assert lease_holder(server) == ""
     server.recover()
-    await until(lambda: server.all(GROUPS))
+    await until(lambda: server.list_objects(GROUPS))
     assert restarted.leads()
     await restarted.end()
     await blind.end()
@@ -152,7 +152,7 @@ async def test_a_standby_that_still_sees_takes_over_from_one_that_does_not(serve
     await until(standby.controller.feed.synced.is_set)
     hide(server, JOBS, its_watches)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.all(GROUPS))
+    await until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     assert blind.task.done()
     await standby.end()
@@ -187,9 +187,9 @@ async def test_without_the_api_of_gangs_whoever_tells_jobs_so_keeps_the_lease(
 async def test_whoever_is_refused_keeps_the_lease(server: FakeApiServer) -> None:
     pod = Pod(server, "a")
     await until(pod.leads)
-    server.refuse(CREATES_GROUP, FOR_EVER, status=500)
+    server.reject(CREATES_GROUP, FOR_EVER, status=500)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.seen(CREATES_GROUP))
+    await until(lambda: server.list_requests(CREATES_GROUP))
     await outlasts_patience(pod)
     await pod.end()
 
@@ -212,7 +212,7 @@ async def test_each_write_that_is_answered_counts_not_only_the_end_of_a_look(
     await group.reached.wait()
     assert len(seen) == before + 1
     group.open()
-    await until(lambda: server.all(GROUPS) and len(seen) > before + 2)
+    await until(lambda: server.list_objects(GROUPS) and len(seen) > before + 2)
     await pod.end()
 
 
@@ -229,7 +229,7 @@ async def test_whoever_does_not_get_on_gives_the_lease_up_and_the_next_one_does_
         await stuck.end_by_itself()
     assert caught.group_contains(IdleError, match="nothing was finished")
     never_answered.open()
-    await until(lambda: server.all(GROUPS))
+    await until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     await standby.end()
     await stuck.end()
@@ -255,12 +255,12 @@ async def test_the_time_as_a_standby_does_not_count(server: FakeApiServer, monke
     await outlasts_patience(first)
     slow = server.hold(CREATES_WORKLOAD)
     server.add(JOBS, gang("one").raw())
-    await until(lambda: server.seen(CREATES_WORKLOAD) and len(standby.controller.queue) > 0)
+    await until(lambda: server.list_requests(CREATES_WORKLOAD) and len(standby.controller.queue) > 0)
     await first.end()
-    await until(lambda: len(server.seen(CREATES_WORKLOAD)) == 2)
+    await until(lambda: len(server.list_requests(CREATES_WORKLOAD)) == 2)
     looks = count_looks(monkeypatch)
     await until(lambda: len(looks) > 1)
     slow.open()
-    await until(lambda: server.all(GROUPS))
+    await until(lambda: server.list_objects(GROUPS))
     assert standby.leads()
     await standby.end()

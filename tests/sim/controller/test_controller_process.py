@@ -73,7 +73,7 @@ async def test_it_serves_its_probes_does_its_work_and_ends_on_a_signal(tmp_path:
         async with httpx.AsyncClient(base_url=await find_ops(running)) as client:
             assert (await wait_for_status(client, "/readyz", 200)).text == "[+]synced ok\n"
             assert (await client.get("/livez")).status_code == 200
-            await until(lambda: server.all(GROUPS))
+            await until(lambda: server.list_objects(GROUPS))
             metrics = (await client.get("/metrics")).text
             assert 'serried_api_writes_total{verb_resource="create workloads"} 1.0' in metrics
         running.send_signal(number)
@@ -85,7 +85,7 @@ async def test_it_is_alive_but_not_ready_while_a_resource_is_not_served(tmp_path
     async with FakeApiServer() as server, process(server, tmp_path) as running, asyncio.timeout(60):
         server.served.discard(GROUPS)
         async with httpx.AsyncClient(base_url=await find_ops(running)) as client:
-            await until(lambda: server.seen(calls("GET", GROUPS.path())))
+            await until(lambda: server.list_requests(calls("GET", GROUPS.path())))
             assert (await client.get("/readyz")).status_code == 503
             assert (await client.get("/livez")).status_code == 200
             server.served.add(GROUPS)

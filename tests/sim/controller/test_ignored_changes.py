@@ -20,13 +20,13 @@ LEVELS = [FALLBACK, *NATIVE_LEVELS]
 
 
 def annotate(server: FakeApiServer, name: str, value: str | None) -> None:
-    server.change(JOBS, "default", "train", {"metadata": {"annotations": {f"{DOMAIN}/{name}": value}}})
+    server.patch(JOBS, "default", "train", {"metadata": {"annotations": {f"{DOMAIN}/{name}": value}}})
 
 
 def made(server: FakeApiServer, level: ApiLevel) -> list[JSON]:
     """The objects that hold the gang: PodGroups, or the Workload that contains them."""
     kind = workloads if level.inline else pod_groups
-    return server.all(kind(level.group, level.version))
+    return server.list_objects(kind(level.group, level.version))
 
 
 def words(server: FakeApiServer, level: ApiLevel, name: str) -> list[str | None]:
@@ -82,32 +82,34 @@ async def test_a_job_that_is_suspended_gets_its_objects_anew(level: ApiLevel) ->
 async def test_the_disruption_mode_of_a_suspended_job_can_be_changed(server: FakeApiServer) -> None:
     async with controller_on(server):
         server.add(JOBS, gang().annotation(f"{DOMAIN}/disruption-mode", "single").suspended().raw())
-        await until(lambda: server.all(GROUPS))
+        await until(lambda: server.list_objects(GROUPS))
         annotate(server, "disruption-mode", "all")
-        await until(lambda: [item["spec"].get("disruptionMode") for item in server.all(GROUPS)] == [{"all": {}}])
+        await until(
+            lambda: [item["spec"].get("disruptionMode") for item in server.list_objects(GROUPS)] == [{"all": {}}]
+        )
 
 
 async def test_a_job_with_pods_keeps_its_objects_also_while_it_is_suspended(server: FakeApiServer) -> None:
     async with controller_on(server) as controller:
         server.add(JOBS, gang().raw())
-        await until(lambda: server.all(GROUPS))
+        await until(lambda: server.list_objects(GROUPS))
         server.add(PODS, job_pod("train").raw())
         await until(lambda: controller.store.pods)
-        before = server.all(GROUPS)
-        server.change(JOBS, "default", "train", {"spec": {"suspend": True}})
+        before = server.list_objects(GROUPS)
+        server.patch(JOBS, "default", "train", {"spec": {"suspend": True}})
         annotate(server, "packing", "spread")
         await until(lambda: events(server, "GangChangeIgnored"))
-        assert server.all(GROUPS) == before
+        assert server.list_objects(GROUPS) == before
 
 
 async def interfere(server: FakeApiServer) -> None:
     """Change our PodGroup as another client would. Wait until it is made anew, or an event says that it stays."""
-    (group,) = server.all(GROUPS)
+    (group,) = server.list_objects(GROUPS)
     spread = {"metadata": {"annotations": {f"{DOMAIN}/packing": "spread"}}}
-    server.change(GROUPS, "default", group["metadata"]["name"], spread)
+    server.patch(GROUPS, "default", group["metadata"]["name"], spread)
 
     def is_answered() -> bool:
-        anew = [each for each in server.all(GROUPS) if each["metadata"]["uid"] != group["metadata"]["uid"]]
+        anew = [each for each in server.list_objects(GROUPS) if each["metadata"]["uid"] != group["metadata"]["uid"]]
         return bool(anew or events(server, "GangChangeIgnored"))
 
     await until(is_answered)
@@ -116,7 +118,7 @@ async def interfere(server: FakeApiServer) -> None:
 async def test_objects_that_somebody_else_keeps_changing_are_not_made_anew_for_ever(server: FakeApiServer) -> None:
     async with controller_on(server) as controller:
         server.add(JOBS, gang().suspended().raw())
-        await until(lambda: server.all(GROUPS))
+        await until(lambda: server.list_objects(GROUPS))
         for _ in range(2):
             await interfere(server)
         await settle(controller, server)
@@ -126,10 +128,10 @@ async def test_objects_that_somebody_else_keeps_changing_are_not_made_anew_for_e
 async def test_a_foreign_pod_group_says_what_its_author_wants(server: FakeApiServer) -> None:
     async with controller_on(server) as controller:
         server.add(JOBS, gang().raw())
-        await until(lambda: server.all(GROUPS))
-        (group,) = server.all(GROUPS)
+        await until(lambda: server.list_objects(GROUPS))
+        (group,) = server.list_objects(GROUPS)
         theirs = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}}
-        server.change(GROUPS, "default", group["metadata"]["name"], theirs)
+        server.patch(GROUPS, "default", group["metadata"]["name"], theirs)
         await settle(controller, server)
         annotate(server, "packing", "spread")
         await settle(controller, server)
@@ -139,9 +141,9 @@ async def test_a_foreign_pod_group_says_what_its_author_wants(server: FakeApiSer
 async def test_a_job_set_hears_it_too() -> None:
     sets = owners("JobSet")
     async with FakeApiServer(served=(*SERVED, sets)) as server, controller_on(server):
-        server.add(sets, job_set("asks").asking().replicated("workers", 2, 3).raw())
-        await until(lambda: server.all(GROUPS))
-        server.change(sets, "default", "asks", {"metadata": {"annotations": {f"{DOMAIN}/exclusive": "true"}}})
+        server.add(sets, job_set("asks").gang_policy().replicated("workers", 2, 3).raw())
+        await until(lambda: server.list_objects(GROUPS))
+        server.patch(sets, "default", "asks", {"metadata": {"annotations": {f"{DOMAIN}/exclusive": "true"}}})
         await until(lambda: events(server, "GangChangeIgnored"))
         (event,) = events(server, "GangChangeIgnored")
         assert event["involvedObject"]["kind"] == "JobSet"

@@ -43,13 +43,13 @@ def naming(level: str, preferred: str = "") -> JobBuilder:
 
 def with_gpus(builder: JobBuilder) -> JobBuilder:
     containers = [{"name": "main", "resources": {"limits": {GPU: "8", "memory": "1Gi"}}}]
-    return builder.having(containers, "spec", "template", "spec", "containers")
+    return builder.with_field(containers, "spec", "template", "spec", "containers")
 
 
 async def made_of(server: FakeApiServer) -> tuple[Any, Any]:
     """The constraints of the one template, and the annotations of the one PodGroup."""
-    await until(lambda: server.all(GROUPS))
-    ((workload,), (group,)) = server.all(WORKLOADS), server.all(GROUPS)
+    await until(lambda: server.list_objects(GROUPS))
+    ((workload,), (group,)) = server.list_objects(WORKLOADS), server.list_objects(GROUPS)
     constraints = workload["spec"]["podGroupTemplates"][0].get("schedulingConstraints")
     return constraints, group["metadata"]["annotations"]
 
@@ -85,11 +85,11 @@ async def test_nothing_is_made_until_a_label_stands_for_the_level(server: FakeAp
     server.add(JOBS, naming("rack").raw())
     async with controller_on(server) as controller:
         await settle(controller, server)
-        assert server.all(WORKLOADS) == []
+        assert server.list_objects(WORKLOADS) == []
         if there is None:
             server.add(TOPOLOGY_LEVELS, table(rack=RACK))
         else:
-            server.change(TOPOLOGY_LEVELS, "", "default", {"status": said(rack=RACK)})
+            server.patch(TOPOLOGY_LEVELS, "", "default", {"status": said(rack=RACK)})
         constraints, _ = await made_of(server)
     assert constraints == {"topology": [{"key": RACK}]}
 
@@ -110,7 +110,7 @@ async def test_without_a_table_a_preferred_level_is_waited_for(server: FakeApiSe
     server.add(JOBS, gang().annotation(PREFERRED_TOPOLOGY, "spine,rack=30s").raw())
     async with controller_on(server) as controller:
         await settle(controller, server)
-        assert server.all(WORKLOADS) == []
+        assert server.list_objects(WORKLOADS) == []
         assert events(server, "LevelLeftOut") == []
         server.add(TOPOLOGY_LEVELS, table(rack=RACK))
         _, annotations = await made_of(server)
@@ -119,7 +119,7 @@ async def test_without_a_table_a_preferred_level_is_waited_for(server: FakeApiSe
 
 async def touch(server: FakeApiServer, controller: Controller) -> None:
     """Something of the Job changes that asks for a look."""
-    server.change(JOBS, "default", "train", {"metadata": {"labels": {"touched": "yes"}}})
+    server.patch(JOBS, "default", "train", {"metadata": {"labels": {"touched": "yes"}}})
     await settle(controller, server)
 
 
@@ -155,7 +155,7 @@ async def test_without_a_label_what_a_suspended_job_has_stays(server: FakeApiSer
 
 
 def uids(server: FakeApiServer) -> set[str]:
-    return {each["metadata"]["uid"] for each in (*server.all(WORKLOADS), *server.all(GROUPS))}
+    return {each["metadata"]["uid"] for each in (*server.list_objects(WORKLOADS), *server.list_objects(GROUPS))}
 
 
 async def test_a_pod_group_whose_template_has_a_label_is_made_without_a_table(server: FakeApiServer) -> None:
@@ -165,7 +165,7 @@ async def test_a_pod_group_whose_template_has_a_label_is_made_without_a_table(se
         await made_of(server)
         server.remove(TOPOLOGY_LEVELS, "", "default")
         await until(lambda: controller.store.levels.published is None)
-        (group,), before = server.all(GROUPS), uids(server)
+        (group,), before = server.list_objects(GROUPS), uids(server)
         server.remove(GROUPS, "default", group["metadata"]["name"])
         await until(lambda: len(uids(server)) == len(before) and uids(server) != before)
         _, annotations = await made_of(server)
@@ -184,7 +184,7 @@ async def test_a_job_that_is_gone_waits_for_nothing(server: FakeApiServer) -> No
 
 async def look_again(server: FakeApiServer, controller: Controller, **labels: str) -> None:
     """The table changes, and something of the Job."""
-    server.change(TOPOLOGY_LEVELS, "", "default", {"status": said(**labels)})
+    server.patch(TOPOLOGY_LEVELS, "", "default", {"status": said(**labels)})
     await touch(server, controller)
 
 
@@ -211,7 +211,7 @@ async def test_a_level_that_a_job_names_when_it_runs_comes_too_late(server: Fake
     async with controller_on(server):
         before = await made_of(server)
         server.add(PODS, job_pod("train").on("n1").raw())
-        server.change(JOBS, "default", "train", {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "spine"}}})
+        server.patch(JOBS, "default", "train", {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "spine"}}})
         await until(lambda: events(server, "GangChangeIgnored"))
         assert await made_of(server) == before
 
@@ -221,6 +221,8 @@ async def test_a_suspended_job_gets_a_new_label_as_soon_as_there_is_one(server: 
     server.add(JOBS, naming("rack").suspended().raw())
     async with controller_on(server):
         await made_of(server)
-        server.change(TOPOLOGY_LEVELS, "", "default", {"status": said(rack="example.com/other")})
+        server.patch(TOPOLOGY_LEVELS, "", "default", {"status": said(rack="example.com/other")})
         other = {"topology": [{"key": "example.com/other"}]}
-        await until(lambda: [each["spec"].get("schedulingConstraints") for each in server.all(GROUPS)] == [other])
+        await until(
+            lambda: [each["spec"].get("schedulingConstraints") for each in server.list_objects(GROUPS)] == [other]
+        )

@@ -44,8 +44,8 @@ async def test_its_jobs_are_left_to_it_once_it_was_seen_and_that_is_told(server:
         (event,) = events(server, "NoGang")
         assert "made Workload first-" in event["message"]
         assert "spec.scheduling.schedulingPolicy.gang" in event["message"]
-    assert not server.seen(CREATES_WORKLOAD)
-    assert not server.seen(CREATES_GROUP)
+    assert not server.list_requests(CREATES_WORKLOAD)
+    assert not server.list_requests(CREATES_GROUP)
 
 
 @pytest.mark.usefixtures("patient")
@@ -62,7 +62,7 @@ async def test_the_jobs_that_it_does_not_look_after_are_ours(server: FakeApiServ
     async with controller_on(server):
         await until(lambda: events(server, "NoGang"))
         server.add(JOBS, builder.raw())
-        await until(lambda: server.all(GROUPS))
+        await until(lambda: server.list_objects(GROUPS))
 
 
 async def test_a_job_for_which_it_makes_nothing_is_ours_after_a_while(
@@ -74,4 +74,4 @@ async def test_a_job_for_which_it_makes_nothing_is_ours_after_a_while(
     async with controller_on(server):
         await until(lambda: events(server, "NoGang"))
         server.add(JOBS, gang("second").raw())
-        await until(lambda: len(server.all(WORKLOADS)) == 2)
+        await until(lambda: len(server.list_objects(WORKLOADS)) == 2)

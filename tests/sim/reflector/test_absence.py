@@ -28,13 +28,13 @@ def server(server: FakeApiServer) -> FakeApiServer:
 
 def answer_404(server: FakeApiServer, times: int = 1) -> Fault:
     """Answer as an API server that does not serve the requested kind."""
-    return server.refuse(calls("GET"), times, status=404, reason="NotFound")
+    return server.reject(calls("GET"), times, status=404, reason="NotFound")
 
 
 async def test_one_404_of_a_served_kind_ends_nothing(either: FakeApiServer) -> None:
     async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         lists = scene.lists
         answer_404(either)
         either.end_watches()
@@ -65,7 +65,7 @@ async def test_a_connection_that_is_lost_between_two_404s_says_that_they_are_not
         await until_true(lambda: bool(server.watches))
         for _ in range(3):
             answer_404(server)
-            server.hang_up(calls("GET"), times=2)  # aiohttp itself tries once more
+            server.disconnect(calls("GET"), times=2)  # aiohttp itself tries once more
         server.end_watches()
         server.add(RESERVATIONS, pod("c"))
         await scene.sink.knows("a", "b", "c")
@@ -86,7 +86,7 @@ async def test_many_404s_in_a_moment_do_not_count(server: FakeApiServer) -> None
 async def test_404s_that_last_end_the_kind(either: FakeApiServer) -> None:
     async with following(either, RESERVATIONS, counting_after(0.05)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         either.served.discard(RESERVATIONS)
         either.end_watches()
         await scene.sink.until(lambda: scene.sink.count(Unserved) == 1)
@@ -98,7 +98,7 @@ async def test_404s_that_last_end_the_kind(either: FakeApiServer) -> None:
 async def test_in_the_core_group_no_404_ever_counts(either: FakeApiServer) -> None:
     async with following(either, PODS, AT_ONCE) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(PODS), 10)
+        await asyncio.wait_for(either.await_watch(PODS), 10)
         order = answer_404(either, times=20)
         either.end_watches()
         either.add(PODS, pod("c"))
@@ -119,7 +119,7 @@ async def test_in_the_core_group_no_404_ever_counts(either: FakeApiServer) -> No
 async def test_a_404_that_is_no_api_servers_never_counts(either: FakeApiServer, page: str) -> None:
     async with following(either, RESERVATIONS, AT_ONCE) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         order = either.intercept(calls("GET"), times=12, status=404, page=page)
         either.end_watches()
         either.add(RESERVATIONS, pod("c"))
@@ -157,8 +157,8 @@ async def test_a_kind_that_is_back_is_asked_for_again_soon_if_its_first_watches_
 ) -> None:
     uniform = Mock(return_value=0.0)
     monkeypatch.setattr("random.uniform", uniform)
-    server.refuse(calls("GET"), times=20, status=status, reason=reason)
-    server.refuse(calls("GET"), times=2, status=429, message="storage is (re)initializing")
+    server.reject(calls("GET"), times=20, status=status, reason=reason)
+    server.reject(calls("GET"), times=2, status=429, message="storage is (re)initializing")
     async with following(server, RESERVATIONS, replace(AT_ONCE, backoff=Backoff(0.001, cap=30.0))) as scene:
         await scene.sink.knows("a", "b")
         assert scene.sink.count(told) > 0
@@ -173,7 +173,7 @@ async def test_it_is_asked_for_as_soon_if_it_was_away_for_too_short_a_time_to_co
     uniform = Mock(return_value=0.0)
     monkeypatch.setattr("random.uniform", uniform)
     answer_404(server, times=20)
-    server.refuse(calls("GET"), times=2, status=429, message="storage is (re)initializing")
+    server.reject(calls("GET"), times=2, status=429, message="storage is (re)initializing")
     timing = replace(counting_after(3600.0), backoff=Backoff(0.001, cap=30.0))
     async with following(server, RESERVATIONS, timing) as scene:
         await scene.sink.knows("a", "b")

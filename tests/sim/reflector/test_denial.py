@@ -13,13 +13,13 @@ EVER = 1_000_000
 
 def answer_403(server: FakeApiServer, times: int = 1) -> Fault:
     """Answer as an API server whose roles do not let the client read the requested kind."""
-    return server.refuse(calls("GET"), times, status=403, reason="Forbidden")
+    return server.reject(calls("GET"), times, status=403, reason="Forbidden")
 
 
 async def test_one_403_is_nothing_and_the_watch_is_resumed(either: FakeApiServer) -> None:
     async with following(either, RESERVATIONS, AT_THE_SECOND) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(RESERVATIONS), 10)
+        await asyncio.wait_for(either.await_watch(RESERVATIONS), 10)
         lists = scene.lists
         answer_403(either)
         either.end_watches()
@@ -44,7 +44,7 @@ async def test_403s_with_another_answer_between_them_do_not_add_up(server: FakeA
     async with following(server, RESERVATIONS, AT_THE_SECOND) as scene:
         await until_true(lambda: bool(server.watches))
         for status in (403, 404, 403, 500, 403):
-            server.refuse(calls("GET"), status=status, reason="NotFound" if status == 404 else "")
+            server.reject(calls("GET"), status=status, reason="NotFound" if status == 404 else "")
         server.end_watches()
         server.add(RESERVATIONS, pod("c"))
         await scene.sink.knows("c")

@@ -76,9 +76,9 @@ async def test_pages_that_are_cut_give_way_to_a_stream(server: FakeApiServer) ->
     server.streaming = False
     for number in range(100):
         server.add(PODS, pod(f"p{number}"))
-    refused = server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
+    refused = server.reject(second_pages, times=1_000_000, status=410, reason="Expired")
     async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
-        await until_true(lambda: len(server.seen(second_pages)) == MAX_CUT_LISTS - 1)
+        await until_true(lambda: len(server.list_requests(second_pages)) == MAX_CUT_LISTS - 1)
         server.streaming = True
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert refused.left
@@ -92,10 +92,10 @@ async def test_where_nothing_is_streamed_pages_grow_until_the_list_is_whole_befo
     server.streaming = False
     for number in range(30):
         server.add(PODS, pod(f"p{number}"))
-    server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
+    server.reject(second_pages, times=1_000_000, status=410, reason="Expired")
     async with following(server, timing=WatchTiming(backoff=Backoff(0.005, cap=0.02), page=2)) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        assert [int(r.params["limit"]) for r in server.seen(first_pages)] == [2, 4, 8, 16, 32]
+        assert [int(r.params["limit"]) for r in server.list_requests(first_pages)] == [2, 4, 8, 16, 32]
 
 
 @pytest.mark.parametrize("way", ["streams", "pages"])
@@ -112,7 +112,7 @@ async def test_however_much_of_them_came_lists_that_are_cut_are_begun_anew_with_
     for number in range(100):
         server.add(PODS, pod(f"p{number}"))
     server.cut_streams(after=100)
-    server.refuse(second_pages, times=1_000_000, status=410, reason="Expired")
+    server.reject(second_pages, times=1_000_000, status=410, reason="Expired")
     monkeypatch.setattr("random.uniform", uniform)
     async with following(server, timing=WatchTiming(page=3, backoff=Backoff(1.0, cap=8.0))) as scene:
         await scene.sink.until(lambda: len(pauses) == 4)
@@ -122,7 +122,7 @@ async def test_however_much_of_them_came_lists_that_are_cut_are_begun_anew_with_
 async def test_a_page_of_a_proxy_is_no_empty_list(either: FakeApiServer) -> None:
     async with following(either) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(PODS), 10)
+        await asyncio.wait_for(either.await_watch(PODS), 10)
         for page in ("<html>a proxy</html>", '{"items":[]}', '{"message":"hello"}', "[]"):
             either.garble(lambda request: True, times=2, page=page)
         either.inject(PODS, EXPIRED)

@@ -25,7 +25,7 @@ async def test_tells_the_state_then_the_mark_then_changes(either: FakeApiServer)
         mark = scene.sink.events[-1]
         assert mark == Listed(2, str(either.storage.revision))
         either.add(PODS, pod("c"))
-        either.change(PODS, "default", "a", {"spec": {"nodeName": "n1"}})
+        either.patch(PODS, "default", "a", {"spec": {"nodeName": "n1"}})
         either.remove(PODS, "default", "b")
         await scene.sink.knows("a", "c")
         assert scene.sink.state["a"]["spec"]["nodeName"] == "n1"
@@ -37,7 +37,7 @@ async def test_after_an_outage_the_first_watch_that_ends_is_resumed_at_once(
 ) -> None:
     uniform = Mock(return_value=0.0)
     monkeypatch.setattr("random.uniform", uniform)
-    server.refuse(calls("GET"), times=12, status=500)
+    server.reject(calls("GET"), times=12, status=500)
     async with following(server) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         await until_true(lambda: bool(server.watches))
@@ -51,7 +51,7 @@ async def test_after_an_outage_the_first_watch_that_ends_is_resumed_at_once(
 async def test_a_server_that_lists_but_cannot_watch_is_listed_anew_after_every_few_tries_only(
     server: FakeApiServer,
 ) -> None:
-    server.refuse(lambda request: "resourceVersion" in request.params, times=1_000_000, status=500)
+    server.reject(lambda request: "resourceVersion" in request.params, times=1_000_000, status=500)
     async with following(server, timing=WatchTiming(backoff=Backoff(0.001, cap=0.001))) as scene:
         while scene.sink.count(Relisted) < 3:
             await until_true(lambda: bool(server.watches))
@@ -80,7 +80,7 @@ async def test_a_defect_of_ours_in_one_change_does_not_end_the_watch(
 async def test_a_watch_that_ends_silently_is_resumed_without_a_list(either: FakeApiServer) -> None:
     async with following(either) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(PODS), 10)
+        await asyncio.wait_for(either.await_watch(PODS), 10)
         lists = scene.lists
         either.end_watches()
         either.add(PODS, pod("c"))
@@ -116,7 +116,7 @@ async def test_after_a_bookmark_compaction_does_no_harm(server: FakeApiServer) -
 async def test_410_lists_again_and_reports_what_vanished(either: FakeApiServer) -> None:
     async with following(either) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        await asyncio.wait_for(either.watched(PODS), 10)
+        await asyncio.wait_for(either.await_watch(PODS), 10)
         gate = either.hold(watches())
         either.end_watches()
         await gate.reached.wait()
@@ -135,7 +135,7 @@ async def test_410_lists_again_and_reports_what_vanished(either: FakeApiServer) 
 async def test_410_as_status_lists_again(server: FakeApiServer) -> None:
     async with following(server) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        server.refuse(watches(), status=410, reason="Expired")
+        server.reject(watches(), status=410, reason="Expired")
         server.end_watches()
         await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
         assert scene.metrics.causes == ["ended", "gone"]
@@ -206,7 +206,7 @@ async def test_a_resource_that_is_not_served_is_said_once_and_awaited(server: Fa
 
 
 async def test_forbidden_says_what_rbac_lacks(server: FakeApiServer, caplog: pytest.LogCaptureFixture) -> None:
-    server.refuse(calls("GET"), times=3, status=403, reason="Forbidden")
+    server.reject(calls("GET"), times=3, status=403, reason="Forbidden")
     async with following(server, RESERVATIONS) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
     said = [vars(record)["err"] for record in caplog.records if vars(record).get("cause") == "forbidden"]
@@ -219,7 +219,7 @@ async def test_it_says_since_when_changes_do_not_reach_it(server: FakeApiServer)
         assert scene.reflector.blind_since_monotonic <= time.monotonic()
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert scene.reflector.blind_since_monotonic == math.inf
-        refused = server.refuse(calls("GET"), times=1_000_000, status=403, reason="Forbidden")
+        refused = server.reject(calls("GET"), times=1_000_000, status=403, reason="Forbidden")
         before = time.monotonic()
         server.end_watches()
         await until_true(lambda: scene.reflector.blind_since_monotonic < math.inf)
@@ -241,8 +241,8 @@ async def test_a_watch_that_is_resumed_is_not_blind_although_nothing_happens(ser
 
 
 async def test_outages_are_outlived(server: FakeApiServer) -> None:
-    server.hang_up(calls("GET"), times=4)
-    server.refuse(calls("GET"), times=4, status=500)
+    server.disconnect(calls("GET"), times=4)
+    server.reject(calls("GET"), times=4, status=500)
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
         assert {"refused", "lost"} <= set(scene.metrics.causes)
@@ -252,7 +252,7 @@ async def test_a_server_that_asks_to_stay_away_for_an_hour_is_asked_before(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wire, "MAX_RETRY_AFTER_SECONDS", 0.01)
-    server.refuse(calls("GET"), times=2, status=503, retry_after=3600)
+    server.reject(calls("GET"), times=2, status=503, retry_after=3600)
     async with following(server) as scene:
         await scene.sink.knows("a", "b")
 
@@ -270,7 +270,7 @@ async def test_so_is_one_that_says_it_in_the_watch(server: FakeApiServer, monkey
 async def test_a_server_that_cannot_resume_is_listed_again(server: FakeApiServer) -> None:
     async with following(server) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
-        server.refuse(lambda request: "resourceVersion" in request.params, times=5, status=500)
+        server.reject(lambda request: "resourceVersion" in request.params, times=5, status=500)
         server.end_watches()
         await scene.sink.until(lambda: scene.sink.count(Relisted) == 1)
 
@@ -312,9 +312,9 @@ async def test_a_selection_sees_what_enters_and_leaves_it(server: FakeApiServer)
     async with following(server, selection=selection) as scene:
         await scene.sink.until(lambda: scene.sink.count(Listed) == 1)
         assert scene.sink.state == {}
-        server.change(PODS, "default", "a", {"spec": {"nodeName": "n1"}})
+        server.patch(PODS, "default", "a", {"spec": {"nodeName": "n1"}})
         await scene.sink.knows("a")
-        server.change(PODS, "default", "a", {"spec": {"nodeName": "n2"}})
+        server.patch(PODS, "default", "a", {"spec": {"nodeName": "n2"}})
         await scene.sink.knows()
 
 

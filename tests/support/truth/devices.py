@@ -71,8 +71,8 @@ class DeviceDraws:
 
     def _classes(self) -> list[Raw]:
         own = f'device.driver == "{DRIVER}"'
-        classes = [device_class("gpu").selecting(own), device_class("big").selecting(own, _BIG)]
-        return [each.raw() for each in (*classes, device_class("card").selecting(own).providing(RESOURCE))]
+        classes = [device_class("gpu").cel_selectors(own), device_class("big").cel_selectors(own, _BIG)]
+        return [each.raw() for each in (*classes, device_class("card").cel_selectors(own).extended_resource(RESOURCE))]
 
     def _slices(self, name: str) -> Iterator[ResourceSliceBuilder]:
         count = self._random.randint(0, 5)
@@ -82,14 +82,14 @@ class DeviceDraws:
         made = devices(name, count).pool(1, told)
         numa = [{"int": self._random.randint(0, 1)} for _ in range(count)]
         memory = {"memory": {"value": self._random.choice(["16Gi", "40Gi", "80Gi"])}}
-        made = made.attribute("numa", *numa).each(capacity=memory)
+        made = made.attribute("numa", *numa).each_device(capacity=memory)
         if self._chance(0.15):
-            made = made.each(taints=[_TAINT])
+            made = made.each_device(taints=[_TAINT])
         if self._shared and self._chance(0.7):
-            made = made.each(allowMultipleAllocations=True)
+            made = made.each_device(allowMultipleAllocations=True)
         if self._parted:
             parts = [{"a": {"memory": self._random.choice([1, 2, 4])}} for _ in range(count)]
-            made = made.consuming(*parts)
+            made = made.consumed_counters(*parts)
             yield counters(name, {"a": {"memory": self._random.choice([4, 6])}}).pool(1, told)
         # Parts and shares are searched for in what holds them, so only whole devices are held.
         self._free[name] = [] if self._parted or self._shared else [f"gpu-{index}" for index in range(count)]
@@ -120,10 +120,10 @@ class DeviceDraws:
         made = claim(name)
         for index in range(self._random.choice([1, 1, 1, 2])):
             if self._chance(0.15):
-                made = made.first_of(f"r{index}", self._ask(), self._ask())
+                made = made.first_available(f"r{index}", self._ask(), self._ask())
             else:
                 made = made.request(f"r{index}", **self._ask())
-        return made.constrained(matchAttribute=_NUMA) if self._chance(0.2) else made
+        return made.constraint(matchAttribute=_NUMA) if self._chance(0.2) else made
 
     def _ask(self) -> Raw:
         fields: Raw = {"deviceClassName": self._random.choice(["gpu", "gpu", "gpu", "big"])}
@@ -154,7 +154,7 @@ class DeviceDraws:
         taken = self._random.sample(free, self._random.randint(1, min(2, len(free))))
         self._free[at] = [each for each in free if each not in taken]
         made = claim(name).request("r", deviceClassName="gpu", allocationMode="ExactCount", count=len(taken))
-        held = made.holding(at, *taken).having(
+        held = made.allocated(at, *taken).with_field(
             [{"resource": "pods", "name": pod["metadata"]["name"], "uid": f"bound-{index}"}], "status", "reservedFor"
         )
         yield held.raw()

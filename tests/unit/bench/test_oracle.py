@@ -48,7 +48,7 @@ def kind(name: str, raw: Raw) -> Raw:
 
 
 def waiting(name: str, *claims: str, **spec: Any) -> Raw:
-    raw = pod(name).having([{"name": "main", "image": "none"}], "spec", "containers").raw()
+    raw = pod(name).with_field([{"name": "main", "image": "none"}], "spec", "containers").raw()
     raw["spec"] |= {"resourceClaims": claiming(*claims), **spec} if claims else spec
     return kind("Pod", raw)
 

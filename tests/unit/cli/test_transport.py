@@ -45,7 +45,7 @@ async def test_objects_are_read_listed_changed_and_streamed(client: ApiClient) -
 async def test_a_refusal_is_told_as_the_server_says_it(
     server: FakeApiServer, client: ApiClient, status: int, kind: type[Exception]
 ) -> None:
-    server.refuse(calls("GET", "pods"), status=status, message="no")
+    server.reject(calls("GET", "pods"), status=status, message="no")
     with pytest.raises(kind, match="no"):
         await client.get(PODS, "ns", "a")
 

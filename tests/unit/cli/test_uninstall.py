@@ -130,12 +130,12 @@ async def uninstall(server: FakeApiServer, removal: Removal = REMOVAL) -> list[s
 
 
 def count(server: FakeApiServer, *resources: Resource) -> int:
-    return sum(len(server.all(resource)) for resource in resources)
+    return sum(len(server.list_objects(resource)) for resource in resources)
 
 
 async def test_all_that_the_manifests_make_goes_but_crds_with_what_people_made(server: FakeApiServer) -> None:
     await uninstall(server)
-    left = {(kind, each["metadata"]["name"]) for kind in server.served for each in server.all(kind)}
+    left = {(kind, each["metadata"]["name"]) for kind in server.served for each in server.list_objects(kind)}
     definitions = {(kind, obj["metadata"]["name"]) for kind, obj in SHIPPED if kind == DEFINITIONS}
     made_by_kubernetes = {(ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")}  # here nothing empties a namespace
     assert left == definitions | made_by_kubernetes | {(NAMESPACES, "default"), (NAMESPACES, "kube-system")}
@@ -170,7 +170,7 @@ async def test_waiting_pods_lose_gate_and_nomination_and_keep_those_of_others(se
 
 
 def look(server: FakeApiServer, name: str) -> JSON:
-    found = server.look(PODS, "default", name)
+    found = server.get_object(PODS, "default", name)
     assert found is not None
     return found
 
@@ -207,7 +207,7 @@ async def test_groups_of_serried_lose_its_finalizer_and_those_of_others_keep_it(
     server.add(NATIVE, named("leaving", finalizers=[PROTECTION]))
     server.remove(NATIVE, "default", "leaving")
     await uninstall(server)
-    left = {each["metadata"]["name"]: each["metadata"]["finalizers"] for each in server.all(NATIVE)}
+    left = {each["metadata"]["name"]: each["metadata"]["finalizers"] for each in server.list_objects(NATIVE)}
     # kube-controller-manager guards the groups of others by the same finalizer, also while they are being deleted.
     assert left == {"ours": ["example.com/mine"], "theirs": finalizers, "leaving": [PROTECTION]}
 
@@ -226,7 +226,7 @@ async def test_nodes_lose_the_annotations_of_the_installation_and_keep_those_of_
     server.add(NODES, protected("n2", home="other"))
     server.add(NODES, named("n3", "", annotations=theirs))
     said = await free(server) if as_hook else await uninstall(server)
-    left = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in server.all(NODES)}
+    left = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in server.list_objects(NODES)}
     assert left == {"n1": theirs, "n2": protected("n2", home="other")["metadata"]["annotations"], "n3": theirs}
     assert [line for line in said if " nodes " in line] == ["freed nodes n1\n"]
 
@@ -238,7 +238,7 @@ async def test_nodes_are_freed_beside_another_installation_too(server: FakeApiSe
     server.add(NODES, protected("n1"))
     said = await uninstall(server)
     assert "left pods and groups: the installation in elsewhere serves them\n" in said
-    assert server.all(NODES)[0]["metadata"]["annotations"] == {}
+    assert server.list_objects(NODES)[0]["metadata"]["annotations"] == {}
 
 
 async def test_a_purge_deletes_what_serried_made_and_its_kinds(server: FakeApiServer) -> None:
@@ -246,8 +246,10 @@ async def test_a_purge_deletes_what_serried_made_and_its_kinds(server: FakeApiSe
     server.add(NATIVE, named("theirs", finalizers=[PROTECTION]))
     server.add(WORKLOADS, named("ours", labels=OURS))
     await uninstall(server, asked(purge=True))
-    assert [each["metadata"]["name"] for each in (*server.all(NATIVE), *server.all(WORKLOADS))] == ["theirs"]
-    assert [each["spec"]["group"] for each in server.all(DEFINITIONS)] == ["scheduling.x-k8s.io"]
+    assert [each["metadata"]["name"] for each in (*server.list_objects(NATIVE), *server.list_objects(WORKLOADS))] == [
+        "theirs"
+    ]
+    assert [each["spec"]["group"] for each in server.list_objects(DEFINITIONS)] == ["scheduling.x-k8s.io"]
 
 
 def asked(**changes: Any) -> Removal:
@@ -284,12 +286,12 @@ async def test_a_namespace_stays_with_what_others_have_in_it(
     said = await uninstall(server, asked(dry_run=dry_run))
     begin = "would leave" if dry_run else "left"
     assert said[-1] == f"{begin} namespace {HOME}: in it there are {resource} theirs\n"
-    assert server.look(NAMESPACES, "", HOME) is not None
-    assert server.look(resource, HOME, "theirs") is not None
+    assert server.get_object(NAMESPACES, "", HOME) is not None
+    assert server.get_object(resource, HOME, "theirs") is not None
 
 
 async def test_what_the_installation_owns_and_what_its_processes_write_keep_no_namespace(server: FakeApiServer) -> None:
-    deployment = server.look(DEPLOYMENTS, HOME, "serried")
+    deployment = server.get_object(DEPLOYMENTS, HOME, "serried")
     assert deployment is not None
     owner = [{"kind": "Deployment", "name": "serried", "uid": deployment["metadata"]["uid"], "controller": True}]
     replicas = server.add(REPLICA_SETS, named("serried-7f", HOME, ownerReferences=owner))
@@ -303,22 +305,22 @@ async def test_what_the_installation_owns_and_what_its_processes_write_keep_no_n
 
 
 async def test_a_namespace_that_the_installation_has_not_made_stays_without_it(server: FakeApiServer) -> None:
-    server.change(NAMESPACES, "", HOME, {"metadata": {"labels": {INSTALLATION: None}}})
+    server.patch(NAMESPACES, "", HOME, {"metadata": {"labels": {INSTALLATION: None}}})
     server.add(SECRETS, named("shared", HOME))
     for kind in (DEPLOYMENTS, ACCOUNTS):
         release = {"meta.helm.sh/release-name": "gangs", "meta.helm.sh/release-namespace": HOME}
-        server.change(kind, HOME, "serried", {"metadata": {"annotations": release}})
+        server.patch(kind, HOME, "serried", {"metadata": {"annotations": release}})
     said = await uninstall(server)
     assert said[-2:] == [
         f"left namespace {HOME}: Serried's installation has not made it\n",
         f"left the record of Helm's release gangs: helm uninstall gangs --namespace {HOME} --no-hooks\n",
     ]
-    assert [each["metadata"]["name"] for each in server.all(SECRETS)] == ["shared"]
+    assert [each["metadata"]["name"] for each in server.list_objects(SECRETS)] == ["shared"]
     assert count(server, *CLUSTER_WIDE, DEPLOYMENTS) == 0
 
 
 async def test_a_namespace_of_which_a_kind_cannot_be_listed_stays(server: FakeApiServer) -> None:
-    server.refuse(calls("GET", f"/namespaces/{HOME}/persistentvolumeclaims"), times=99, message="etcd is slow")
+    server.reject(calls("GET", f"/namespaces/{HOME}/persistentvolumeclaims"), times=99, message="etcd is slow")
     said = await uninstall(server)
     assert said[-1] == f"left namespace {HOME}: its content could not be listed: persistentvolumeclaims: etcd is slow\n"
 
@@ -399,7 +401,7 @@ async def test_without_a_right_nothing_is_done(server: FakeApiServer, denied: tu
 
 
 async def test_a_viewer_is_told_what_cannot_be_looked_for(server: FakeApiServer) -> None:
-    server.refuse(calls("GET", "/secrets"), times=99, status=403, reason="Forbidden")
+    server.reject(calls("GET", "/secrets"), times=99, status=403, reason="Forbidden")
     await refuse(server, "you may not list secrets; run it as an administrator", REMOVAL, ExitCode.NO)
 
 
@@ -409,7 +411,7 @@ async def test_a_viewer_is_told_what_cannot_be_looked_for(server: FakeApiServer)
 async def test_on_an_older_cluster_without_mutating_policies_and_groups_it_goes_as_well(server: FakeApiServer) -> None:
     server.served -= {MUTATING, MUTATING_BINDINGS, NATIVE, WORKLOADS}
     await uninstall(server)
-    assert server.look(NAMESPACES, "", HOME) is None
+    assert server.get_object(NAMESPACES, "", HOME) is None
     with pytest.raises(CommandError, match=r"needs MutatingAdmissionPolicies, of Kubernetes 1.36"):
         await uninstall(server, asked(hand_to="default-scheduler"))
 
@@ -443,7 +445,7 @@ async def test_after_the_installation_pods_and_groups_are_freed_and_nothing_is_d
     server.add(PODS, pod("one", gates=[HELD_GATE]))
     server.add(NATIVE, named("ours", labels=OURS, finalizers=[PROTECTION]))
     assert await free(server) == ["freed pods default/one\n", f"freed {NATIVE} default/ours\n"]
-    (freed,) = server.all(PODS)
+    (freed,) = server.list_objects(PODS)
     assert freed["spec"]["schedulingGates"] == []
     assert {request.method for request in server.requests} == {"GET", "PATCH"}
 
@@ -461,7 +463,7 @@ async def test_the_hook_frees_nothing_beside_pods_of_serried(
     assert await free(server, asked(home="gangs")) == [
         f"left pods and groups: the installation in {HOME} serves them\n"
     ]
-    waiting = server.look(PODS, "default", "one")
+    waiting = server.get_object(PODS, "default", "one")
     assert waiting is not None
     assert waiting["spec"]["schedulingGates"] == [{"name": HELD_GATE}]
 
@@ -515,18 +517,18 @@ class JobController:
             await asyncio.sleep(self._seconds)
 
     def step(self) -> None:
-        for job in self._server.all(JOBS):
+        for job in self._server.list_objects(JOBS):
             self._reconcile(job)
 
     def _reconcile(self, job: JSON) -> None:
         name = job["metadata"]["name"]
-        pods = [each for each in self._server.all(PODS) if is_alive(each) and is_of(each, name)]
+        pods = [each for each in self._server.list_objects(PODS) if is_alive(each) and is_of(each, name)]
         suspended = bool(job["spec"].get("suspend"))
         for each in pods[: self._at_a_time] if suspended else ():
             self._server.remove(PODS, "default", each["metadata"]["name"])
         active = len(pods[self._at_a_time :]) if suspended else len(pods)
         condition = {"type": "Suspended", "status": str(suspended)}
-        self._server.change(JOBS, "default", name, {"status": {"active": active, "conditions": [condition]}})
+        self._server.patch(JOBS, "default", name, {"status": {"active": active, "conditions": [condition]}})
 
 
 def is_alive(obj: JSON) -> bool:
@@ -555,7 +557,7 @@ async def with_controller(server: FakeApiServer, at_a_time: int, work: Callable[
 
 def is_as_before(server: FakeApiServer) -> bool:
     """Return whether each Job runs without a mark of Serried."""
-    jobs = server.all(JOBS)
+    jobs = server.list_objects(JOBS)
     return not any(job["spec"].get("suspend") or SUSPENDED in job["metadata"].get("labels", {}) for job in jobs)
 
 
@@ -615,9 +617,11 @@ async def test_after_an_interrupt_at_any_write_the_next_run_ends_all(server: Fak
                     with suppress(CommandError):  # nothing may be left to do
                         await with_controller(fresh, 2, lambda: uninstall(fresh, asked(**HANDED)))
                 assert is_as_before(fresh)
-                assert fresh.look(NAMESPACES, "", HOME) is None
+                assert fresh.get_object(NAMESPACES, "", HOME) is None
                 assert count(fresh, DEPLOYMENTS, CLUSTER_ROLES) == 0
-                assert [each["metadata"]["finalizers"] for each in fresh.all(NATIVE) if PROTECTION in str(each)] == []
+                assert [
+                    each["metadata"]["finalizers"] for each in fresh.list_objects(NATIVE) if PROTECTION in str(each)
+                ] == []
         writes += 1
     assert writes > 12
 

@@ -17,7 +17,7 @@ from tests.unit.cluster.test_volumes import seeing, show
 FAST = storage_class("fast", "fast.example.com")
 NODES = [node(name).cpu(32).label("kubernetes.io/hostname", name) for name in ("n1", "n2")]
 TAKES_TWO = [csi_node("n1", fast=2), csi_node("n2", fast=2)]
-CLAIMS = [volume_claim(name).asking("fast") for name in ("a", "b", "c", "d")]
+CLAIMS = [volume_claim(name).requesting("fast") for name in ("a", "b", "c", "d")]
 
 
 def room(store: Store, waiting: str = "p") -> str:
@@ -40,7 +40,7 @@ CASES: list[tuple[str, list[Builder], str]] = [
     ("one that two pods share counts once", [using("x", "b"), using("y", "b")], "n1:1 n2:2"),
     ("bound ones count by the driver of their volume",
      [using("x", "v"), volume_claim("v").bound_to("v"),
-      volume("v").having({"driver": "fast.example.com", "volumeHandle": "1"}, "spec", "csi")], "n1:1 n2:2"),
+      volume("v").with_field({"driver": "fast.example.com", "volumeHandle": "1"}, "spec", "csi")], "n1:1 n2:2"),
     ("and not where it has none", [using("x", "v"), volume_claim("v").bound_to("v"), volume("v")], "n1:2 n2:2"),
     ("pods that have ended need none", [using("x", "b").phase("Succeeded")], "n1:2 n2:2"),
 ]  # fmt: skip
@@ -68,16 +68,16 @@ def test_in_tree_volumes_count_for_the_driver_that_they_have_moved_to(
     driver: str, field: str, source: dict[str, str], provisioner: str
 ) -> None:
     drivers = [{"name": driver, "allocatable": {"count": 2}}]
-    takes_two = [csi_node(name).having(drivers, "spec", "drivers") for name in ("n1", "n2")]
-    bound = [volume("v").having(source, "spec", field), volume_claim("v").bound_to("v"), using("x", "v")]
+    takes_two = [csi_node(name).with_field(drivers, "spec", "drivers") for name in ("n1", "n2")]
+    bound = [volume("v").with_field(source, "spec", field), volume_claim("v").bound_to("v"), using("x", "v")]
     waiting = [storage_class("fast", provisioner), CLAIMS[0], pod("p").mounting("a")]
     assert room(seeing(*NODES, *takes_two, *bound, *waiting)) == "n1:1 n2:2"
 
 
 def test_those_of_vsphere_do_not_count() -> None:
     drivers = [{"name": "csi.vsphere.vmware.com", "allocatable": {"count": 1}}]
-    bound = [volume("v").having({"volumePath": "1"}, "spec", "vsphereVolume"), volume_claim("v").bound_to("v")]
-    store = seeing(*NODES, csi_node("n1").having(drivers, "spec", "drivers"), *bound, pod("p").mounting("v"))
+    bound = [volume("v").with_field({"volumePath": "1"}, "spec", "vsphereVolume"), volume_claim("v").bound_to("v")]
+    store = seeing(*NODES, csi_node("n1").with_field(drivers, "spec", "drivers"), *bound, pod("p").mounting("v"))
     assert room(store) == "n1:many n2:many"
 
 
@@ -102,7 +102,7 @@ def test_a_volume_that_members_share_needs_room_once(others: list[Builder], coun
 
 def test_own_and_shared_volumes_of_members_are_counted_together() -> None:
     limits = [csi_node("n1", fast=3), csi_node("n2", fast=2)]
-    claims = [volume_claim(f"c{at}").asking("fast") for at in range(4)]
+    claims = [volume_claim(f"c{at}").requesting("fast") for at in range(4)]
     members = [pod(f"p{at}").mounting(f"c{at}", "a") for at in range(4)]
     store = seeing(*NODES, FAST, *CLAIMS, *claims, *limits, *members)
     for count in (3, 4):
@@ -173,16 +173,16 @@ def test_a_driver_without_a_limit_costs_no_amount() -> None:
 
 def test_volumes_that_are_too_many_are_a_want_of_room() -> None:
     said = "0/2 nodes are available: 2 node(s) exceed max volume count. preemption: not eligible"
-    store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a").tried(message=said))
+    store = seeing(*NODES, FAST, *CLAIMS, *TAKES_TWO, pod("p").mounting("a").unschedulable(message=said))
     assert not store.pods["pod-p"].refused
 
 
-REQUIRED = csi_driver("fast.example.com").having({"preventPodSchedulingIfMissing": True}, "spec")
-NOT_REQUIRED = csi_driver("fast.example.com").having({"preventPodSchedulingIfMissing": False}, "spec")
+REQUIRED = csi_driver("fast.example.com").with_field({"preventPodSchedulingIfMissing": True}, "spec")
+NOT_REQUIRED = csi_driver("fast.example.com").with_field({"preventPodSchedulingIfMissing": False}, "spec")
 
 
 def installed(name: str) -> CSINodeBuilder:
-    return csi_node(name).having([{"name": "fast.example.com", "nodeID": name}], "spec", "drivers")
+    return csi_node(name).with_field([{"name": "fast.example.com", "nodeID": name}], "spec", "drivers")
 
 
 MISSING: list[tuple[str, list[Builder], str]] = [

@@ -26,9 +26,11 @@ def wanted(store: Store, group: PodGroup, *members: PodBuilder) -> int:
     [
         pytest.param(job("j").size(4), 4, id="as many as run at a time"),
         pytest.param(job("j").size(4, 2), 2, id="never more than complete"),
-        pytest.param(job("j").size(4).completed("0-1"), 2, id="fewer when some are done"),
-        pytest.param(job("j").size(4).given_up("3"), 3, id="or were given up"),
-        pytest.param(job("j").size(2, 8).completed("0-4"), 2, id="of many, as many as run at a time until the end"),
+        pytest.param(job("j").size(4).completed_indexes("0-1"), 2, id="fewer when some are done"),
+        pytest.param(job("j").size(4).failed_indexes("3"), 3, id="or were given up"),
+        pytest.param(
+            job("j").size(2, 8).completed_indexes("0-4"), 2, id="of many, as many as run at a time until the end"
+        ),
         pytest.param(job("j").size(4).suspended(), 0, id="none while it is suspended"),
         pytest.param(job("j").size(4).condition("Complete"), 0, id="none when it is over"),
         pytest.param(job("j").size(4).condition("FailureTarget"), 0, id="nor when it fails, and its pods still end"),
@@ -46,28 +48,30 @@ def test_a_job_wants(owner: JobBuilder, expected: int) -> None:
 @pytest.mark.parametrize(
     ("owner", "template", "expected"),
     [
-        pytest.param(job_set("s").asking().replicated("a", 2, 3), "", 6, id="the pods of all its Jobs"),
+        pytest.param(job_set("s").gang_policy().replicated("a", 2, 3), "", 6, id="the pods of all its Jobs"),
         pytest.param(
-            job_set("s").asking().replicated("a", 1, 3).replicated("b", 1, 2).in_order(),
+            job_set("s").gang_policy().replicated("a", 1, 3).replicated("b", 1, 2).in_order(),
             "b",
             2,
             id="those of one stage, if they start in order",
         ),
-        pytest.param(job_set("s").asking().replicated("a", 2, 3).condition("Failed"), "", 0, id="none when it is over"),
+        pytest.param(
+            job_set("s").gang_policy().replicated("a", 2, 3).condition("Failed"), "", 0, id="none when it is over"
+        ),
     ],
 )
 def test_a_job_set_wants(owner: JobSetBuilder, template: str, expected: int) -> None:
     store = Store([SCHEDULER], rules=RULES)
     store.put_parent(owner.value())
-    group = pod_group("g").gang(2).of("w", template).controlled_by("JobSet", "s")
+    group = pod_group("g").gang(2).from_template("w", template).controlled_by("JobSet", "s")
     assert wanted(store, group.value()) == expected
 
 
 @pytest.mark.parametrize(
     ("owner", "expected"),
     [
-        pytest.param(leader_worker_set("s").asking().size(2, 4), 4, id="the size of a replica"),
-        pytest.param(leader_worker_set("s").asking().size(1, 4), 0, id="none of a replica that was scaled away"),
+        pytest.param(leader_worker_set("s").gang_policy().size(2, 4), 4, id="the size of a replica"),
+        pytest.param(leader_worker_set("s").gang_policy().size(1, 4), 0, id="none of a replica that was scaled away"),
     ],
 )
 def test_a_leader_worker_set_wants(owner: LeaderWorkerSetBuilder, expected: int) -> None:

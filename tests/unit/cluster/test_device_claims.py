@@ -38,24 +38,24 @@ from tests.support.devices import (
 from tests.support.effort import measured
 
 N1, N2 = (node(name).cpu(64).pods(100).label("zone", name) for name in ("n1", "n2"))
-CLASS = device_class("gpu").selecting(f'device.driver == "{DRIVER}"')
+CLASS = device_class("gpu").cel_selectors(f'device.driver == "{DRIVER}"')
 BIG = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
 MODEL = f'device.attributes["{DRIVER}"].model == "{{}}"'
-SMALL_SLICE = devices("n1", 4).each(capacity={"memory": {"value": "16Gi"}})
-BIG_SLICE = devices("n2", 4).each(capacity={"memory": {"value": "80Gi"}})
+SMALL_SLICE = devices("n1", 4).each_device(capacity={"memory": {"value": "16Gi"}})
+BIG_SLICE = devices("n2", 4).each_device(capacity={"memory": {"value": "80Gi"}})
 
 
 def asking(*claims: str) -> PodBuilder:
-    return pod("p").cpu(1).having(claiming(*claims), "spec", "resourceClaims")
+    return pod("p").cpu(1).with_field(claiming(*claims), "spec", "resourceClaims")
 
 
 def other(name: str, claim_name: str) -> PodBuilder:
-    return pod(name).cpu(1).having(claiming(claim_name), "spec", "resourceClaims")
+    return pod(name).cpu(1).with_field(claiming(claim_name), "spec", "resourceClaims")
 
 
 P = asking("mine")
 ALL = claim("mine").request("r", allocationMode="All")
-SICK = devices("n1", 4).each(taints=[{"key": "sick", "effect": "NoSchedule"}])
+SICK = devices("n1", 4).each_device(taints=[{"key": "sick", "effect": "NoSchedule"}])
 BEYOND = [{"cel": {"expression": "sets.contains([1], [1])"}}]
 
 
@@ -108,8 +108,8 @@ CARDS = [{"a": {"memory": 4}}, {"b": {"memory": 4}}]
 HALVES = [{"a": {"memory": 2}}, {"a": {"memory": 2}}, {"b": {"memory": 2}}, {"b": {"memory": 2}}]
 MIG: list[Builder] = [
     counters("n1", {"a": {"memory": 4}, "b": {"memory": 4}}).pool(1, 3),
-    devices("n1", 2).attribute("size", {"int": 4}).consuming(*CARDS).pool(1, 3),
-    devices("n1", 4, 2).attribute("size", {"int": 2}).consuming(*HALVES).pool(1, 3),
+    devices("n1", 2).attribute("size", {"int": 4}).consumed_counters(*CARDS).pool(1, 3),
+    devices("n1", 4, 2).attribute("size", {"int": 2}).consumed_counters(*HALVES).pool(1, 3),
 ]
 
 
@@ -119,7 +119,7 @@ def sized(size: int, **fields: Any) -> dict[str, Any]:
 
 
 MEMORY = {"memory": {"value": "80Gi"}}
-SHARED = devices("n1", 2).each(allowMultipleAllocations=True, capacity=MEMORY)
+SHARED = devices("n1", 2).each_device(allowMultipleAllocations=True, capacity=MEMORY)
 GIBI = {"capacity": {"requests": {"memory": "30Gi"}}}
 
 CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
@@ -129,24 +129,24 @@ CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
      (2, 0)),
     ("two requests of a claim", [P, CLASS, claim("mine", 2).request("s", count=1), devices("n1", 8)], (2, 0)),
     ("a class without devices", [P, CLASS, claim("mine", 1)], (0, 0)),
-    ("devices of another driver", [P, device_class("gpu").selecting('device.driver == "x"'), claim("mine", 1),
+    ("devices of another driver", [P, device_class("gpu").cel_selectors('device.driver == "x"'), claim("mine", 1),
                                    devices("n1", 4)], (0, 0)),
     ("a class without selectors", [P, device_class("gpu"), claim("mine", 1), devices("n1", 4)], (4, 0)),
     ("a selector of the claim", [P, CLASS, claim("mine").request("r", selectors=[{"cel": {"expression": BIG}}]),
                                  SMALL_SLICE, BIG_SLICE], (0, 4)),
     ("what a claim holds for nobody", [P, CLASS, claim("mine", 1), devices("n1", 4),
-                                       claim("x", 2).holding("n1", "gpu-0", "gpu-3")], (2, 0)),
+                                       claim("x", 2).allocated("n1", "gpu-0", "gpu-3")], (2, 0)),
     ("what a claim holds for a bound pod", [P, CLASS, claim("mine", 1), devices("n1", 4), other("q", "x").on("n1"),
-                                            claim("x", 2).holding("n1", "gpu-0", "gpu-3", consumers=("q",))], (2, 0)),
+                                            claim("x", 2).allocated("n1", "gpu-0", "gpu-3", consumers=("q",))], (2, 0)),
     ("what a claim holds for two bound pods", [P, CLASS, claim("mine", 1), devices("n1", 4), other("q", "x").on("n1"),
                                                other("r", "x").on("n1"),
-                                               claim("x", 2).holding("n1", "gpu-0", "gpu-3", consumers=("q", "r"))],
+                                               claim("x", 2).allocated("n1", "gpu-0", "gpu-3", consumers=("q", "r"))],
      (2, 0)),
     ("what a claim holds for a pod that has ended", [P, CLASS, claim("mine", 1), devices("n1", 4),
                                                      other("q", "x").on("n1").phase("Succeeded"),
-                                                     claim("x", 3).holding("n1", "gpu-0", "gpu-1", "gpu-2",
+                                                     claim("x", 3).allocated("n1", "gpu-0", "gpu-1", "gpu-2",
                                                                            consumers=("q",))], (1, 0)),
-    ("a claim that has its devices needs none", [P, CLASS, claim("mine", 1).holding("n2", "gpu-0"), devices("n2", 1)],
+    ("a claim that has its devices needs none", [P, CLASS, claim("mine", 1).allocated("n2", "gpu-0"), devices("n2", 1)],
      (0, 63 + 1)),
     ("a taint", [P, CLASS, claim("mine", 1), SICK,
                  devices("n2", 4)], (0, 4)),
@@ -160,7 +160,7 @@ CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
     ("a rule for another pool's devices", [P, CLASS, claim("mine", 1), devices("n1", 4), taint_rule("t", pool="x")],
      (4, 0)),
     ("a rule without a selector", [P, CLASS, claim("mine", 1), devices("n1", 4),
-                                   taint_rule("t").having(None, "spec", "deviceSelector")], (4, 0)),
+                                   taint_rule("t").with_field(None, "spec", "deviceSelector")], (4, 0)),
     ("a pool of which a slice is missing", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2)], (0, 0)),
     ("a pool of two slices", [P, CLASS, claim("mine", 1), devices("n1", 4).pool(1, 2),
                               devices("n1", 2, 4).pool(1, 2)], (6, 0)),
@@ -170,62 +170,65 @@ CASES: list[tuple[str, list[Builder], tuple[int, int]]] = [
                                       devices("n1", 2, 4).pool(2, 1)], (2, 0)),
     ("all devices of a node", [P, CLASS, ALL, devices("n1", 4)], (1, 0)),
     ("all devices of a node in use", [P, CLASS, ALL, devices("n1", 4),
-                                      devices("n2", 1), claim("x", 1).holding("n1", "gpu-0")], (0, 1)),
+                                      devices("n2", 1), claim("x", 1).allocated("n1", "gpu-0")], (0, 1)),
     ("all devices of a node that a pod uses", [P, CLASS, ALL, devices("n1", 4),
                                                other("q", "x").on("n1"),
-                                               claim("x", 1).holding("n1", "gpu-0", consumers=("q",))], (0, 0)),
+                                               claim("x", 1).allocated("n1", "gpu-0", consumers=("q",))], (0, 0)),
     ("for administrators", [P, CLASS, claim("mine").request("r", adminAccess=True, count=2), devices("n1", 2),
-                            devices("n2", 1), claim("x", 1).holding("n1", "gpu-0")], (64, 0)),
-    ("the same value", [P, CLASS, claim("mine", 2).constrained(matchAttribute=f"{DRIVER}/numa"),
+                            devices("n2", 1), claim("x", 1).allocated("n1", "gpu-0")], (64, 0)),
+    ("the same value", [P, CLASS, claim("mine", 2).constraint(matchAttribute=f"{DRIVER}/numa"),
                         devices("n1", 6).attribute("numa", {"int": 0}, {"int": 1}), devices("n2", 2)], (2, 0)),
-    ("the same value, where one is in use", [P, CLASS, claim("mine", 2).constrained(matchAttribute=f"{DRIVER}/numa"),
+    ("the same value, where one is in use", [P, CLASS, claim("mine", 2).constraint(matchAttribute=f"{DRIVER}/numa"),
                         devices("n1", 4).attribute("numa", {"int": 0}, {"int": 1}),
-                        claim("x", 1).holding("n1", "gpu-0")], (1, 0)),
-    ("different values", [P, CLASS, claim("mine", 2).constrained(distinctAttribute=f"{DRIVER}/numa"),
+                        claim("x", 1).allocated("n1", "gpu-0")], (1, 0)),
+    ("different values", [P, CLASS, claim("mine", 2).constraint(distinctAttribute=f"{DRIVER}/numa"),
                           devices("n1", 4).attribute("numa", {"int": 0}, {"int": 1}),
                           devices("n2", 4).attribute("numa", {"int": 0})], (2, 0)),
-    ("the first of two classes", [P, CLASS, device_class("nic").selecting('device.driver == "nic"'),
-                                  claim("mine").first_of("r", {"deviceClassName": "nic"}, {"count": 1}),
+    ("the first of two classes", [P, CLASS, device_class("nic").cel_selectors('device.driver == "nic"'),
+                                  claim("mine").first_available("r", {"deviceClassName": "nic"}, {"count": 1}),
                                   devices("n1", 3)], (3, 0)),
-    ("two of one class, or one of another", [P, CLASS, claim("mine").first_of("r", {"count": 2}, {"count": 1}),
+    ("two of one class, or one of another", [P, CLASS, claim("mine").first_available("r", {"count": 2}, {"count": 1}),
                                              devices("n1", 3)], (2, 0)),
     ("a constraint on one of the alternatives", [
-        P, CLASS, claim("mine").first_of("r", {"count": 2}, {"count": 1}).constrained(
+        P, CLASS, claim("mine").first_available("r", {"count": 2}, {"count": 1}).constraint(
             matchAttribute=f"{DRIVER}/numa", requests=["r/r-0"]),
         devices("n1", 3).attribute("numa", {"int": 0}, {"int": 1})], (2, 0)),
     ("all devices of a class beside one of another", [
-        P, device_class("gpu").selecting(MODEL.format("a")), device_class("nic").selecting(MODEL.format("b")),
+        P, device_class("gpu").cel_selectors(MODEL.format("a")), device_class("nic").cel_selectors(MODEL.format("b")),
         claim("mine").request("r", allocationMode="All").request("s", deviceClassName="nic"),
         devices("n1", 4).attribute("model", {"string": "a"}, {"string": "b"})], (1, 0)),
     ("whole cards", [P, CLASS, claim("mine").request("r", **sized(4)), *MIG], (2, 0)),
     ("halves of cards", [P, CLASS, claim("mine").request("r", **sized(2)), *MIG], (4, 0)),
     ("a card and a half", [P, CLASS, claim("mine").request("r", **sized(4)).request("s", **sized(2)), *MIG], (1, 0)),
     ("whole cards where half of one is in use", [P, CLASS, claim("mine").request("r", **sized(4)),
-                                                 claim("x", 1).holding("n1", "gpu-2"), *MIG], (1, 0)),
+                                                 claim("x", 1).allocated("n1", "gpu-2"), *MIG], (1, 0)),
     ("half a card where a whole one is in use", [P, CLASS, claim("mine").request("r", **sized(2)),
-                                                 claim("x", 1).holding("n1", "gpu-0"), *MIG], (2, 0)),
-    ("whole cards, or half of one", [P, CLASS, claim("mine").first_of("r", sized(4), sized(2)),
-                                     claim("x", 1).holding("n1", "gpu-4"), *MIG], (2, 0)),
+                                                 claim("x", 1).allocated("n1", "gpu-0"), *MIG], (2, 0)),
+    ("whole cards, or half of one", [P, CLASS, claim("mine").first_available("r", sized(4), sized(2)),
+                                     claim("x", 1).allocated("n1", "gpu-4"), *MIG], (2, 0)),
     ("the resource of a class that is half a card", [
         pod("p").cpu(1).request("example.com/half", 1), *MIG,
-        device_class("half").selecting(f'device.attributes["{DRIVER}"].size == 2').providing("example.com/half")],
+        device_class("half").extended_resource("example.com/half")
+        .cel_selectors(f'device.attributes["{DRIVER}"].size == 2')],
      (4, 0)),
-    ("counters that nobody gives", [P, CLASS, claim("mine", 1), devices("n1", 1).consuming({"a": {"memory": 1}})],
+    ("counters that nobody gives",
+     [P, CLASS, claim("mine", 1), devices("n1", 1).consumed_counters({"a": {"memory": 1}})],
      (0, 0)),
     ("shares of devices", [P, CLASS, claim("mine").request("r", **GIBI), SHARED], (4, 0)),
     ("shares of devices of which some are in use", [
         P, CLASS, claim("mine").request("r", **GIBI), SHARED,
-        claim("x", 1).sharing("n1", "gpu-0", memory="30Gi"), claim("y", 1).sharing("n1", "gpu-0", memory="30Gi")],
+        claim("x", 1).allocated_share("n1", "gpu-0", memory="30Gi"),
+        claim("y", 1).allocated_share("n1", "gpu-0", memory="30Gi")],
      (2, 0)),
     ("all of a device that may be shared", [P, CLASS, claim("mine", 1), SHARED], (2, 0)),
     ("one of some devices, then the first one that is left", [
         asking("some", "any"), CLASS, claim("some").request("r", **sized(4)), claim("any", 1),
-        devices("n1", 4).attribute("size", {"int": 4}, {"int": 2}).each(
+        devices("n1", 4).attribute("size", {"int": 4}, {"int": 2}).each_device(
             allowMultipleAllocations=True, capacity=MEMORY)], (2, 0)),
     ("enough of a device for one claim alone", [P, CLASS, claim("mine").request("r", **GIBI), SMALL_SLICE, BIG_SLICE],
      (0, 4)),
-    ("devices that all nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(allNodes=True)], (3, 3)),
-    ("devices that some nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).of_many(nodeSelector={
+    ("devices that all nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).nodes_field(allNodes=True)], (3, 3)),
+    ("devices that some nodes reach", [P, CLASS, claim("mine", 1), devices("x", 3).nodes_field(nodeSelector={
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["n2"]}]}]})], (0, 3)),
 ]  # fmt: skip
 
@@ -238,8 +241,8 @@ def test_slots_whatever_comes_first(builders: list[Builder], expected: tuple[int
 
 def test_sorts_that_overlap_are_counted_together() -> None:
     any_gpu, big = claim("mine", 1), claim("large").request("r", selectors=[{"cel": {"expression": BIG}}])
-    mixed = devices("n1", 2).each(capacity={"memory": {"value": "16Gi"}})
-    more = devices("n1", 2, 2).each(capacity={"memory": {"value": "80Gi"}})
+    mixed = devices("n1", 2).each_device(capacity={"memory": {"value": "16Gi"}})
+    more = devices("n1", 2, 2).each_device(capacity={"memory": {"value": "80Gi"}})
     for store in in_every_order(CLASS, P, other("q", "large"), any_gpu, big, mixed.pool(1, 2), more.pool(1, 2)):
         shape = store.pods["pod-q"].shape
         free = store.nodes["n1"]
@@ -252,7 +255,7 @@ def test_sorts_that_overlap_are_counted_together() -> None:
 
 
 def test_a_bound_pod_uses_what_its_claim_holds_whatever_it_asked_for() -> None:
-    held = claim("x", 1).holding("n2", "gpu-0", consumers=("q",))
+    held = claim("x", 1).allocated("n2", "gpu-0", consumers=("q",))
     mine = claim("mine").request("r", selectors=[{"cel": {"expression": BIG}}])
     for store in in_every_order(CLASS, P, other("q", "x").on("n2"), mine, held, BIG_SLICE):
         assert count(store) == (0, 3)
@@ -264,14 +267,15 @@ def test_a_bound_pod_uses_what_its_claim_holds_whatever_it_asked_for() -> None:
 
 OBSTACLES: list[tuple[str, list[Builder], str]] = [
     ("a claim that is not there", [P, CLASS, devices("n1", 4)], "ResourceClaim mine does not exist"),
-    ("a claim that is being deleted", [P, CLASS, claim("mine", 1).having("2026-01-01T00:00:00Z", "metadata",
+    ("a claim that is being deleted", [P, CLASS, claim("mine", 1).with_field("2026-01-01T00:00:00Z", "metadata",
                                                                          "deletionTimestamp")],
      "ResourceClaim mine is being deleted"),
     ("a class that is not there", [P, claim("mine", 1)],
      "ResourceClaim mine names DeviceClass gpu, which does not exist"),
-    ("what is no selector", [P, device_class("gpu").selecting("?!"), claim("mine", 1)],
+    ("what is no selector", [P, device_class("gpu").cel_selectors("?!"), claim("mine", 1)],
      "the selector ?! is no selector: <input>:1:1: Syntax error: extraneous input '?'"),
-    ("a selector that fails", [P, device_class("gpu").selecting(MODEL.format("x")), claim("mine", 1), devices("n1", 1)],
+    ("a selector that fails",
+     [P, device_class("gpu").cel_selectors(MODEL.format("x")), claim("mine", 1), devices("n1", 1)],
      f'the selector {MODEL.format("x")} fails for device gpu-0 of {DRIVER}: Key not found in map : "model" (node n1)'),
 ]  # fmt: skip
 
@@ -286,14 +290,14 @@ def test_what_makes_a_claim_hopeless_is_an_obstacle(builders: list[Builder], exp
 UNCOUNTABLE: list[tuple[str, list[Builder], str]] = [
     ("a selector beyond us", [claim("mine").request("r", selectors=BEYOND)],
      "Serried does not know what sets.contains([1], [1]) means"),
-    ("devices of many nodes", [claim("mine", 1), devices("x", 1).of_many(allNodes=True)],
+    ("devices of many nodes", [claim("mine", 1), devices("x", 1).nodes_field(allNodes=True)],
      "several nodes reach a device"),
     ("partitions that several nodes reach", [
-        claim("mine", 1), counters("x", {"a": {"memory": 4}}).of_many(allNodes=True),
-        devices("x", 2).consuming({"a": {"memory": 2}}).of_many(allNodes=True).pool(1, 2)],
+        claim("mine", 1), counters("x", {"a": {"memory": 4}}).nodes_field(allNodes=True),
+        devices("x", 2).consumed_counters({"a": {"memory": 2}}).nodes_field(allNodes=True).pool(1, 2)],
      "several nodes share counters of devices"),
     ("a claim that is shared, of devices of many nodes", [claim("mine", 1), other("q", "mine"),
-                                                          devices("x", 1).of_many(allNodes=True)],
+                                                          devices("x", 1).nodes_field(allNodes=True)],
      "several nodes reach a device"),
 ]  # fmt: skip
 
@@ -318,7 +322,7 @@ def test_pods_that_share_a_claim_ask_once_and_stay_together() -> None:
             1,
             64,
         )
-        store.put_object(claim("mine", 2).holding("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
+        store.put_object(claim("mine", 2).allocated("n1", "gpu-0", "gpu-1", consumers=("p",)).value())
         assert count(store) == (1, 0)
         assert find(store).shape.neighbours is None
         assert admits(store.pods["pod-q"].shape, store.nodes["n1"])
@@ -403,7 +407,7 @@ def test_where_the_shared_device_is_missing_there_is_room_for_nobody() -> None:
 
 
 def test_those_of_another_shape_go_without_the_one_that_asks_where_it_can_go_nowhere() -> None:
-    nowhere = P.selecting("zone", "nowhere")
+    nowhere = P.node_selector("zone", "nowhere")
     found = plan(2, claim("mine", 1), devices("n1", 1), nowhere, Q, other("r", "mine"))
     assert isinstance(found, Plan)
     assert len(found.nodes) == 2
@@ -422,7 +426,7 @@ def test_one_more_pod_of_a_shared_claim_costs_the_same_however_many_share_it() -
 
 
 def test_devices_that_are_counted_are_room() -> None:
-    refused = P.tried(message=objection("12 cannot allocate all claims"))
+    refused = P.unschedulable(message=objection("12 cannot allocate all claims"))
     for store in in_every_order(refused, CLASS, claim("mine", 1), devices("n1", 1)):
         assert not find(store).only_scheduler_counts
         assert find(store).wants_room
@@ -430,7 +434,7 @@ def test_devices_that_are_counted_are_room() -> None:
 
 
 def test_devices_of_another_pod_s_claim_are_room_for_those_that_share_it() -> None:
-    refused = Q.tried(message=objection("12 cannot allocate all claims"))
+    refused = Q.unschedulable(message=objection("12 cannot allocate all claims"))
     for store in in_every_order(P, refused, CLASS, claim("mine", 1)):
         assert store.pods["pod-q"].wants_room
         assert not store.pods["pod-q"].refused
@@ -438,7 +442,7 @@ def test_devices_of_another_pod_s_claim_are_room_for_those_that_share_it() -> No
 
 def test_the_resource_of_a_class_is_counted_by_devices_where_no_plugin_shows_it() -> None:
     plugged = N2.allocatable("example.com/gpu", 3)
-    providing = CLASS.providing("example.com/gpu")
+    providing = CLASS.extended_resource("example.com/gpu")
     asks = pod("p").cpu(1).request("example.com/gpu", 2)
     for order in permutations([N1, plugged, providing, asks, devices("n1", 8)]):
         store = stored(*order)
@@ -487,7 +491,7 @@ def test_a_taint_goes_with_its_rule() -> None:
 
 def test_those_who_have_parts_of_devices_are_counted_once_bound_and_leave_room_for_their_own_kind() -> None:
     halves = [claim(name).request("r", **sized(2)) for name in ("mine", "x")]
-    held = halves[1].holding("n1", "gpu-4", consumers=("q",))
+    held = halves[1].allocated("n1", "gpu-4", consumers=("q",))
     for store in in_every_order(CLASS, P, other("q", "x").on("n1"), halves[0], held, *MIG):
         assert count(store) == (3, 0)
         assert count_fitting(find(store).shape, store.nodes["n1"], None) == 4, "what would be without q"
@@ -499,8 +503,8 @@ def test_those_who_have_parts_of_devices_are_counted_once_bound_and_leave_room_f
 
 def test_too_many_ways_to_choose_devices_are_left_to_the_scheduler() -> None:
     names = [{"string": str(index)} for index in range(24)]
-    asks = claim("mine", 12).constrained(distinctAttribute=f"{DRIVER}/name", requests=["s"])
-    asks = asks.request("s", count=3).constrained(matchAttribute=f"{DRIVER}/name", requests=["s"])
+    asks = claim("mine", 12).constraint(distinctAttribute=f"{DRIVER}/name", requests=["s"])
+    asks = asks.request("s", count=3).constraint(matchAttribute=f"{DRIVER}/name", requests=["s"])
     store = stored(N1, N2, P, CLASS, asks, devices("n1", 24).attribute("name", *names))
     assert find(store).uncountable == "its devices can be chosen in too many ways"
 

@@ -47,7 +47,7 @@ def gang() -> PodGroupBuilder:
 
 def jobs_gang() -> PodGroupBuilder:
     """Return the PodGroup that the controller creates for Job j."""
-    return gang().of("w", "t").controlled_by("Job", "j", "job-j")
+    return gang().from_template("w", "t").controlled_by("Job", "j", "job-j")
 
 
 def beside(builder: PodGroupBuilder) -> PodGroup:
@@ -164,7 +164,7 @@ def test_that_of_a_member_of_a_tree_is_kept_for_its_pod_group_in_the_tree() -> N
     def plant(level: ApiLevel, *pods: Pod) -> Store:
         store = make_jobless(level)
         store.put_composite(composite("root").gang(1).value())
-        store.put_group(gang().under("root").value())
+        store.put_group(gang().child_of("root").value())
         for each in pods:
             store.put_pod(each)
         return store
@@ -214,7 +214,7 @@ def test_a_slot_that_nobody_would_take_is_kept_no_longer(items: list[Item]) -> N
 
 def test_a_slot_whose_node_the_kubelet_refused_keeps_no_room_there() -> None:
     store = make_store(NATIVE, gang().value(), named(0).value(), named(1).value())
-    store.put_pod(named(0).refused("OutOfcpu").value())
+    store.put_pod(named(0).kubelet_rejected("OutOfcpu").value())
     kept = list(store.vacancies)
     after = make_store(FALLBACK, gang().value(), named(1).value())
     after.earlier_slots.restore_vacancies(kept)

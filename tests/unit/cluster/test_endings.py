@@ -53,7 +53,7 @@ NOW = float(at("10:01:00"))
 def earlier(name: str, minutes: int, work: JobBuilder = TRAIN) -> tuple[JobBuilder, PodBuilder]:
     """A Job that has run for so many minutes, and the pod that did."""
     done = pod(f"{name}-0").of_job(name, 0).on("n1").started(stamp("08:00:00"))
-    named = work.having(name, "metadata", "name").uid(f"job-{name}")
+    named = work.with_field(name, "metadata", "name").uid(f"job-{name}")
     return named, done.succeeded(stamp(f"08:{minutes:02}:00"))
 
 
@@ -61,25 +61,30 @@ class TestWhatIsSaid:
     @pytest.mark.parametrize(
         ("what", "of_job", "expected"),
         [
-            pytest.param(of("train").lifetime(300), TRAIN, "10:05:00", id="a pod ends by its own deadline"),
-            pytest.param(of("train"), TRAIN.started(stamp("09:59:00")).lifetime(300), "10:04:00", id="its Job's"),
+            pytest.param(of("train").active_deadline(300), TRAIN, "10:05:00", id="a pod ends by its own deadline"),
             pytest.param(
-                of("train").lifetime(60),
-                TRAIN.started(stamp("09:59:00")).lifetime(300),
+                of("train"), TRAIN.started(stamp("09:59:00")).active_deadline(300), "10:04:00", id="its Job's"
+            ),
+            pytest.param(
+                of("train").active_deadline(60),
+                TRAIN.started(stamp("09:59:00")).active_deadline(300),
                 "10:01:00",
                 id="the earlier of the two",
             ),
             pytest.param(
-                pod("train-0").of_job("train", 0).lifetime(300), TRAIN, "10:06:00", id="one not begun, from now on"
+                pod("train-0").of_job("train", 0).active_deadline(300),
+                TRAIN,
+                "10:06:00",
+                id="one not begun, from now on",
             ),
             pytest.param(
                 pod("train-0").of_job("train", 0),
-                TRAIN.lifetime(300),
+                TRAIN.active_deadline(300),
                 "10:06:00",
                 id="that of a Job whose start is not written yet, from now on",
             ),
             pytest.param(
-                of("train").having(stamp("10:01:30"), "metadata", "deletionTimestamp"),
+                of("train").with_field(stamp("10:01:30"), "metadata", "deletionTimestamp"),
                 TRAIN,
                 "10:01:30",
                 id="one that is being deleted, within its grace",
@@ -107,13 +112,15 @@ class TestWhatIsSaid:
     def test_pods_that_run_until_they_are_not_wanted_stay(self, kind: str) -> None:
         what = pod("p").on("n1").controlled_by(kind, "x")
         assert known(what).endings.expect(what.value(), NOW) == math.inf
-        assert known(what).endings.expect(what.lifetime(60).started(stamp("10:00:00")).value(), NOW) == at("10:01:00")
+        assert known(what).endings.expect(what.active_deadline(60).started(stamp("10:00:00")).value(), NOW) == at(
+            "10:01:00"
+        )
 
     def test_of_a_job_of_several_waves_only_its_own_deadline_counts(self) -> None:
         waves = TRAIN.size(2, 8)
-        what = of("train").lifetime(60)
+        what = of("train").active_deadline(60)
         assert known(waves, what).endings.expect(what.value(), NOW) is None
-        bounded = waves.started(stamp("10:00:00")).lifetime(600)
+        bounded = waves.started(stamp("10:00:00")).active_deadline(600)
         assert known(bounded, what).endings.expect(what.value(), NOW) == at("10:10:00")
 
 
@@ -132,7 +139,7 @@ class TestWhatWasMeasured:
 
     def test_the_longest_of_a_jobs_pods_is_its_run_time(self) -> None:
         named, first = earlier("monday", 20)
-        second = first.having("monday-1", "metadata", "name").uid("second").succeeded(stamp("08:40:00"))
+        second = first.with_field("monday-1", "metadata", "name").uid("second").succeeded(stamp("08:40:00"))
         assert expect(known(TRAIN, of("train"), named, second, first)) == at("10:40:00")
 
     def test_pods_that_are_seen_before_their_job_count(self) -> None:
@@ -151,11 +158,11 @@ class TestWhatWasMeasured:
 
     def test_a_deadline_bounds_what_was_measured(self) -> None:
         store = known(TRAIN, *earlier("monday", 20))
-        assert store.endings.expect(of("train").lifetime(300).value(), NOW) == at("10:05:00")
+        assert store.endings.expect(of("train").active_deadline(300).value(), NOW) == at("10:05:00")
 
     def test_a_pod_that_succeeds_without_saying_when_it_began_teaches_nothing(self) -> None:
         named, done = earlier("monday", 20)
-        assert expect(known(TRAIN, of("train"), named, done.having(None, "status", "startTime"))) is None
+        assert expect(known(TRAIN, of("train"), named, done.with_field(None, "status", "startTime"))) is None
 
     def test_the_memory_is_bounded(self) -> None:
         jobs: dict[Key, Job] = {}
@@ -177,8 +184,8 @@ def done() -> Pod:
 class TestWork:
     def test_jobs_that_differ_in_names_and_labels_only_do_the_same(self) -> None:
         labels = {"job-name": "other", "controller-uid": "7"}
-        other = TRAIN.having(labels, "spec", "template", "metadata", "labels")
-        named = other.having("other", "spec", "template", "spec", "subdomain")
+        other = TRAIN.with_field(labels, "spec", "template", "metadata", "labels")
+        named = other.with_field("other", "spec", "template", "spec", "subdomain")
         assert named.value().work == TRAIN.value().work
 
     def test_another_image_is_other_work(self) -> None:

@@ -16,19 +16,19 @@ PULLS, SIGNS = "SecurityProfileOCI", "PodCertificateMLDSA"
 
 
 def declaring(name: str, *features: str) -> NodeBuilder:
-    return node(name).cpu(4).having(list(features), "status", "declaredFeatures")
+    return node(name).cpu(4).with_field(list(features), "status", "declaredFeatures")
 
 
 def in_container(**fields: Any) -> PodBuilder:
     found = pod("p").cpu(1)
     container = {**found.raw()["spec"]["containers"][0], **fields}
-    return found.having([container], "spec", "containers")
+    return found.with_field([container], "spec", "containers")
 
 
 def with_spec(**fields: Any) -> PodBuilder:
     found = pod("p").cpu(1)
     for name, value in fields.items():
-        found = found.having(value, "spec", name)
+        found = found.with_field(value, "spec", name)
     return found
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_is_upgraded_opens_and_one_that_is_set_back_closes() -> None
 def test_a_heartbeat_of_a_node_that_declares_features_is_no_change() -> None:
     store = stored(NEW)
     before = store.nodes["new"]
-    store.put_node(declaring("new", "Other", RESTARTS).having("9", "metadata", "resourceVersion").value())
+    store.put_node(declaring("new", "Other", RESTARTS).with_field("9", "metadata", "resourceVersion").value())
     assert store.nodes["new"] is before
 
 

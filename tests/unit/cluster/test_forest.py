@@ -35,8 +35,8 @@ def add(store: Store, builder: Builder) -> None:
 
 
 ROOT = composite("root").gang(2).topology(ZONE).priority(5)
-LEADER = pod_group("leader").gang(1).under("root")
-WORKERS = pod_group("workers").gang(2).topology().under("root")
+LEADER = pod_group("leader").gang(1).child_of("root")
+WORKERS = pod_group("workers").gang(2).topology().child_of("root")
 BOSS = pod("boss").scheduler(SCHEDULER).in_group("leader")
 HAND = pod("hand").scheduler(SCHEDULER).in_group("workers")
 
@@ -66,18 +66,18 @@ def test_a_tree_knows_who_is_disrupted_together() -> None:
 
 
 def test_branches_lie_inside_each_other() -> None:
-    inner = composite("inner").gang(1).under("root")
-    found = store_of(ROOT, inner, LEADER, pod_group("deep").gang(3).under("inner")).groups[TREE].tree
+    inner = composite("inner").gang(1).child_of("root")
+    found = store_of(ROOT, inner, LEADER, pod_group("deep").gang(3).child_of("inner")).groups[TREE].tree
     assert found == Branch("root", 2, ZONE, (Branch("inner", 1, None, (Leaf("deep", 3),)), Leaf("leader", 1)))
 
 
 def test_policy_basic_takes_one_group_and_one_member() -> None:
-    found = store_of(composite("root"), pod_group("any").under("root")).groups[TREE]
+    found = store_of(composite("root"), pod_group("any").child_of("root")).groups[TREE]
     assert found.tree == Branch("root", 1, None, (Leaf("any", 1),))
 
 
 def test_the_priority_is_the_roots_whatever_the_groups_below_say() -> None:
-    bare = composite("root").having("high", "spec", "priorityClassName")
+    bare = composite("root").with_field("high", "spec", "priorityClassName")
     assert store_of(bare, LEADER.priority(9)).groups[TREE].priority is None
     assert store_of(bare.priority(5), LEADER.priority(9)).groups[TREE].priority == 5
 
@@ -112,7 +112,7 @@ def test_a_tree_that_loses_something_is_built_anew(leave: Callable[[Store], None
 
 
 def test_a_root_that_gets_a_parent_takes_its_tree_along() -> None:
-    store = store_of(composite("inner").under("root"), pod_group("workers").gang(2).under("inner"), HAND)
+    store = store_of(composite("inner").child_of("root"), pod_group("workers").gang(2).child_of("inner"), HAND)
     assert store.members.group_of("pod-hand") == TREE
     assert store.forest.find_gap(TREE) == "CompositePodGroup root does not exist"
     add(store, ROOT)
@@ -121,7 +121,9 @@ def test_a_root_that_gets_a_parent_takes_its_tree_along() -> None:
 
 
 def test_a_circle_is_no_tree() -> None:
-    store = store_of(composite("a").under("b"), composite("b").under("a"), pod_group("workers").under("b"), HAND)
+    store = store_of(
+        composite("a").child_of("b"), composite("b").child_of("a"), pod_group("workers").child_of("b"), HAND
+    )
     key = store.members.group_of("pod-hand")
     assert key == GroupKey("default", "a", GroupKind.COMPOSITE)
     assert key not in store.groups
@@ -129,8 +131,8 @@ def test_a_circle_is_no_tree() -> None:
 
 
 def test_a_tree_deeper_than_can_be_is_no_tree() -> None:
-    deep = [composite(f"c{level}").under(f"c{level - 1}") for level in range(1, 12)]
-    store = store_of(composite("c0"), *deep, pod_group("workers").under("c11"), HAND)
+    deep = [composite(f"c{level}").child_of(f"c{level - 1}") for level in range(1, 12)]
+    store = store_of(composite("c0"), *deep, pod_group("workers").child_of("c11"), HAND)
     key = store.members.group_of("pod-hand")
     assert key is not None
     assert store.forest.find_gap(key) == "the tree of CompositePodGroup c0 is too deep"
@@ -147,29 +149,29 @@ def test_a_condition_that_is_written_moves_no_member() -> None:
 ALL = Disruption.ALL
 INVALID_IN_1_38 = {
     "three levels of composite groups, and PodGroups below: four": (
-        [composite("root").gang(1), composite("b").gang(1).under("root"), composite("c").gang(1).under("b"),
-         pod_group("g").gang(1).under("c")],
+        [composite("root").gang(1), composite("b").gang(1).child_of("root"), composite("c").gang(1).child_of("b"),
+         pod_group("g").gang(1).child_of("c")],
         "",
     ),
     "one level more": (
-        [composite("root").gang(1), composite("b").gang(1).under("root"), composite("c").gang(1).under("b"),
-         composite("d").gang(1).under("c"), pod_group("g").gang(1).under("d")],
+        [composite("root").gang(1), composite("b").gang(1).child_of("root"), composite("c").gang(1).child_of("b"),
+         composite("d").gang(1).child_of("c"), pod_group("g").gang(1).child_of("d")],
         "it has more than 4 levels of groups",
     ),
     "the last of them has nothing below it": (
-        [composite("root").gang(1), composite("b").gang(1).under("root"), composite("c").gang(1).under("b"),
-         composite("d").gang(1).under("c")],
+        [composite("root").gang(1), composite("b").gang(1).child_of("root"), composite("c").gang(1).child_of("b"),
+         composite("d").gang(1).child_of("c")],
         "",
     ),
     "a basic PodGroup below a gang": (
-        [composite("root").gang(1), LEADER, pod_group("any").under("root")],
+        [composite("root").gang(1), LEADER, pod_group("any").child_of("root")],
         "root is a gang, and any below it is basic",
     ),
     "a basic composite group below a gang": (
-        [composite("root").gang(1), composite("b").under("root"), pod_group("g").gang(1).under("b")],
+        [composite("root").gang(1), composite("b").child_of("root"), pod_group("g").gang(1).child_of("b")],
         "root is a gang, and b below it is basic",
     ),
-    "gangs below a basic group": ([composite("root"), composite("b").gang(1).under("root"), LEADER], ""),
+    "gangs below a basic group": ([composite("root"), composite("b").gang(1).child_of("root"), LEADER], ""),
     "a group that says nothing below one of mode all": (
         [composite("root").gang(1).disruption(ALL), LEADER],
         "root has disruption mode all, and leader below it has single",

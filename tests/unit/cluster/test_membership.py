@@ -46,7 +46,7 @@ TRAIN_JOB = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainJob", "name": "t"
 
 def train_workload(group: str = "trainer.kubeflow.org") -> WorkloadBuilder:
     """The Workload of TrainJob t."""
-    return workload("w").having(TRAIN_JOB | {"apiGroup": group}, "spec", "controllerRef").gang_template("t", 2)
+    return workload("w").with_field(TRAIN_JOB | {"apiGroup": group}, "spec", "controllerRef").gang_template("t", 2)
 
 
 def our_workload(name: str) -> WorkloadBuilder:
@@ -54,7 +54,7 @@ def our_workload(name: str) -> WorkloadBuilder:
 
 
 def group_of(name: str = "g", workload_name: str = "w") -> PodGroupBuilder:
-    return pod_group(name).gang(2).of(workload_name, "t")
+    return pod_group(name).gang(2).from_template(workload_name, "t")
 
 
 def tell(store: Store, builder: Builder) -> None:
@@ -196,7 +196,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     ),
     (
         "a basic PodGroup that exists has its members",
-        [member(), gang_job(), workload("w").for_job("j").basic_template("t"), pod_group("g").of("w", "t")],
+        [member(), gang_job(), workload("w").for_job("j").basic_template("t"), pod_group("g").from_template("w", "t")],
         named("g"),
     ),
     (
@@ -247,7 +247,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
         [
             member(),
             gang_job().delegated("b"),
-            workload("w").having(TRAIN_JOB, "spec", "controllerRef").basic_template("b"),
+            workload("w").with_field(TRAIN_JOB, "spec", "controllerRef").basic_template("b"),
         ],
         None,
     ),

@@ -42,11 +42,11 @@ def replica_pod(replica: int = 0, index: int = 0) -> PodBuilder:
 
 
 def training() -> JobSetBuilder:
-    return job_set("s").asking().replicated("driver").replicated("workers", replicas=2, pods=2)
+    return job_set("s").gang_policy().replicated("driver").replicated("workers", replicas=2, pods=2)
 
 
 def serving() -> LeaderWorkerSetBuilder:
-    return leader_worker_set("s").asking().size(replicas=2, pods=3)
+    return leader_worker_set("s").gang_policy().size(replicas=2, pods=3)
 
 
 def set_workload(name: str = "w", kind: str = "JobSet") -> WorkloadBuilder:
@@ -54,7 +54,7 @@ def set_workload(name: str = "w", kind: str = "JobSet") -> WorkloadBuilder:
 
 
 def group_of(name: str = "g", template: str = "t") -> PodGroupBuilder:
-    return pod_group(name).gang(5).of("w", template)
+    return pod_group(name).gang(5).from_template("w", template)
 
 
 def child_job() -> Builder:
@@ -76,7 +76,7 @@ SERVE_WORKLOAD = set_workload(kind="LeaderWorkerSet")
 
 CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     ("a JobSet that was not seen yet holds its pods", [worker(), child_job()], WAITING),
-    ("a JobSet that asks for nothing leaves it to the Job", [worker(), training().asking("NoGang"), child_job()],
+    ("a JobSet that asks for nothing leaves it to the Job", [worker(), training().gang_policy("NoGang"), child_job()],
      provisional(CHILD)),
     ("a gang without a Workload holds its pods", [worker(), training()], WAITING),
     ("the JobSet counts more than the Job", [worker(), training(), child_job()], WAITING),
@@ -85,7 +85,7 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
     ("Workload and PodGroup lead to the group", [worker(), training(), set_workload(), group_of()], named("g")),
     ("a Workload without its PodGroup holds the pods", [worker(), training(), set_workload()], WAITING),
     ("a user's Workload makes a gang of a JobSet that does not ask",
-     [worker(), training().asking("NoGang"), set_workload(), group_of()], named("g")),
+     [worker(), training().gang_policy("NoGang"), set_workload(), group_of()], named("g")),
     ("a Workload of an earlier JobSet of the name is no match",
      [worker(), training(), set_workload().controlled_by("JobSet", "s", "earlier"), group_of()], WAITING),
     ("two Workloads are ambiguous: plain pods", [worker(), training(), set_workload("w"), set_workload("x")], None),
@@ -133,9 +133,9 @@ CASES: list[tuple[str, Sequence[Builder], GroupKey | None]] = [
      named("g1")),
     ("a replica whose PodGroup is not there yet waits",
      [replica_pod(1), serving(), SERVE_WORKLOAD, group_of("g0").replica(0)], provisional(SERVE, replica="1")),
-    ("workers that wait for their leader wait without it", [replica_pod(0, 1), serving().leader_first()],
+    ("workers that wait for their leader wait without it", [replica_pod(0, 1), serving().startup_leader_ready()],
      provisional(SERVE, WORKERS, "0")),
-    ("and the leader goes ahead", [replica_pod(0, 0), serving().leader_first()], None),
+    ("and the leader goes ahead", [replica_pod(0, 0), serving().startup_leader_ready()], None),
     ("a replica of a Workload that contains its groups is a part of it",
      [replica_pod(1), serving(), workload("w").for_parent("LeaderWorkerSet", "s").inline_gang("t", 3)],
      GroupKey("default", "w", GroupKind.WORKLOAD, "t", "1")),
@@ -229,9 +229,19 @@ RANKS: list[tuple[str, PodBuilder, Sequence[Builder], int | None]] = [
     ("a JobSet's pod comes after the replicated Jobs before its own", worker(1), [training()], 2),
     ("and after the Jobs of its own", pod("p").of_job_set("s", "workers", 1, job=1), [training()], 4),
     ("also when its objects are gone while it runs", worker(1), [training(), worker(0).on("n")], 2),
-    ("one whose JobSet leaves it to the Job has its completion index", worker(1), [training().asking("NoGang")], 1),
+    (
+        "one whose JobSet leaves it to the Job has its completion index",
+        worker(1),
+        [training().gang_policy("NoGang")],
+        1,
+    ),
     ("so has one of an earlier JobSet of that name", worker(1), [training().uid("another")], 1),
-    ("one in a group of its own choice is numbered as well", worker(1).in_group("g"), [training().asking("NoGang")], 2),
+    (
+        "one in a group of its own choice is numbered as well",
+        worker(1).in_group("g"),
+        [training().gang_policy("NoGang")],
+        2,
+    ),
     ("but not where its JobSet is not known", worker(1).in_group("g"), [], None),
     ("a pod without an index is not numbered", worker(1).annotation(COMPLETION_INDEX, ""), [training()], None),
     ("an index that the JobSet does not have is none", worker(2), [training()], None),

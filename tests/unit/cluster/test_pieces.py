@@ -76,7 +76,7 @@ def test_no_piece_is_longer_than_any_other_change_may_be(world: Store, case: Cas
 
 def test_a_gang_of_many_members_is_let_go_in_pieces_when_its_rule_is_counted(world: Store) -> None:
     odd = [
-        pod(f"odd-{index}").in_group("odd").scheduler("serried").apart({}, "zone", namespaceSelector={})
+        pod(f"odd-{index}").in_group("odd").scheduler("serried").anti_affinity({}, "zone", namespaceSelector={})
         for index in range(200)
     ]
     for each in odd:

@@ -42,7 +42,7 @@ def store_at(level: ApiLevel, *builders: Builder) -> Store:
 
 
 def naming(name: str, group: PodGroupBuilder | None = None) -> PodGroupBuilder:
-    return (group or gang(2)).having(name, "spec", "priorityClassName")
+    return (group or gang(2)).with_field(name, "spec", "priorityClassName")
 
 
 IMPORTANT = [each.priority(700) for each in members(2)]
@@ -88,8 +88,8 @@ def test_a_pod_of_no_group_has_its_own() -> None:
 
 def test_a_tree_has_that_of_its_root() -> None:
     member = pod("m").scheduler(SCHEDULER).in_group("leaf").priority(3)
-    root = composite("root").having("high", "spec", "priorityClassName")
-    leaf = naming("other", pod_group("leaf").gang(1).under("root"))
+    root = composite("root").with_field("high", "spec", "priorityClassName")
+    leaf = naming("other", pod_group("leaf").gang(1).child_of("root"))
     store = store_at(FALLBACK, HIGH, root, leaf.priority(10**9), member)
     assert store.priorities.of_group(TREE) == 1000
     assert store.priorities.of_pod(member.value()) == 1000
@@ -120,7 +120,7 @@ NEVER = priority_class("high", 1000).never()
 
 
 def no_preemption(builder: PodBuilder) -> PodBuilder:
-    return builder.having("Never", "spec", "preemptionPolicy")
+    return builder.with_field("Never", "spec", "preemptionPolicy")
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,15 @@ def no_preemption(builder: PodBuilder) -> PodBuilder:
         ),
         pytest.param(FALLBACK, [gang(2), NEVER, *members(2)], True, id="another class says never"),
         pytest.param(
-            NATIVE, [gang(2).having("Never", "spec", "preemptionPolicy"), *members(2)], False, id="the group says never"
+            NATIVE,
+            [gang(2).with_field("Never", "spec", "preemptionPolicy"), *members(2)],
+            False,
+            id="the group says never",
         ),
         pytest.param(NATIVE, [gang(2), *members(1), no_preemption(members(2)[1])], False, id="one member says never"),
         pytest.param(
             NATIVE,
-            [gang(2).having("PreemptLowerPriority", "spec", "preemptionPolicy"), *map(no_preemption, members(2))],
+            [gang(2).with_field("PreemptLowerPriority", "spec", "preemptionPolicy"), *map(no_preemption, members(2))],
             False,
             id="the members say never, and the group does not",
         ),
@@ -155,12 +158,12 @@ def test_others_may_be_evicted_for_it_unless(level: ApiLevel, builders: list[Bui
 def test_nobody_is_evicted_for_a_tree_if_a_group_of_it_says_never(never: str) -> None:
     tree: dict[str, Builder] = {
         "root": composite("root"),
-        "middle": composite("middle").under("root"),
-        "leaf": pod_group("leaf").gang(1).under("middle"),
-        "other": pod_group("other").gang(1).under("root"),
+        "middle": composite("middle").child_of("root"),
+        "leaf": pod_group("leaf").gang(1).child_of("middle"),
+        "other": pod_group("other").gang(1).child_of("root"),
     }
     if never in tree:
-        tree[never] = tree[never].having("Never", "spec", "preemptionPolicy")
+        tree[never] = tree[never].with_field("Never", "spec", "preemptionPolicy")
     assert store_at(NATIVE, *tree.values()).priorities.may_preempt(TREE) is (never == "nobody")
 
 
@@ -188,7 +191,7 @@ class TestAClassThatChanges:
     @pytest.mark.parametrize("name", ["high", ""], ids=["named", "the default"])
     def test_its_groups_are_looked_at_again(self, name: str) -> None:
         group = naming(name) if name else gang(2)
-        store = store_at(FALLBACK, group, pod_group("other").having("x", "spec", "priorityClassName"))
+        store = store_at(FALLBACK, group, pod_group("other").with_field("x", "spec", "priorityClassName"))
         store.dirty.take_groups()
         store.put_priority_class(HIGH.value() if name else USUAL.value())
         assert store.dirty.groups == {GANG}

@@ -144,7 +144,7 @@ class TestRoom:
 
 def test_a_marked_node_is_in_the_index_of_protections_for_as_long_as_it_is_marked() -> None:
     store = Store(["serried"], rules=RULES)
-    marked = node("n").cpu(1).having("here:", "metadata", "annotations", PROTECTS)
+    marked = node("n").cpu(1).with_field("here:", "metadata", "annotations", PROTECTS)
     store.put_node(marked.value())
     assert store.protections.keys() == {"n"}
     seen = store.nodes["n"]

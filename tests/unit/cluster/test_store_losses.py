@@ -7,7 +7,7 @@ from tests.support.builders import PodGroupBuilder, job, pod, pod_group, workloa
 
 GANG = job("train").size(2).scheduler("serried")
 LOAD = workload("w").for_job("train").gang_template("t", 2)
-GROUP = pod_group("g").gang(2).of("w", "t").controlled_by("Job", "train")
+GROUP = pod_group("g").gang(2).from_template("w", "t").controlled_by("Job", "train")
 RUNS, WAITS = (pod(f"train-{index}").of_job("train", index).scheduler("serried") for index in range(2))
 
 
@@ -61,7 +61,7 @@ def test_a_workload_that_is_deleted_changes_nothing_while_its_pod_group_stands()
 
 def test_a_pod_group_whose_owner_was_taken_off_leaves_no_trace_behind() -> None:
     store = running_gang()
-    store.put_group(pod_group("g").gang(2).of("w", "t").value())
+    store.put_group(pod_group("g").gang(2).from_template("w", "t").value())
     store.drop_workload(LOAD.value().key)
     store.drop_group(GroupKey("default", "g"))
     store.put_job(job("train").uid("another").size(2).scheduler("serried").value())

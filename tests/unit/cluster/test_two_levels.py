@@ -36,7 +36,7 @@ def told(*items: Workload | PodGroup) -> Store:
 def made(name: str, api: str = "") -> list[Workload | PodGroup]:
     """A Workload of the Job and its PodGroup, at one level."""
     load = workload(name).for_job("j").gang_template("t", 2).value()
-    group = pod_group(f"{name}-group").gang(2).of(name, "t").value()
+    group = pod_group(f"{name}-group").gang(2).from_template(name, "t").value()
     return [at(api, load), at(api, group)]
 
 
@@ -52,7 +52,7 @@ def test_of_objects_at_two_levels_those_of_the_level_in_use_count() -> None:
 
 def test_a_pod_group_belongs_to_the_workload_of_its_own_level() -> None:
     load, group = made("w")
-    other = at(BESIDE, pod_group("other").gang(2).of("w", "t").value())
+    other = at(BESIDE, pod_group("other").gang(2).from_template("w", "t").value())
     assert told(load, group, other).members.group_of("pod-j-0") == GroupKey("default", "w-group")
 
 
@@ -78,7 +78,10 @@ def test_a_job_that_started_as_a_gang_out_of_sight_waits_for_new_objects() -> No
 def test_pods_that_have_lost_the_field_of_their_template_belong_to_the_group_that_it_names() -> None:
     store = told()
     named = (
-        job("j").size(2).scheduler(SCHEDULER).having("g", "spec", "template", "spec", "schedulingGroup", "podGroupName")
+        job("j")
+        .size(2)
+        .scheduler(SCHEDULER)
+        .with_field("g", "spec", "template", "spec", "schedulingGroup", "podGroupName")
     )
     store.put_job(named.value())
     assert store.members.group_of("pod-j-0") == GroupKey("default", "g")

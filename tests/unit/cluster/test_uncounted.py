@@ -19,7 +19,7 @@ from tests.support.volumes import VolumeBuilder, VolumeClaimBuilder, volume, vol
 
 GPU = "example.com/gpu"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
-CLASS = device_class("gpu").providing(GPU)
+CLASS = device_class("gpu").extended_resource(GPU)
 PLAIN = node("plain").cpu(8).pods(100)
 RICH = node("rich").cpu(8).pods(100).allocatable(GPU, 4)
 POOR = node("poor").cpu(8).pods(100).allocatable(GPU, 0)
@@ -58,7 +58,8 @@ CASES: list[tuple[str, list[Builder], dict[str, int], tuple[str, ...]]] = [
     ("one without any takes nobody beside it", [RICH, PLAIN, POOR], {"rich": 2, "plain": 0, "poor": 0}, ()),
     ("a class gives those without it no limit", [CLASS, RICH, PLAIN, POOR], {"rich": 2, "plain": 8, "poor": 8}, (GPU,)),
     ("also where no node has any", [CLASS, PLAIN, POOR], {"plain": 8, "poor": 8}, (GPU,)),
-    ("another class gives nothing", [device_class("x").providing("x.com/x"), RICH, PLAIN], {"rich": 2, "plain": 0}, ()),
+    ("another class gives nothing", [device_class("x").extended_resource("x.com/x"), RICH, PLAIN],
+     {"rich": 2, "plain": 0}, ()),
     ("what no node has is not counted", [PLAIN, POOR], {"plain": 8, "poor": 8}, (GPU,)),
     ("used amounts are counted on nodes that show it", [CLASS, RICH, PLAIN, pod("q").request(GPU, 2).on("rich"),
      pod("r").request(GPU, 99).on("plain")], {"rich": 1, "plain": 8}, (GPU,)),
@@ -105,11 +106,11 @@ def test_the_resource_of_a_classs_own_name_is_provided() -> None:
 
 def test_a_class_that_changes_or_goes_takes_its_resource_with_it() -> None:
     store = stored(CLASS, RICH, PLAIN, ASKING)
-    show(store, device_class("gpu").providing("example.com/other"))
+    show(store, device_class("gpu").extended_resource("example.com/other"))
     assert count(store) == {"rich": 2, "plain": 0}
     show(store, CLASS)
     assert count(store) == {"rich": 2, "plain": 8}
-    show(store, device_class("second").providing(GPU))
+    show(store, device_class("second").extended_resource(GPU))
     store.drop_object(DeviceClass, "gpu")
     assert count(store) == {"rich": 2, "plain": 8}
     store.drop_object(DeviceClass, "second")
@@ -134,7 +135,7 @@ def test_resources_of_the_system_are_counted_wherever_they_are() -> None:
     big = node("big").cpu(8).pods(100).allocatable("hugepages-2Mi", "2Mi")
     store = stored(PLAIN, pod("p").cpu(1).request("hugepages-2Mi", "2Mi").request("ephemeral-storage", 0), big)
     assert count(store) == {"plain": 0, "big": 1}
-    store = stored(PLAIN, pod("p").cpu(1).host_port(80).apart({"app": "a"}).label("app", "a"))
+    store = stored(PLAIN, pod("p").cpu(1).host_port(80).anti_affinity({"app": "a"}).label("app", "a"))
     assert count(store) == {"plain": 1}
 
 

@@ -39,7 +39,7 @@ class Scene:
         self.unschedulable.put(group, asked, answer)
 
     def ask(self, count: int, like: PodBuilder = ONE_CPU, **said: object) -> PlanRequest:
-        pods = tuple(like.having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count))
+        pods = tuple(like.with_field(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count))
         return PlanRequest(pods, count, **{"topology_key": None, **said})  # type: ignore[arg-type]
 
     def free(self, name: str, cpus: int) -> set[GroupKey]:
@@ -134,7 +134,7 @@ def test_replacements_whose_own_slots_are_taken_say_nothing_of_the_room_for_othe
 
 
 def test_a_node_that_the_members_may_not_use_wakes_nobody(scene: Scene) -> None:
-    scene.refuse(G, 1, like=ONE_CPU.selecting("gpu", "yes"))
+    scene.refuse(G, 1, like=ONE_CPU.node_selector("gpu", "yes"))
     assert scene.free("a1", 4) == set()
     scene.store.put_node(node("a1").cpu(4).rack("a").label("gpu", "yes").value())
     assert scene.wake() == {G}

@@ -68,16 +68,16 @@ CASES: list[tuple[str, PodBuilder, list[Builder], str]] = [
     ("one of another namespace does not", pod("p").mounting("c").namespace("other"), CLAIMED, "n1 n2 n3"),
     ("all of its volumes must be reached", pod("p").mounting("c", "d"),
      [*CLAIMED, volume("w").local_to("n2", "n3"), volume_claim("d").bound_to("w")], "n2"),
-    ("its own affinity counts, too", pod("p").mounting("c").affine(
+    ("its own affinity counts, too", pod("p").mounting("c").node_affinity(
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}), CLAIMED, "n2"),
-    ("any of its own terms with any of the volume's", pod("p").mounting("c").affine(
+    ("any of its own terms with any of the volume's", pod("p").mounting("c").node_affinity(
         HERE, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), CLAIMED, "n1"),
-    ("an empty term still matches nothing", pod("p").mounting("c").affine({}), CLAIMED, ""),
+    ("an empty term still matches nothing", pod("p").mounting("c").node_affinity({}), CLAIMED, ""),
     ("a volume that no node reaches leaves none", pod("p").mounting("c"),
-     [volume("v").reached_from(), volume_claim("c").bound_to("v")], ""),
+     [volume("v").node_affinity(), volume_claim("c").bound_to("v")], ""),
     ("so many alternatives are left to the scheduler",
-     pod("p").mounting("c").affine(*[ANYWHERE] * 9),
-     [volume("v").reached_from(*[HERE] * 9), volume_claim("c").bound_to("v")], "n1 n2 n3"),
+     pod("p").mounting("c").node_affinity(*[ANYWHERE] * 9),
+     [volume("v").node_affinity(*[HERE] * 9), volume_claim("c").bound_to("v")], "n1 n2 n3"),
 ]  # fmt: skip
 
 
@@ -162,32 +162,34 @@ def seeing(*builders: Builder) -> Store:
 P = pod("p").mounting("c")
 LOCAL = storage_class("local")
 FAST = storage_class("fast", "fast.example.com")
-WAITING = volume_claim("c").asking("local")
-MADE = volume_claim("c").asking("fast")
-HERE_AND_THERE = [volume("v").free("local").local_to("n1"), volume("w").free("local").local_to("n3")]
+WAITING = volume_claim("c").requesting("local")
+MADE = volume_claim("c").requesting("fast")
+HERE_AND_THERE = [volume("v").available("local").local_to("n1"), volume("w").available("local").local_to("n3")]
 SCARCE = csi_driver("fast.example.com")
 
 REACHED: list[tuple[str, list[Builder], str]] = [
     ("a claim that waits goes where volumes of its class are", [LOCAL, WAITING, *HERE_AND_THERE], "n1 n3"),
-    ("that are large enough", [LOCAL, WAITING, volume("v").free("local", "512Mi"), HERE_AND_THERE[1]], "n3"),
-    ("of a mode that it asks for", [LOCAL, WAITING, volume("v").free("local", mode="ReadOnlyMany"), HERE_AND_THERE[1]],
+    ("that are large enough", [LOCAL, WAITING, volume("v").available("local", "512Mi"), HERE_AND_THERE[1]], "n3"),
+    ("of a mode that it asks for",
+     [LOCAL, WAITING, volume("v").available("local", mode="ReadOnlyMany"), HERE_AND_THERE[1]],
      "n3"),
-    ("of its volume mode", [LOCAL, WAITING, HERE_AND_THERE[0].having("Block", "spec", "volumeMode"), HERE_AND_THERE[1]],
+    ("of its volume mode",
+     [LOCAL, WAITING, HERE_AND_THERE[0].with_field("Block", "spec", "volumeMode"), HERE_AND_THERE[1]],
      "n3"),
-    ("with labels that it selects", [LOCAL, WAITING.having({"matchLabels": {"kind": "ssd"}}, "spec", "selector"),
+    ("with labels that it selects", [LOCAL, WAITING.with_field({"matchLabels": {"kind": "ssd"}}, "spec", "selector"),
                                      HERE_AND_THERE[0].label("kind", "ssd"), HERE_AND_THERE[1]], "n1"),
-    ("that nobody has", [LOCAL, WAITING, HERE_AND_THERE[0].kept_for("other"), HERE_AND_THERE[1]], "n3"),
+    ("that nobody has", [LOCAL, WAITING, HERE_AND_THERE[0].claim_ref("other"), HERE_AND_THERE[1]], "n3"),
     ("that are not on their way out", [LOCAL, WAITING, HERE_AND_THERE[0].deleting(), HERE_AND_THERE[1]], "n3"),
-    ("and nowhere else if one is kept for it", [LOCAL, WAITING, HERE_AND_THERE[0].kept_for("c"), HERE_AND_THERE[1]],
+    ("and nowhere else if one is kept for it", [LOCAL, WAITING, HERE_AND_THERE[0].claim_ref("c"), HERE_AND_THERE[1]],
      "n1"),
     ("a kept one that is too small is none",
-     [LOCAL, WAITING.asking("local", "2Gi"), HERE_AND_THERE[0].kept_for("c"),
-      volume("x").free("local", "2Gi").local_to("n2")], "n2"),
+     [LOCAL, WAITING.requesting("local", "2Gi"), HERE_AND_THERE[0].claim_ref("c"),
+      volume("x").available("local", "2Gi").local_to("n2")], "n2"),
     ("a volume can be made everywhere", [FAST, MADE], "n1 n2 n3"),
     ("but for the topology that the class allows",
-     [FAST.allowing("kubernetes.io/hostname", "n1", "n2"), MADE], "n1 n2"),
-    ("or where there is one", [FAST.allowing("kubernetes.io/hostname", "n1"), MADE,
-                               volume("v").free("fast").local_to("n3")], "n1 n3"),
+     [FAST.allowed_topology("kubernetes.io/hostname", "n1", "n2"), MADE], "n1 n2"),
+    ("or where there is one", [FAST.allowed_topology("kubernetes.io/hostname", "n1"), MADE,
+                               volume("v").available("fast").local_to("n3")], "n1 n3"),
     ("where its driver has storage",
      [FAST, MADE, SCARCE, storage_capacity("s", "fast", "1Gi", **{"kubernetes.io/hostname": "n1"}),
       storage_capacity("t", "fast", "1Mi", **{"kubernetes.io/hostname": "n2"})], "n1"),
@@ -195,8 +197,8 @@ REACHED: list[tuple[str, list[Builder], str]] = [
                       storage_capacity("t", "slow", "1Gi", **{"kubernetes.io/hostname": "n2"})], "n1"),
     ("everywhere, if one pool is everybody's", [FAST, MADE, SCARCE, storage_capacity("s", "fast", "1Gi")], "n1 n2 n3"),
     ("a driver that tells nothing has storage everywhere",
-     [FAST, MADE, csi_driver("fast.example.com").having({}, "spec")], "n1 n2 n3"),
-    ("a claim stays with the node that was chosen for it", [FAST, MADE.for_node("n2")], "n2"),
+     [FAST, MADE, csi_driver("fast.example.com").with_field({}, "spec")], "n1 n2 n3"),
+    ("a claim stays with the node that was chosen for it", [FAST, MADE.selected_node("n2")], "n2"),
 ]  # fmt: skip
 
 
@@ -210,18 +212,18 @@ def test_where_a_claim_without_a_volume_leaves_its_pod(others: list[Builder], no
 
 NOWHERE: list[tuple[str, list[Builder], str]] = [
     ("does not exist", [], "volume claim c does not exist"),
-    ("is lost", [volume_claim("c").bound_to("v").having("Lost", "status", "phase")],
+    ("is lost", [volume_claim("c").bound_to("v").with_field("Lost", "status", "phase")],
      "volume claim c has lost its PersistentVolume v"),
     ("goes", [volume_claim("c").bound_to("v").deleting(), volume("v")], "volume claim c is being deleted"),
     ("has a volume that does not exist", [volume_claim("c").bound_to("v")],
      "volume claim c is bound to PersistentVolume v, which does not exist"),
-    ("is not bound to the volume that it names", [volume_claim("c").having("v", "spec", "volumeName"), volume("v")],
+    ("is not bound to the volume that it names", [volume_claim("c").with_field("v", "spec", "volumeName"), volume("v")],
      "volume claim c is not bound to PersistentVolume v yet"),
     ("has no class", [volume_claim("c")], "volume claim c is not bound, and the claim names no StorageClass"),
     ("has an unknown class", [MADE], "volume claim c is not bound, and its StorageClass fast does not exist"),
-    ("should have been bound at once", [FAST.at_once(), MADE],
+    ("should have been bound at once", [FAST.immediate(), MADE],
      "volume claim c is not bound yet, and StorageClass fast does not wait for the first consumer"),
-    ("finds no volume", [LOCAL, WAITING, volume("v").free("local", "1Mi")],
+    ("finds no volume", [LOCAL, WAITING, volume("v").available("local", "1Mi")],
      "no PersistentVolume fits volume claim c, and StorageClass local creates none"),
     ("finds no storage", [FAST, MADE, SCARCE],
      "no PersistentVolume fits volume claim c, and no driver has storage for the claim"),
@@ -256,17 +258,17 @@ def test_a_pod_waits_until_all_is_known_of_the_clusters_storage() -> None:
 
 
 def test_a_claim_of_an_ephemeral_volume_is_its_pods() -> None:
-    scratch = pod("p").having([{"name": "scratch", "ephemeral": {}}], "spec", "volumes")
+    scratch = pod("p").with_field([{"name": "scratch", "ephemeral": {}}], "spec", "volumes")
     store = seeing(scratch, FAST)
     assert store.pods["pod-p"].obstacle == "volume claim p-scratch is still to be made"
-    show(store, volume_claim("p-scratch").asking("fast"))
+    show(store, volume_claim("p-scratch").requesting("fast"))
     assert store.pods["pod-p"].obstacle == "volume claim p-scratch was not made for this pod"
-    show(store, volume_claim("p-scratch").asking("fast").controlled_by("Pod", "p"))
+    show(store, volume_claim("p-scratch").requesting("fast").controlled_by("Pod", "p"))
     assert not store.pods["pod-p"].obstacle
 
 
 def test_a_pod_that_does_not_exist_may_bring_its_claims() -> None:
-    store = seeing(volume_claim("lost").bound_to("v").having("Lost", "status", "phase"))
+    store = seeing(volume_claim("lost").bound_to("v").with_field("Lost", "status", "phase"))
     assert not store.shape_hypothetical(P.value()).obstacle
     assert store.shape_hypothetical(pod("q").mounting("lost").value()).obstacle
 
@@ -289,13 +291,13 @@ ZONES: list[tuple[str, dict[str, str], list[NodeBuilder], str]] = [
 
 @pytest.mark.parametrize(("labels", "nodes", "where"), [pytest.param(lb, n, w, id=s) for s, lb, n, w in ZONES])
 def test_the_zones_of_a_bound_volume(labels: dict[str, str], nodes: list[NodeBuilder], where: str) -> None:
-    zoned = volume("v").having(labels, "metadata", "labels")
+    zoned = volume("v").with_field(labels, "metadata", "labels")
     store = stored(P, volume_claim("c").bound_to("v"), zoned)
     shape = store.pods["pod-p"].shape
     assert " ".join(each.value().name for each in nodes if admits(shape, each.value())) == where
 
 
-BLOCK = [volume_claim("c").bound_to("v").once(), volume("v")]
+BLOCK = [volume_claim("c").bound_to("v").read_write_once_pod(), volume("v")]
 TWO = [node(name).label("kubernetes.io/hostname", name).cpu(4) for name in ("n1", "n2")]
 
 
@@ -325,7 +327,7 @@ def test_one_of_lower_priority_may_be_preempted_for_it_where_it_is() -> None:
     assert free_nodes(store, store.pods["pod-p"]) == "n1 n2"
     assert store.pods["pod-p"].shape == pod("p").value().shape
     never = seeing(
-        *TWO, P.priority(10).having("Never", "spec", "preemptionPolicy"), pod("q").mounting("c").on("n1"), *BLOCK
+        *TWO, P.priority(10).with_field("Never", "spec", "preemptionPolicy"), pod("q").mounting("c").on("n1"), *BLOCK
     )
     assert obstacles(never, "p") == ["volume claim c is ReadWriteOncePod, and q uses it"]
 
@@ -345,7 +347,8 @@ def test_of_the_members_of_a_gang_the_first_may_have_it() -> None:
 def test_an_offer_does_not_give_it_to_the_second_one_too() -> None:
     # Until the first one has its node, kube-scheduler finds nodes for each of them.
     held = [
-        pod(name).mounting("c").in_group("g").tried(message="1 Serried holds this pod for its gang") for name in "pq"
+        pod(name).mounting("c").in_group("g").unschedulable(message="1 Serried holds this pod for its gang")
+        for name in "pq"
     ]
     store = seeing(*held, *BLOCK)
     assert [store.pods[f"pod-{name}"].refused for name in "pq"] == [False, True]
@@ -361,7 +364,7 @@ def test_what_the_scheduler_says_of_its_user_is_a_want_of_room() -> None:
         "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
         "already in-use by another pod. preemption: not eligible"
     )
-    store = seeing(*TWO, P.priority(10).tried(message=said), pod("q").mounting("c").on("n1"), *BLOCK)
+    store = seeing(*TWO, P.priority(10).unschedulable(message=said), pod("q").mounting("c").on("n1"), *BLOCK)
     assert not store.pods["pod-p"].refused
 
 
@@ -376,15 +379,17 @@ def chosen(store: Store, name: str = "p") -> tuple[dict[str, int], list[str]]:
 
 
 def test_claims_with_one_wish_choose_from_the_same_volumes() -> None:
-    claims = [volume_claim(name).asking("local") for name in ("c", "d")]
-    wide = volume("u").free("local").local_to("n1", "n2")
-    store = seeing(LOCAL, P, pod("q").mounting("d"), *claims, wide, *HERE_AND_THERE, volume("x").free("local", "2Gi"))
+    claims = [volume_claim(name).requesting("local") for name in ("c", "d")]
+    wide = volume("u").available("local").local_to("n1", "n2")
+    store = seeing(
+        LOCAL, P, pod("q").mounting("d"), *claims, wide, *HERE_AND_THERE, volume("x").available("local", "2Gi")
+    )
     assert chosen(store) == ({AMOUNT: 1}, ["v", "w", "u", "x"])
     assert store.pods["pod-p"].shape == store.pods["pod-q"].shape
-    show(store, HERE_AND_THERE[0].kept_for("d"))
+    show(store, HERE_AND_THERE[0].claim_ref("d"))
     assert chosen(store) == ({AMOUNT: 1}, ["w", "u", "x"])
     assert chosen(store, "q") == ({}, [])
-    show(store, HERE_AND_THERE[0].kept_for("other"))
+    show(store, HERE_AND_THERE[0].claim_ref("other"))
     assert chosen(store, "q") == chosen(store)
 
 
@@ -403,7 +408,7 @@ def test_claims_that_several_pods_mount_are_one_choice_for_all() -> None:
 
 
 def test_a_volume_that_is_made_for_one_of_several_pods_confines_no_other() -> None:
-    store = seeing(FAST, P, pod("q").mounting("c"), MADE.for_node("n2"))
+    store = seeing(FAST, P, pod("q").mounting("c"), MADE.selected_node("n2"))
     assert chosen(store) == ({"volume:|default/c": 1}, [])
     assert reached(store) == "n1 n2 n3"
     store.drop_pod("pod-q")
@@ -413,7 +418,7 @@ def test_a_volume_that_is_made_for_one_of_several_pods_confines_no_other() -> No
 def test_a_gang_is_looked_at_again_when_there_is_one_more_volume() -> None:
     store = seeing(LOCAL, P.in_group("g"), WAITING, *HERE_AND_THERE)
     store.dirty.groups.clear()
-    show(store, volume("x").free("local").local_to("n1"))
+    show(store, volume("x").available("local").local_to("n1"))
     assert store.dirty.groups == {GroupKey("default", "g")}
 
 

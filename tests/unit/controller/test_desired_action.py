@@ -59,7 +59,7 @@ OFF = GangSettings(frozenset({"serried"}), gang_jobs=GangJobs.NONE)
             GANG.suspended(), [MEMBER.on("n1")], DELETING, DesiredAction.COMPLETE, id="not before its pods have gone"
         ),
         pytest.param(
-            GANG.suspended().completed("0"),
+            GANG.suspended().completed_indexes("0"),
             [],
             DELETING,
             DesiredAction.START,

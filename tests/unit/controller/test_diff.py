@@ -22,7 +22,7 @@ B = TypeVar("B", PodGroupBuilder, WorkloadBuilder)
 
 GANG = job("train").size(3).scheduler("serried")
 OURS = workload("train-x").for_job("train").gang_template("train-pgt-0", 3)
-GROUP = pod_group("train-g").gang(3).of("train-x", "train-pgt-0")
+GROUP = pod_group("train-g").gang(3).from_template("train-x", "train-pgt-0")
 
 
 def diff(owner: Owner, found: Observed, action: DesiredAction, update: MinCountUpdate) -> list[Change]:

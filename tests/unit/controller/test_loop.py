@@ -30,7 +30,7 @@ async def controller() -> AsyncIterator[Controller]:
 
 @pytest.fixture
 def group() -> PodGroup:
-    return pod_group("g").gang(2).priority(0).of("w", "t").value()
+    return pod_group("g").gang(2).priority(0).from_template("w", "t").value()
 
 
 @pytest.mark.parametrize(

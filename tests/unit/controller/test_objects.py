@@ -142,13 +142,15 @@ def test_everything_that_a_foreign_template_says_reaches_its_pod_group_unchanged
         "preemptionPolicy": "Never",
         "resourceClaims": [{"name": "net", "resourceClaimTemplateName": "fabric"}],
     }
-    foreign = workload("theirs").for_job("a").joining({"name": "t", **said}, "spec", "podGroupTemplates").value()
+    foreign = workload("theirs").for_job("a").with_item({"name": "t", **said}, "spec", "podGroupTemplates").value()
     spec = pod_group_body(from_only_template(job("a").size(4).value(), foreign), level)["spec"]
     assert {name: value for name, value in spec.items() if name in said} == said
 
 
 def test_what_a_job_says_of_disruption_and_priority_reaches_its_template() -> None:
-    gang = job("a").size(2).annotation(DISRUPTION_MODE, "all").having("high", *POD_SPEC, "priorityClassName").value()
+    gang = (
+        job("a").size(2).annotation(DISRUPTION_MODE, "all").with_field("high", *POD_SPEC, "priorityClassName").value()
+    )
     (template,) = workload_body(make_workload_create(gang, DesiredAction.START), NATIVE)["spec"]["podGroupTemplates"]
     assert (template["disruptionMode"], template["priorityClassName"]) == ({"all": {}}, "high")
 

@@ -34,11 +34,11 @@ TYPO = "scheduling.serried.dev/required-topolgy"
 
 
 def training() -> JobSetBuilder:
-    return job_set("s").asking().topology().replicated("driver").replicated("workers", replicas=2, pods=4)
+    return job_set("s").gang_policy().topology().replicated("driver").replicated("workers", replicas=2, pods=4)
 
 
 def serving() -> LeaderWorkerSetBuilder:
-    return leader_worker_set("s").asking().size(replicas=2, pods=4)
+    return leader_worker_set("s").gang_policy().size(replicas=2, pods=4)
 
 
 def of_serving() -> WorkloadBuilder:
@@ -46,7 +46,7 @@ def of_serving() -> WorkloadBuilder:
 
 
 def group_of(name: str, template: str = "t") -> PodGroupBuilder:
-    return pod_group(name).gang(4).of("w", template)
+    return pod_group(name).gang(4).from_template("w", template)
 
 
 def made_for(parent: JobSetBuilder | LeaderWorkerSetBuilder) -> Workload:
@@ -129,7 +129,7 @@ def test_only_replicas_that_are_there_and_wanted_need_a_pod_group() -> None:
 def test_a_number_of_replicas_costs_nothing(replicas: int, there: set[int]) -> None:
     parent, made = serving().size(replicas, 4).value(), made_for(serving())
     own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
-    groups = [group_of(f"g{n}").having({**own, REPLICA: str(n)}, "metadata", "labels").value() for n in there]
+    groups = [group_of(f"g{n}").with_field({**own, REPLICA: str(n)}, "metadata", "labels").value() for n in there]
     tracemalloc.start()
     missing = list(
         diff(parent, Observed([made], replicas=[str(n) for n in there]), DesiredAction.START, MinCountUpdate.NEVER)
@@ -164,7 +164,7 @@ def test_what_a_workload_contains_is_not_missing() -> None:
 
 def test_pod_groups_of_replicas_that_are_gone_are_surplus_if_they_are_ours() -> None:
     own = {MANAGED_BY: "serried", PARENT_UID: "leaderworkerset-s"}
-    ours = [group_of(f"g{index}").having({**own, REPLICA: str(index)}, "metadata", "labels") for index in range(4)]
+    ours = [group_of(f"g{index}").with_field({**own, REPLICA: str(index)}, "metadata", "labels") for index in range(4)]
     foreign = group_of("theirs").replica(7)
     found = Observed([of_serving().value()], [each.value() for each in (*ours, foreign)])
     assert [group.key.name for group in find_surplus_groups(serving().value(), found)] == ["g2", "g3"]
@@ -187,9 +187,9 @@ def test_a_users_workload_keeps_its_size() -> None:
 
 
 def test_each_stage_follows_its_own_size() -> None:
-    staged = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=3)
+    staged = job_set("s").gang_policy().in_order().replicated("a", pods=2).replicated("b", pods=3)
     made = made_for(staged)
-    grown = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=5)
+    grown = job_set("s").gang_policy().in_order().replicated("a", pods=2).replicated("b", pods=5)
     assert lagging(grown, Observed([made])) == [(made, 5, 1)]
 
 
@@ -199,9 +199,9 @@ def test_a_gang_that_shrinks_to_one_pod_waits_for_one() -> None:
 
 
 def test_a_stage_that_shrinks_to_one_pod_or_none_waits_for_one() -> None:
-    made = made_for(job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=3))
+    made = made_for(job_set("s").gang_policy().in_order().replicated("a", pods=2).replicated("b", pods=3))
     for left in (1, 0):
-        shrunk = job_set("s").asking().in_order().replicated("a", pods=2).replicated("b", pods=left)
+        shrunk = job_set("s").gang_policy().in_order().replicated("a", pods=2).replicated("b", pods=left)
         assert lagging(shrunk, Observed([made])) == [(made, 1, 1)]
 
 
@@ -243,10 +243,10 @@ def test_what_is_not_clear_is_said(found: Observed, problems: list[str]) -> None
 
 COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], str]] = [
     ("nothing to say", training(), [], ""),
-    ("one that asks for nothing", training().in_order().asking("NoGang"), [], ""),
-    ("a word that is none", training().asking("Gang"), ["FailedWorkloadCompilation"],
+    ("one that asks for nothing", training().in_order().gang_policy("NoGang"), [], ""),
+    ("a word that is none", training().gang_policy("Gang"), ["FailedWorkloadCompilation"],
      "must be one of JobSetAsGang, NoGang"),
-    ("a word of another kind", serving().asking("JobSetAsGang"), ["FailedWorkloadCompilation"],
+    ("a word of another kind", serving().gang_policy("JobSetAsGang"), ["FailedWorkloadCompilation"],
      "must be one of ReplicaAsGang, NoGang"),
     ("a key that is none", training().topology("no key"), ["FailedWorkloadCompilation"], "is no label key"),
     ("another scheduler", training().replicated("x", scheduler="other"), ["SchedulerNotGangAware"],
@@ -255,7 +255,7 @@ COMPLAINTS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, list[str], s
      job_set("s").replicated("w", pods=2, scheduler="other").topology(), ["SchedulerNotGangAware"],
      "create it anew with schedulerName serried"),
     ("stages", training().in_order(), ["GangPerStage"], "(startupPolicy), so each of more than one pod"),
-    ("workers that start later", serving().leader_first(), ["GangPerStage"], "are a gang without it"),
+    ("workers that start later", serving().startup_leader_ready(), ["GangPerStage"], "are a gang without it"),
     ("exclusive placement", training().annotation("alpha.jobset.sigs.k8s.io/exclusive-topology", "rack"),
      ["NoGang"], "(exclusive-topology)"),
 ]  # fmt: skip
@@ -294,7 +294,7 @@ def test_jobs_that_ask_within_a_gang_are_told_of() -> None:
 
 
 def test_nine_stages_are_told_of() -> None:
-    staged = job_set("s").asking().in_order()
+    staged = job_set("s").gang_policy().in_order()
     for number in range(9):
         staged = staged.replicated(f"stage-{number}", pods=2)
     ((reason, said),) = find_warnings_of_parent(staged.value(), SERVED)
@@ -305,7 +305,7 @@ REFUSALS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, str]] = [
     ("one that names our scheduler and does not ask", job_set("s").replicated("w", pods=2),
      "the annotation scheduling.serried.dev/gang-policy: JobSetAsGang"),
     ("one that asks", training(), ""),
-    ("one that says that it is none", training().asking("NoGang"), ""),
+    ("one that says that it is none", training().gang_policy("NoGang"), ""),
     ("one of another scheduler", job_set("s").replicated("w", pods=2, scheduler="other"), ""),
     ("one pod", job_set("s").replicated("w", pods=1), ""),
 ]  # fmt: skip

@@ -151,7 +151,7 @@ async def test_a_pod_that_is_in_it_through_its_job_and_does_not_name_it_keeps_no
     cluster.store.put_job(job("train").size(2).scheduler("serried").value())
     cluster.store.put_workload(workload("w").for_job("train").gang_template("t", 2).value())
     cluster.store.put_pod(pod("a").scheduler("serried").of_job("train", 0).value())
-    cluster.store.put_group(pod_group("g").of("w", "t").gang(2).finalizer(PROTECTION).deleting().value())
+    cluster.store.put_group(pod_group("g").from_template("w", "t").gang(2).finalizer(PROTECTION).deleting().value())
     assert [each.name for each in cluster.store.members.of_group(group)] == ["a"]
     assert cluster.protection.observe_group(group)
     await cluster.pass_time(5)

@@ -16,7 +16,7 @@ MADE, LEFT, ANEW = ("w", "g"), ("w",), ("w-anew",)
 
 def observe(names: tuple[str, ...]) -> Observed:
     workloads = [workload(name).for_job("j").gang_template("t", 2).value() for name in names[:1]]
-    return Observed(workloads, [pod_group(name).of("w", "t").value() for name in names[1:]])
+    return Observed(workloads, [pod_group(name).from_template("w", "t").value() for name in names[1:]])
 
 
 def begin(renewals: Renewals, owner: Job, *looks: tuple[str, ...]) -> list[bool]:

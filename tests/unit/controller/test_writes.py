@@ -24,7 +24,7 @@ async def test_the_protection_of_a_pod_group_beside_the_level_in_use_is_taken_of
         assert isinstance(group, PodGroup)
         beside = replace(group, api=FALLBACK.api_version)
         await Writes(client, NATIVE, EventWriter(client, "controller")).set_finalizers(beside, ["example.com/mine"])
-        (left,) = server.all(BESIDE)
+        (left,) = server.list_objects(BESIDE)
     assert left["metadata"]["finalizers"] == ["example.com/mine"]
 
 
@@ -32,8 +32,8 @@ async def test_a_group_that_has_changed_meanwhile_gets_no_priority_by_what_it_wa
     async with FakeApiServer() as server, server.client() as client:
         group = decode_pod_group(server.add(BESIDE, pod_group("g").raw()))
         assert isinstance(group, PodGroup)
-        server.change(BESIDE, "default", "g", {"spec": {"priorityClassName": "high"}})
+        server.patch(BESIDE, "default", "g", {"spec": {"priorityClassName": "high"}})
         with pytest.raises(Conflict):
             await Writes(client, FALLBACK, EventWriter(client, "controller")).set_priority(group, 5)
-        (left,) = server.all(BESIDE)
+        (left,) = server.list_objects(BESIDE)
     assert "priority" not in left["spec"]

@@ -33,7 +33,7 @@ def test_references_name_the_object_by_its_own_name() -> None:
     [
         pytest.param(compatible_group("g"), id="without minMember"),
         pytest.param(compatible_group("g").gang(0), id="with minMember 0"),
-        pytest.param(compatible_group("g").having(None, "spec"), id="without spec"),
+        pytest.param(compatible_group("g").with_field(None, "spec"), id="without spec"),
     ],
 )
 def test_members_of_a_group_without_quorum_go_one_by_one_as_with_the_coscheduling_plugin(
@@ -44,7 +44,7 @@ def test_members_of_a_group_without_quorum_go_one_by_one_as_with_the_coschedulin
 
 @pytest.mark.parametrize("seconds", [0, -1, None])
 def test_a_timeout_that_nobody_could_keep_is_none(seconds: object) -> None:
-    group = compatible_group("g").gang(2).having(seconds, "spec", "scheduleTimeoutSeconds").value()
+    group = compatible_group("g").gang(2).with_field(seconds, "spec", "scheduleTimeoutSeconds").value()
     assert group.timeout == math.inf
 
 
@@ -58,7 +58,7 @@ def test_its_phase_says_whether_it_has_run(phase: str, ran: bool) -> None:  # no
 
 
 def test_a_quorum_that_is_a_word_is_malformed() -> None:
-    raw = compatible_group("g").having("many", "spec", "minMember").raw()
+    raw = compatible_group("g").with_field("many", "spec", "minMember").raw()
     assert decode_compatible_group(raw) == Malformed("PodGroup", "default/g", "minMember is not an integer")
 
 
@@ -82,7 +82,7 @@ def test_a_pod_names_its_group(builder: PodBuilder, group: GroupKey | None, link
 def test_a_job_whose_template_names_such_a_group_is_not_ours_to_make_one_for() -> None:
     asked = job("j").size(4).scheduler("serried").gang_policy("JobAsGang")
     assert is_gang_job(asked.value(), ["serried"])
-    assert not is_gang_job(asked.having("g", *TEMPLATE_LABEL).value(), ["serried"])
+    assert not is_gang_job(asked.with_field("g", *TEMPLATE_LABEL).value(), ["serried"])
 
 
 def test_groups_of_one_name_and_two_kinds_have_records_of_their_own() -> None:

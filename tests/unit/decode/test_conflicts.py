@@ -15,7 +15,7 @@ PORT = {"containerPort": 80, "hostPort": 80}
 
 
 def sidecar(**fields: Any) -> PodBuilder:
-    return pod("p").having([{"name": "side", "ports": [PORT], **fields}], "spec", "initContainers")
+    return pod("p").with_field([{"name": "side", "ports": [PORT], **fields}], "spec", "initContainers")
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,9 @@ def sidecar(**fields: Any) -> PodBuilder:
         pytest.param(pod("p"), {}, id="a plain pod asks for nothing"),
         pytest.param(pod("p").host_port(80), {"hostPort:TCP/80": SHARES}, id="all of a port"),
         pytest.param(
-            pod("p").having([{"ports": [PORT]}], "spec", "containers"), {"hostPort:TCP/80": SHARES}, id="TCP by default"
+            pod("p").with_field([{"ports": [PORT]}], "spec", "containers"),
+            {"hostPort:TCP/80": SHARES},
+            id="TCP by default",
         ),
         pytest.param(pod("p").host_port(80, ANY), {"hostPort:TCP/80": SHARES}, id="so on the address of all"),
         pytest.param(
@@ -62,42 +64,48 @@ RING = pod("p").label("app", "ring")
 @pytest.mark.parametrize(
     ("builder", "names"),
     [
-        pytest.param(RING.apart({"app": "ring"}), ["apart:default/app In (ring)"], id="a pod that its own term means"),
         pytest.param(
-            RING.apart({"app": "other"}), [f"{HOST}default/app In (other)"], id="others, that it does not mean"
+            RING.anti_affinity({"app": "ring"}), ["apart:default/app In (ring)"], id="a pod that its own term means"
         ),
         pytest.param(
-            RING.apart({"app": "ring"}, key="topology.kubernetes.io/zone"),
+            RING.anti_affinity({"app": "other"}), [f"{HOST}default/app In (other)"], id="others, that it does not mean"
+        ),
+        pytest.param(
+            RING.anti_affinity({"app": "ring"}, key="topology.kubernetes.io/zone"),
             ["apart:topology.kubernetes.io/zone|default/app In (ring)"],
             id="in other domains",
         ),
-        pytest.param(RING.apart({}), ["apart:default/"], id="an empty selector means every pod"),
-        pytest.param(RING.apart({}, labelSelector=None), [], id="without a selector it means none"),
+        pytest.param(RING.anti_affinity({}), ["apart:default/"], id="an empty selector means every pod"),
+        pytest.param(RING.anti_affinity({}, labelSelector=None), [], id="without a selector it means none"),
         pytest.param(
-            RING.apart({"app": "ring"}, namespaces=["other", "default"]),
+            RING.anti_affinity({"app": "ring"}, namespaces=["other", "default"]),
             ["apart:default,other/app In (ring)"],
             id="in the namespaces that it names",
         ),
         pytest.param(
-            RING.apart({"app": "ring"}, namespaces=["other"]),
+            RING.anti_affinity({"app": "ring"}, namespaces=["other"]),
             [f"{HOST}other/app In (ring)"],
             id="those of another namespace",
         ),
         pytest.param(
-            RING.apart({"app": "ring"}, namespaces=["other"], namespaceSelector={}),
+            RING.anti_affinity({"app": "ring"}, namespaces=["other"], namespaceSelector={}),
             ["apart:*/app In (ring)"],
             id="in all namespaces",
         ),
         pytest.param(
-            RING.apart({"app": "ring"}, namespaceSelector={"matchLabels": {"a": "b"}}),
+            RING.anti_affinity({"app": "ring"}, namespaceSelector={"matchLabels": {"a": "b"}}),
             [f"{HOST}+(a In (b))/app In (ring)"],
             id="namespaces by label",
         ),
         pytest.param(
-            RING.apart({"app": "ring"}).apart({}), ["apart:default/", "apart:default/app In (ring)"], id="each term"
+            RING.anti_affinity({"app": "ring"}).anti_affinity({}),
+            ["apart:default/", "apart:default/app In (ring)"],
+            id="each term",
         ),
         pytest.param(
-            RING.having([], "spec", "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution"),
+            RING.with_field(
+                [], "spec", "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution"
+            ),
             [],
             id="a preference is none",
         ),
@@ -129,7 +137,7 @@ EXPRESSIONS: list[tuple[str, list[str], bool]] = [
 @pytest.mark.parametrize(("operator", "values", "met"), EXPRESSIONS)
 def test_expressions_of_a_selector(operator: str, values: list[str], met: bool) -> None:  # noqa: FBT001
     selector = {"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}
-    assert (SHARES in conflicts_of(RING.apart({}, labelSelector=selector)).values()) is met
+    assert (SHARES in conflicts_of(RING.anti_affinity({}, labelSelector=selector)).values()) is met
 
 
 def test_one_selector_has_one_name_however_it_is_written() -> None:
@@ -137,13 +145,13 @@ def test_one_selector_has_one_name_however_it_is_written() -> None:
         {"key": "b", "operator": "Exists"},
         {"key": "app", "operator": "In", "values": ["ring"]},
     ]
-    written = RING.label("b", "").apart({}, labelSelector={"matchExpressions": expressions})
+    written = RING.label("b", "").anti_affinity({}, labelSelector={"matchExpressions": expressions})
     other = {"matchLabels": {"app": "ring"}, "matchExpressions": expressions[:1]}
-    assert conflicts_of(written) == conflicts_of(RING.label("b", "").apart({}, labelSelector=other))
+    assert conflicts_of(written) == conflicts_of(RING.label("b", "").anti_affinity({}, labelSelector=other))
 
 
 def test_they_are_part_of_what_a_pod_asks_for() -> None:
-    requests = RING.cpu(1).host_port(80).apart({"app": "ring"}).value().shape.requests
+    requests = RING.cpu(1).host_port(80).anti_affinity({"app": "ring"}).value().shape.requests
     assert requests == (
         ("apart:default/app In (ring)", SHARES), ("cpu", 1000), ("hostPort:TCP/80", SHARES), ("pods", 1),
     )  # fmt: skip

@@ -16,7 +16,7 @@ def test_a_class_provides_the_resource_of_its_name() -> None:
 
 
 def test_and_the_one_that_it_names() -> None:
-    found = device_class("gpu").providing("example.com/gpu").version("7").value()
+    found = device_class("gpu").extended_resource("example.com/gpu").version("7").value()
     assert found == DeviceClass("gpu", "example.com/gpu", "7")
     assert found.provides == {IMPLICIT, "example.com/gpu"}
 
@@ -28,8 +28,8 @@ def test_a_class_that_cannot_be_read_is_malformed(raw: dict[str, object]) -> Non
 
 def test_claims_of_devices_are_read_of_pods_and_of_groups() -> None:
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}, {"name": "nic", "resourceClaimName": "mine"}]
-    assert pod("p").having(claims, "spec", "resourceClaims").value().device_claims == ("claim", "template one")
-    assert pod_group("g").gang(2).having(claims, "spec", "resourceClaims").value().device_claims == (
+    assert pod("p").with_field(claims, "spec", "resourceClaims").value().device_claims == ("claim", "template one")
+    assert pod_group("g").gang(2).with_field(claims, "spec", "resourceClaims").value().device_claims == (
         "claim",
         "template one",
     )
@@ -47,12 +47,17 @@ def test_claims_of_devices_are_read_of_pods_and_of_groups() -> None:
 )
 def test_a_pod_lacks_its_claim_until_its_status_names_it(statuses: list[dict[str, str]], expected: str) -> None:
     claims = [{"name": "nic", "resourceClaimName": "mine"}, {"name": "gpu", "resourceClaimTemplateName": "one"}]
-    found = pod("p").having(claims, "spec", "resourceClaims").having(statuses, "status", "resourceClaimStatuses")
+    found = (
+        pod("p").with_field(claims, "spec", "resourceClaims").with_field(statuses, "status", "resourceClaimStatuses")
+    )
     assert found.value().unclaimed == expected
 
 
 def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest_does() -> None:
-    plain, claiming = (pod("p").cpu(1), pod("p").cpu(1).having([{"resourceClaimName": "c"}], "spec", "resourceClaims"))
+    plain, claiming = (
+        pod("p").cpu(1),
+        pod("p").cpu(1).with_field([{"resourceClaimName": "c"}], "spec", "resourceClaims"),
+    )
     assert plain.value().shape != claiming.value().shape
     assert count_fitting(claiming.value().shape, node("n").cpu(4).pods(9).value(), None) == 4
 
@@ -95,12 +100,12 @@ def test_pods_with_other_claims_are_of_another_class_that_fits_wherever_the_rest
     ],
 )
 def test_the_schedulers_word_about_a_pod_that_no_node_takes(message: str, expected: str) -> None:
-    assert pod("p").tried(message=message).value().objection == expected
+    assert pod("p").unschedulable(message=message).value().objection == expected
 
 
 def test_a_pod_that_is_held_by_a_gate_was_not_tried() -> None:
     text = objection("12 cannot allocate all claims")
-    assert pod("p").tried("SchedulingGated", text).value().objection == ""
+    assert pod("p").unschedulable("SchedulingGated", text).value().objection == ""
     assert pod("p").value().objection == ""
 
 
@@ -124,12 +129,12 @@ APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels
     ],
 )
 def test_room_is_what_a_pod_may_lack_on_some_nodes(reason: str, wants_room: bool) -> None:  # noqa: FBT001
-    found = pod("p").tried(message=objection(reason)).value()
+    found = pod("p").unschedulable(message=objection(reason)).value()
     assert (found.wants_room, found.refused) == (wants_room, not wants_room)
 
 
 def test_anti_affinity_by_host_name_is_counted_so_it_is_room() -> None:
     terms = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}
-    apart = pod("p").label("app", "ring").having(terms, "spec", "affinity")
+    apart = pod("p").label("app", "ring").with_field(terms, "spec", "affinity")
     message = objection("12 node(s) didn't match pod anti-affinity rules")
-    assert apart.tried(message=message).value().wants_room
+    assert apart.unschedulable(message=message).value().wants_room

@@ -58,10 +58,10 @@ def test_the_field_says_the_rest_of_a_template_too() -> None:
     ("builder", "completed", "given_up"),
     [
         pytest.param(job("j"), 0, 0, id="none"),
-        pytest.param(job("j").completed("0").given_up("1"), 1, 1, id="one each"),
-        pytest.param(job("j").completed("0,2-4,9").given_up("5-8"), 5, 4, id="intervals"),
+        pytest.param(job("j").completed_indexes("0").failed_indexes("1"), 1, 1, id="one each"),
+        pytest.param(job("j").completed_indexes("0,2-4,9").failed_indexes("5-8"), 5, 4, id="intervals"),
         pytest.param(
-            job("j").not_indexed().having(3, "status", "succeeded"), 3, 0, id="without indexes, pods are counted"
+            job("j").not_indexed().with_field(3, "status", "succeeded"), 3, 0, id="without indexes, pods are counted"
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_how_many_indexes_need_no_pod_any_more(builder: JobBuilder, completed: i
 
 
 def test_a_list_of_indexes_that_is_none_makes_the_job_malformed() -> None:
-    decoded = decode_job(job("j").completed("1,x").raw())
+    decoded = decode_job(job("j").completed_indexes("1,x").raw())
     assert isinstance(decoded, Malformed)
     assert decoded.problem == "completedIndexes is no list of indexes"
 

@@ -98,23 +98,23 @@ POD_TEMPLATE = ("spec", "template", "metadata")
     ("raw", "said"),
     [
         pytest.param(
-            job("j").having({TOPOLOGY: "rack"}, *POD_TEMPLATE, "annotations"),
+            job("j").with_field({TOPOLOGY: "rack"}, *POD_TEMPLATE, "annotations"),
             f"annotation {TOPOLOGY!r} of the pod template has no effect, because nothing reads it; {MEANT} Job?",
             id="an annotation of the Job in its pod template",
         ),
         pytest.param(
-            job("j").having({f"{ANNOTATION_PREFIX}pod-grop": "g"}, *POD_TEMPLATE, "labels"),
+            job("j").with_field({f"{ANNOTATION_PREFIX}pod-grop": "g"}, *POD_TEMPLATE, "labels"),
             f"did you mean the label {LABEL} of its pods?",
             id="a label of pods, mistyped",
         ),
         pytest.param(
-            job("j").having({LABEL: "g"}, *POD_TEMPLATE, "annotations"),
+            job("j").with_field({LABEL: "g"}, *POD_TEMPLATE, "annotations"),
             f"did you mean the label {LABEL} of its pods?",
             id="a label of pods as an annotation",
         ),
-        pytest.param(job("j").having({LABEL: "g"}, *POD_TEMPLATE, "labels"), "", id="a label of pods"),
+        pytest.param(job("j").with_field({LABEL: "g"}, *POD_TEMPLATE, "labels"), "", id="a label of pods"),
         pytest.param(
-            job("j").annotation(TOPOLOGY, "rack").having({TOPOLOGY: "rack"}, *POD_TEMPLATE, "annotations"),
+            job("j").annotation(TOPOLOGY, "rack").with_field({TOPOLOGY: "rack"}, *POD_TEMPLATE, "annotations"),
             "",
             id="an annotation in both places, as kustomize writes common ones",
         ),
@@ -136,5 +136,5 @@ def test_the_template_of_a_replicated_job_has_the_names_of_a_job() -> None:
     assert not parent.value().stray
     template = parent.raw()["spec"]["replicatedJobs"][0]["template"]
     template["metadata"] = {"annotations": {TYPO: "rack"}}
-    wrong = parent.having([{"name": "w", "template": template}], "spec", "replicatedJobs").value()
+    wrong = parent.with_field([{"name": "w", "template": template}], "spec", "replicatedJobs").value()
     assert wrong.stray.startswith(f"annotation {TYPO!r} of a template of Jobs has no effect")

@@ -35,7 +35,7 @@ def test_a_node_with_a_bad_quantity_is_malformed() -> None:
 
 def test_a_gang_has_its_quorum_its_key_and_where_it_comes_from() -> None:
     group = (
-        pod_group("g").gang(3).topology().of("w", "t").priority(7).finalizer("f").label("a", "b")
+        pod_group("g").gang(3).topology().from_template("w", "t").priority(7).finalizer("f").label("a", "b")
         .controlled_by("Job", "j", "u").value()
     )  # fmt: skip
     assert (group.key, group.uid) == (GroupKey("default", "g"), "podgroup-g")
@@ -69,7 +69,7 @@ def test_the_condition_of_a_group_is_read_back() -> None:
     ],
 )
 def test_a_group_without_one_policy_is_malformed(policy: object, problem: str) -> None:
-    raw = pod_group("g").having(policy, "spec", "schedulingPolicy").raw()
+    raw = pod_group("g").with_field(policy, "spec", "schedulingPolicy").raw()
     assert decode_pod_group(raw) == Malformed("PodGroup", "default/g", problem)
 
 
@@ -85,7 +85,7 @@ def test_a_workload_names_its_job_and_its_templates() -> None:
     ids=["without reference", "of another kind", "of another group"],
 )
 def test_a_workload_of_something_else_has_no_job(reference: object) -> None:
-    assert workload("w").having(reference, "spec", "controllerRef").value().job is None
+    assert workload("w").with_field(reference, "spec", "controllerRef").value().job is None
 
 
 def test_a_workload_with_a_nameless_template_is_malformed() -> None:
@@ -96,17 +96,17 @@ def test_a_workload_with_a_nameless_template_is_malformed() -> None:
 def test_a_workload_of_a_tree_has_a_job_and_no_templates() -> None:
     child = {"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}
     branch = {"name": "c", "schedulingPolicy": {"gang": {"minGroupCount": 1}}, "podGroupTemplates": [child]}
-    decoded = workload("w").for_job("j").having([branch], "spec", "compositePodGroupTemplates").value()
+    decoded = workload("w").for_job("j").with_field([branch], "spec", "compositePodGroupTemplates").value()
     assert (decoded.job, decoded.templates) == ("j", ())
 
 
 def test_a_group_of_a_tree_names_the_one_above_it() -> None:
-    assert pod_group("g").gang(2).under("c").value().parent == "c"
+    assert pod_group("g").gang(2).child_of("c").value().parent == "c"
     assert pod_group("g").gang(2).value().parent is None
 
 
 def test_a_composite_group_has_its_quorum_of_groups_its_key_and_its_parent() -> None:
-    decoded = composite("c").gang(2).topology().under("root").priority(7).value()
+    decoded = composite("c").gang(2).topology().child_of("root").priority(7).value()
     assert (decoded.key, decoded.uid) == (Key("default", "c"), "compositepodgroup-c")
     assert (decoded.min_group_count, decoded.topology_key, decoded.parent) == (2, RACK, "root")
     assert decoded.priority == 7
@@ -131,8 +131,8 @@ def test_the_key_of_a_composite_group_may_be_an_annotation_where_the_field_is_dr
     ],
 )
 def test_the_disruption_mode_of_a_group_is_single_unless_it_says_all(mode: Any, disruption: Disruption) -> None:
-    assert pod_group("g").having(mode, "spec", "disruptionMode").value().disruption is disruption
-    assert composite("c").having(mode, "spec", "disruptionMode").value().disruption is disruption
+    assert pod_group("g").with_field(mode, "spec", "disruptionMode").value().disruption is disruption
+    assert composite("c").with_field(mode, "spec", "disruptionMode").value().disruption is disruption
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,14 @@ def test_the_disruption_mode_of_a_group_is_single_unless_it_says_all(mode: Any, 
     ],
 )
 def test_a_composite_group_without_a_clear_policy_is_malformed(policy: dict[str, Any], problem: str) -> None:
-    raw = composite("c").having(policy, "spec", "schedulingPolicy").raw()
+    raw = composite("c").with_field(policy, "spec", "schedulingPolicy").raw()
     assert decode_composite(raw) == Malformed("CompositePodGroup", "default/c", problem)
 
 
 def test_a_job_has_what_eligibility_asks() -> None:
-    decoded = job("j").size(4).scheduler("serried").topology().controlled_by("CronJob", "c").completed("0-1").value()
+    decoded = (
+        job("j").size(4).scheduler("serried").topology().controlled_by("CronJob", "c").completed_indexes("0-1").value()
+    )
     assert (decoded.parallelism, decoded.completions, decoded.indexed) == (4, 4, True)
     assert (decoded.scheduler, decoded.topology_key, decoded.completed) == ("serried", RACK, 2)
     assert decoded.owner == OwnerRef("CronJob", "c", "cronjob-c", controller=True)
@@ -161,12 +163,12 @@ def test_a_job_has_what_eligibility_asks() -> None:
 
 
 def test_an_empty_job_runs_one_pod_and_has_no_completions() -> None:
-    decoded = job("j").having({}, "spec").value()
+    decoded = job("j").with_field({}, "spec").value()
     assert (decoded.parallelism, decoded.completions, decoded.indexed) == (1, None, False)
 
 
 def test_a_job_without_completions_has_none_but_zero_is_zero() -> None:
-    assert job("j").having(None, "spec", "completions").value().completions is None
+    assert job("j").with_field(None, "spec", "completions").value().completions is None
     assert job("j").size(0, 0).value().completions == 0
 
 
@@ -176,7 +178,7 @@ def test_a_job_without_completions_has_none_but_zero_is_zero() -> None:
         pytest.param(job("j"), None, id="none"),
         pytest.param(job("j").template_group("g"), GroupKey("default", "g"), id="by field"),
         pytest.param(
-            job("j").having("g", "spec", "template", "metadata", "labels", "scheduling.serried.dev/pod-group"),
+            job("j").with_field("g", "spec", "template", "metadata", "labels", "scheduling.serried.dev/pod-group"),
             GroupKey("default", "g"),
             id="by label",
         ),
@@ -201,7 +203,7 @@ def test_a_job_is_finished_when_its_last_pod_has_ended(condition: str, finished:
 
 
 def test_a_condition_that_is_not_true_does_not_finish_a_job() -> None:
-    raw = job("j").joining({"type": "Complete", "status": "False"}, "status", "conditions")
+    raw = job("j").with_item({"type": "Complete", "status": "False"}, "status", "conditions")
     assert not raw.value().finished
 
 

@@ -20,11 +20,11 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def training() -> JobSetBuilder:
-    return job_set("s").asking().replicated("driver").replicated("workers", replicas=2, pods=4)
+    return job_set("s").gang_policy().replicated("driver").replicated("workers", replicas=2, pods=4)
 
 
 def serving() -> LeaderWorkerSetBuilder:
-    return leader_worker_set("s").asking().size(replicas=2, pods=4)
+    return leader_worker_set("s").gang_policy().size(replicas=2, pods=4)
 
 
 def with_template(field: str, value: Any) -> JobSetBuilder:
@@ -61,7 +61,7 @@ def test_a_job_set_is_suspended_if_it_says_so() -> None:
 
 
 def test_a_replicated_job_that_says_nothing_is_one_job_of_one_pod() -> None:
-    assert job_set("s").having([{"name": "a"}], "spec", "replicatedJobs").value().stages == (Stage("a", 1),)
+    assert job_set("s").with_field([{"name": "a"}], "spec", "replicatedJobs").value().stages == (Stage("a", 1),)
 
 
 def test_a_leader_worker_set_has_a_leader_and_workers_in_each_replica() -> None:
@@ -76,7 +76,7 @@ def test_a_leader_worker_set_has_a_leader_and_workers_in_each_replica() -> None:
     ids=["none", "a number", "percents, rounded up", "never more than there are", "of nothing"],
 )
 def test_replicas_that_a_rolling_update_may_add_count(replicas: int, surge: int | str, all_in_all: int) -> None:
-    assert serving().size(replicas, 4).surging(surge).value().replicas == all_in_all
+    assert serving().size(replicas, 4).max_surge(surge).value().replicas == all_in_all
 
 
 GANGS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, tuple[Stage, ...]]] = [
@@ -87,15 +87,19 @@ GANGS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder, tuple[Stage, ...]
         training().replicated("late", pods=2, dependsOn=[{"name": "driver", "status": "Ready"}]),
         (Stage("workers", 8), Stage("late", 2)),
     ),
-    ("one pod is no gang", job_set("s").asking().replicated("driver"), ()),
+    ("one pod is no gang", job_set("s").gang_policy().replicated("driver"), ()),
     ("each replica is a gang", serving(), (Stage(WHOLE, 4),)),
-    ("workers that wait for their leader are a gang without it", serving().leader_first(), (Stage(WORKERS, 3),)),
+    (
+        "workers that wait for their leader are a gang without it",
+        serving().startup_leader_ready(),
+        (Stage(WORKERS, 3),),
+    ),
     (
         "also where they wait for its node",
         serving().annotation("leaderworkerset.sigs.k8s.io/exclusive-topology", "rack"),
         (Stage(WORKERS, 3),),
     ),
-    ("one worker that waits for its leader is no gang", serving().size(2, 2).leader_first(), ()),
+    ("one worker that waits for its leader is no gang", serving().size(2, 2).startup_leader_ready(), ()),
 ]
 
 
@@ -109,9 +113,9 @@ def test_pods_that_start_together_are_a_gang(
 
 NO_GANGS: list[tuple[str, JobSetBuilder | LeaderWorkerSetBuilder]] = [
     ("one that does not ask", job_set("s").replicated("a", pods=2)),
-    ("one that asks not to", training().asking("NoGang")),
-    ("a JobSet that asks what a LeaderWorkerSet may", training().asking("ReplicaAsGang")),
-    ("a LeaderWorkerSet that asks what a JobSet may", serving().asking("JobSetAsGang")),
+    ("one that asks not to", training().gang_policy("NoGang")),
+    ("a JobSet that asks what a LeaderWorkerSet may", training().gang_policy("ReplicaAsGang")),
+    ("a LeaderWorkerSet that asks what a JobSet may", serving().gang_policy("JobSetAsGang")),
     ("one with a pod template of another scheduler", training().replicated("b", scheduler="default-scheduler")),
     ("one whose template names its group", with_template("schedulingGroup", {"podGroupName": "g"})),
     ("one that has ended", training().condition("Completed")),
@@ -127,7 +131,7 @@ def test_no_gang_is(builder: JobSetBuilder | LeaderWorkerSetBuilder) -> None:
 
 
 def test_nine_gangs_are_more_than_a_workload_holds() -> None:
-    staged = job_set("s").asking().in_order()
+    staged = job_set("s").gang_policy().in_order()
     for number in range(8):
         staged = staged.replicated(f"stage-{number}", pods=2)
     assert is_gang_parent(staged.value(), ["serried"])
@@ -141,7 +145,7 @@ def test_exclusive_placement_by_node_labels_makes_nobody_wait() -> None:
 
 def test_a_priority_class_counts_if_all_templates_name_it() -> None:
     assert with_template("priorityClassName", "high").value().priority_class == ""
-    raw = serving().having("high", "spec", "leaderWorkerTemplate", "workerTemplate", "spec", "priorityClassName")
+    raw = serving().with_field("high", "spec", "leaderWorkerTemplate", "workerTemplate", "spec", "priorityClassName")
     assert raw.value().priority_class == "high"
 
 
@@ -165,12 +169,12 @@ def test_a_pods_labels_say_where_it_stands(builder: PodBuilder, place: Place | N
 
 
 def test_a_replicated_job_without_a_name_is_malformed() -> None:
-    raw = job_set("s").having([{}], "spec", "replicatedJobs").raw()
+    raw = job_set("s").with_field([{}], "spec", "replicatedJobs").raw()
     assert decode_parent("JobSet", raw) == Malformed("JobSet", "default/s", "name is missing")
 
 
 def test_a_surge_that_is_no_number_is_malformed() -> None:
-    raw = serving().surging("many").raw()
+    raw = serving().max_surge("many").raw()
     assert decode_parent("LeaderWorkerSet", raw) == Malformed(
         "LeaderWorkerSet", "default/s", "maxSurge is not an integer"
     )

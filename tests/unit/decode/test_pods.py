@@ -78,9 +78,9 @@ def test_phases_are_reduced_to_what_counts(phase: str, expected: Phase) -> None:
     ("builder", "expected"),
     [
         pytest.param(pod("p"), False, id="a fresh pod was not tried"),
-        pytest.param(pod("p").tried(), True, id="no node would do"),
-        pytest.param(pod("p").tried("SchedulerError"), True, id="its Binding failed"),
-        pytest.param(pod("p").tried("SchedulingGated"), False, id="a gated pod was not tried"),
+        pytest.param(pod("p").unschedulable(), True, id="no node would do"),
+        pytest.param(pod("p").unschedulable("SchedulerError"), True, id="its Binding failed"),
+        pytest.param(pod("p").unschedulable("SchedulingGated"), False, id="a gated pod was not tried"),
     ],
 )
 def test_a_pod_that_was_tried_in_vain_is_known(builder: PodBuilder, expected: bool) -> None:  # noqa: FBT001
@@ -90,20 +90,20 @@ def test_a_pod_that_was_tried_in_vain_is_known(builder: PodBuilder, expected: bo
 @pytest.mark.parametrize(
     ("builder", "refusal"),
     [
-        pytest.param(pod("p").on("n").refused("OutOfcpu"), "OutOfcpu", id="no room"),
-        pytest.param(pod("p").on("n").refused("OutOfexample.com/gpu"), "OutOfexample.com/gpu", id="no device"),
-        pytest.param(pod("p").on("n").refused("NodeAffinity"), "NodeAffinity", id="the node's labels changed"),
+        pytest.param(pod("p").on("n").kubelet_rejected("OutOfcpu"), "OutOfcpu", id="no room"),
+        pytest.param(pod("p").on("n").kubelet_rejected("OutOfexample.com/gpu"), "OutOfexample.com/gpu", id="no device"),
+        pytest.param(pod("p").on("n").kubelet_rejected("NodeAffinity"), "NodeAffinity", id="the node's labels changed"),
         pytest.param(
             pod("p")
             .on("n")
-            .refused("NodeShutdown")
-            .having("Pod was rejected: node is shutting down", "status", "message"),
+            .kubelet_rejected("NodeShutdown")
+            .with_field("Pod was rejected: node is shutting down", "status", "message"),
             "NodeShutdown",
             id="any reason, if the message says that it was rejected",
         ),
-        pytest.param(pod("p").on("n").refused("Evicted"), "", id="one that was evicted ran before"),
+        pytest.param(pod("p").on("n").kubelet_rejected("Evicted"), "", id="one that was evicted ran before"),
         pytest.param(pod("p").on("n").phase("Failed"), "", id="one that failed ran before"),
-        pytest.param(pod("p").on("n").having("OutOfcpu", "status", "reason"), "", id="one that may still run"),
+        pytest.param(pod("p").on("n").with_field("OutOfcpu", "status", "reason"), "", id="one that may still run"),
     ],
 )
 def test_a_pod_that_its_kubelet_refused_is_known(builder: PodBuilder, refusal: str) -> None:
@@ -137,7 +137,16 @@ def test_what_decides_where_it_fits_is_in_the_shape() -> None:
         "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
         "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
     }
-    shape = pod("p").cpu(1).selecting("z", "1").selecting("a", "2").affine(term).tolerating("t", "", "v").value().shape
+    shape = (
+        pod("p")
+        .cpu(1)
+        .node_selector("z", "1")
+        .node_selector("a", "2")
+        .node_affinity(term)
+        .tolerating("t", "", "v")
+        .value()
+        .shape
+    )
     assert shape.requests == (("cpu", 1000), ("pods", 1))
     assert shape.node_selector == (("a", "2"), ("z", "1"))
     labels = (Requirement("zone", "In", ("a", "b")),)
@@ -150,14 +159,16 @@ def test_what_decides_where_it_fits_is_in_the_shape() -> None:
     ("builder", "terms"),
     [
         pytest.param(pod("p"), None, id="no affinity is none"),
-        pytest.param(pod("p").having({}, "spec", "affinity", "podAffinity"), None, id="affinity to pods is none"),
+        pytest.param(pod("p").with_field({}, "spec", "affinity", "podAffinity"), None, id="affinity to pods is none"),
         pytest.param(
-            pod("p").having([], "spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"),
+            pod("p").with_field(
+                [], "spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"
+            ),
             None,
             id="a preference is none",
         ),
-        pytest.param(pod("p").affine(), (), id="a selector without terms is kept: it matches nothing"),
-        pytest.param(pod("p").affine({}), (NodeSelectorTerm(),), id="an empty term is kept: it matches nothing"),
+        pytest.param(pod("p").node_affinity(), (), id="a selector without terms is kept: it matches nothing"),
+        pytest.param(pod("p").node_affinity({}), (NodeSelectorTerm(),), id="an empty term is kept: it matches nothing"),
     ],
 )
 def test_required_node_affinity(builder: PodBuilder, terms: tuple[NodeSelectorTerm, ...] | None) -> None:
@@ -178,13 +189,13 @@ def test_twins_share_one_shape() -> None:
         pytest.param(pod("p").namespace("").raw(), "p", "namespace is missing", id="without namespace"),
         pytest.param(pod("p").cpu("much").raw(), "default/p", "'much' is not a quantity", id="a bad quantity"),
         pytest.param(
-            pod("p").having("x", "spec", "nodeSelector").raw(),
+            pod("p").with_field("x", "spec", "nodeSelector").raw(),
             "default/p",
             "nodeSelector is not an object",
             id="a selector that is a word",
         ),
         pytest.param(
-            pod("p").having(["x"], "spec", "containers").raw(),
+            pod("p").with_field(["x"], "spec", "containers").raw(),
             "default/p",
             "containers is not a list of objects",
             id="containers that are words",
@@ -198,8 +209,8 @@ def test_a_pod_that_cannot_be_used_says_why(raw: object, key: str, problem: str)
 @pytest.mark.parametrize(
     ("builder", "expected"),
     [
-        pytest.param(pod("p").tried(), "", id="nobody ends it"),
-        pytest.param(pod("p").tried().disrupted(), "PreemptionByScheduler", id="a scheduler preempts it"),
+        pytest.param(pod("p").unschedulable(), "", id="nobody ends it"),
+        pytest.param(pod("p").unschedulable().disrupted(), "PreemptionByScheduler", id="a scheduler preempts it"),
         pytest.param(pod("p").disrupted("EvictionByEvictionAPI"), "EvictionByEvictionAPI", id="it is drained"),
         pytest.param(pod("p").disrupted(status="False"), "", id="it was to be ended, and was not"),
         pytest.param(pod("p").disrupted(""), "Disrupted", id="somebody ends it and does not say why"),
@@ -233,9 +244,9 @@ def test_what_serried_has_written_on_a_pod_that_is_to_end_is_known(
     ("builder", "seconds"),
     [
         pytest.param(pod("p"), 30, id="nobody has said how long"),
-        pytest.param(pod("p").grace(600), 600, id="longer"),
-        pytest.param(pod("p").grace(0), 0, id="at once"),
-        pytest.param(pod("p").grace(-1), 0, id="before it begins"),
+        pytest.param(pod("p").grace_period(600), 600, id="longer"),
+        pytest.param(pod("p").grace_period(0), 0, id="at once"),
+        pytest.param(pod("p").grace_period(-1), 0, id="before it begins"),
     ],
 )
 def test_how_long_it_may_take_to_end(builder: PodBuilder, seconds: int) -> None:

@@ -127,6 +127,6 @@ def test_a_template_has_the_field_too() -> None:
 )
 def test_a_field_that_nobody_can_follow_is_said(field: object, said: str) -> None:
     path = ("spec", "schedulingConstraints", "preferredTopology")
-    group = decode_pod_group(pod_group("g").gang(2).having(field, *path).raw())
+    group = decode_pod_group(pod_group("g").gang(2).with_field(field, *path).raw())
     assert isinstance(group, Malformed)
     assert said in group.problem

@@ -33,7 +33,7 @@ def test_preemption_policy_is_a_word_of_the_spec(
 
 def test_a_template_of_a_workload_says_it_too() -> None:
     template = {"name": "t", "schedulingPolicy": {"basic": {}}, "preemptionPolicy": "Never"}
-    found = usable(decode_workload(workload("w").joining(template, "spec", "podGroupTemplates").raw()))
+    found = usable(decode_workload(workload("w").with_item(template, "spec", "podGroupTemplates").raw()))
     assert isinstance(found, Workload)
     assert [each.preemption for each in found.templates] == [PreemptionPolicy.NEVER]
 

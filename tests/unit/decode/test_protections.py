@@ -87,12 +87,12 @@ def test_a_node_that_is_protected_from_nothing_is_as_it_was_before() -> None:
 
 
 def test_a_marker_that_is_no_text_makes_the_node_malformed() -> None:
-    raw = node("n").having(7, "metadata", "annotations", PROTECTS).raw()
+    raw = node("n").with_field(7, "metadata", "annotations", PROTECTS).raw()
     assert decode_node(raw) == Malformed("Node", "n", f"{PROTECTS} is not a string")
 
 
 def test_a_protection_is_no_difference_between_two_states_of_a_node() -> None:
     """Room is not looked at anew because of it."""
     assert decode_node(node("n").raw()) == decode_node(
-        node("n").having(MARKER, "metadata", "annotations", PROTECTS).raw()
+        node("n").with_field(MARKER, "metadata", "annotations", PROTECTS).raw()
     )

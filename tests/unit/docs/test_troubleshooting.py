@@ -27,7 +27,7 @@ SCENES: dict[str, Sequence[Builder]] = {
     "QuorumMissing": [*small_nodes(2), gang(4), *members(3)],
     "QuorumMissing: no ResourceClaim": [
         *(*small_nodes(2), gang(2)),
-        *(each.having(TEMPLATES, "spec", "resourceClaims") for each in members(2)),
+        *(each.with_field(TEMPLATES, "spec", "resourceClaims") for each in members(2)),
     ],
     "MemberGated": [*small_nodes(2), gang(2), *members(1), members(2)[1].gate("example.com/quota")],
     "NoDomainFits": [
@@ -44,7 +44,7 @@ SCENES: dict[str, Sequence[Builder]] = {
     "NoCapacity: can run nowhere": [*small_nodes(2), gang(2), *(each.mounting("data") for each in members(2))],
     "NoCapacity: kube-scheduler rejects": [
         *(*small_nodes(2), gang(2), *members(1)),
-        members(2)[1].tried(message=objection("12 node(s) didn't match pod anti-affinity rules")),
+        members(2)[1].unschedulable(message=objection("12 node(s) didn't match pod anti-affinity rules")),
     ],
     "DomainFull": [*racks("r1", "r2"), gang(2).topology(), *(each.on("n1") for each in members(2)), members(3)[2]],
     "DomainConflict": [

@@ -75,7 +75,7 @@ class Scene:
 
     @property
     def lease(self) -> dict[str, Any]:
-        return self.server.look(LEASES, LEASE.namespace, LEASE.name) or {"metadata": {"name": LEASE.name}}
+        return self.server.get_object(LEASES, LEASE.namespace, LEASE.name) or {"metadata": {"name": LEASE.name}}
 
     @property
     def holder(self) -> str:
@@ -88,8 +88,8 @@ class Scene:
 
     async def ask(self) -> None:
         """Until somebody has asked several times for the Lease."""
-        asks = len(self.server.seen(calls("GET", "/leases")))
-        await until(lambda: len(self.server.seen(calls("GET", "/leases"))) >= asks + 5)
+        asks = len(self.server.list_requests(calls("GET", "/leases")))
+        await until(lambda: len(self.server.list_requests(calls("GET", "/leases"))) >= asks + 5)
 
     async def close(self) -> None:
         tasks = [each.task for each in self._extenders]
@@ -169,7 +169,7 @@ async def test_after_a_turn_that_was_lost_whoever_counts_its_time_hears_of_its_e
     first = scene.begin("a")
     await until(lambda: first.holds)
     taken = {**scene.lease["spec"], "holderIdentity": "b_1"}
-    scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": taken})
+    scene.server.patch(LEASES, LEASE.namespace, LEASE.name, {"spec": taken})
     await until(lambda: first.heard[-1:] == [False])
     await scene.ask()
     assert (first.heard[-2:], first.steps, scene.holder) == ([True, False], [], "b_1")

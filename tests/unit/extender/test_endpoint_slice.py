@@ -36,7 +36,7 @@ class Instance:
 
 
 def addresses(server: FakeApiServer) -> list[str]:
-    found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name) or {"endpoints": ()}
+    found = server.get_object(ENDPOINT_SLICES, NAME.namespace, NAME.name) or {"endpoints": ()}
     return [address for endpoint in found["endpoints"] for address in endpoint["addresses"]]
 
 
@@ -50,7 +50,7 @@ async def test_the_service_leads_to_whoever_leads(server: FakeApiServer) -> None
         server.remove(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         second.turn(leads=True)
         await until(lambda: addresses(server) == ["fd00::2"])
-        found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        found = server.get_object(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         assert found is not None
         assert found["addressType"] == "IPv6"
         assert found["metadata"]["labels"]["kubernetes.io/service-name"] == NAME.name
@@ -77,11 +77,11 @@ async def test_what_somebody_else_has_written_there_is_set_right_and_what_is_rig
         instance = Instance(client, "10.0.0.1")
         await instance.slice.reconcile()
         await instance.slice.reconcile()
-        assert len(server.seen(lambda request: request.method == "PATCH")) == 1
-        right = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
-        server.change(ENDPOINT_SLICES, NAME.namespace, NAME.name, written)
+        assert len(server.list_requests(lambda request: request.method == "PATCH")) == 1
+        right = server.get_object(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        server.patch(ENDPOINT_SLICES, NAME.namespace, NAME.name, written)
         await instance.slice.reconcile()
-        found = server.look(ENDPOINT_SLICES, NAME.namespace, NAME.name)
+        found = server.get_object(ENDPOINT_SLICES, NAME.namespace, NAME.name)
         assert right is not None
         assert found is not None
         assert (found["endpoints"], found["ports"]) == (right["endpoints"], right["ports"])
@@ -103,7 +103,7 @@ async def test_after_a_refused_write_the_next_look_comes_soon(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint_slice, "_RETRY", Backoff(first=0.001, cap=0.01))
-    server.refuse(calls("PATCH", "/endpointslices"), times=3, status=403, reason="Forbidden")
+    server.reject(calls("PATCH", "/endpointslices"), times=3, status=403, reason="Forbidden")
     async with server.client() as client, asyncio.TaskGroup() as tasks:
         instance = Instance(client, "10.0.0.1", check_seconds=600.0)
         running = tasks.create_task(instance.slice.run())

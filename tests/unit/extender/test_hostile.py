@@ -54,7 +54,7 @@ async def test_a_quorum_that_never_comes_waits_and_holds_nothing(world: Harness,
 
 
 async def test_a_tree_of_quorums_that_never_come_waits_and_holds_nothing(world: Harness) -> None:
-    leaves = [pod_group(f"g{place}").gang(MOST).under("root") for place in range(8)]
+    leaves = [pod_group(f"g{place}").gang(MOST).child_of("root") for place in range(8)]
     await world.add(*small_nodes(2), composite("root").gang(8), *leaves).run_until_idle()
     assert world.nothing_reserved
 
@@ -74,9 +74,9 @@ def grow(store: Store, width: int, depth: int, parent: str = "root") -> int:
     for place in range(width):
         name = f"{parent}-{place}"
         if depth == 1:
-            tell(store, pod_group(name).gang(1).under(parent))
+            tell(store, pod_group(name).gang(1).child_of(parent))
         else:
-            store.put_composite(composite(name).under(parent).value())
+            store.put_composite(composite(name).child_of(parent).value())
             count += grow(store, width, depth - 1, name)
         count += 1
     return count
@@ -106,7 +106,7 @@ def test_a_tree_of_8_groups_at_each_of_4_levels_is_refused_with_a_sentence(store
 
 def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
     for place in range(1024):
-        tell(store, pod_group(f"g{place}").gang(1).under("root"))
+        tell(store, pod_group(f"g{place}").gang(1).child_of("root"))
     tree = store.forest.find_tree_key(GroupKey("default", "g0"))
     assert tree not in store.groups
     store.drop_group(GroupKey("default", "g7"))
@@ -116,8 +116,8 @@ def test_a_tree_that_shrinks_to_the_limit_is_a_gang_again(store: Store) -> None:
 def chain(store: Store, length: int) -> GroupKey:
     """Add a chain of groups, each below the one before. Return the tree of the PodGroup at its end."""
     for place in range(length):
-        store.put_composite(composite(f"c{place}").under(f"c{place - 1}" if place else "root").value())
-    tell(store, pod_group("g").gang(1).under(f"c{length - 1}"))
+        store.put_composite(composite(f"c{place}").child_of(f"c{place - 1}" if place else "root").value())
+    tell(store, pod_group("g").gang(1).child_of(f"c{length - 1}"))
     return store.forest.find_tree_key(GroupKey("default", "g"))
 
 
@@ -142,27 +142,27 @@ def ask_for(place: int, **fields: object) -> dict[str, object]:
 def with_sidecars(count: int) -> PodBuilder:
     """Return a pod whose init containers are sidecars, except every tenth."""
     inits = [ask_for(place, **({"restartPolicy": "Always"} if place % 10 else {})) for place in range(count)]
-    return pod("p").having(inits, "spec", "initContainers")
+    return pod("p").with_field(inits, "spec", "initContainers")
 
 
 def with_labels_and_terms(count: int) -> PodBuilder:
     """Each of its terms has to be compared with its labels."""
-    made = pod("p").having({f"l{place}": "" for place in range(count)}, "metadata", "labels")
+    made = pod("p").with_field({f"l{place}": "" for place in range(count)}, "metadata", "labels")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
     terms = "requiredDuringSchedulingIgnoredDuringExecution"
-    return made.having([term] * count, "spec", "affinity", "podAntiAffinity", terms)
+    return made.with_field([term] * count, "spec", "affinity", "podAntiAffinity", terms)
 
 
 def with_claims(count: int) -> PodBuilder:
     claims = [{"name": f"c{place}", "resourceClaimTemplateName": f"t{place}"} for place in range(count)]
-    return pod("p").having(claims, "spec", "resourceClaims")
+    return pod("p").with_field(claims, "spec", "resourceClaims")
 
 
 def with_one_name(count: int) -> PodBuilder:
     """Return a pod whose containers share one name and one status, which the API server would not let pass."""
     granted = {f"example.com/r{place}": "1" for place in range(count)}
-    made = pod("p").having([{"name": "c"}] * count, "spec", "containers")
-    return made.having([{"name": "c", "allocatedResources": granted}], "status", "containerStatuses")
+    made = pod("p").with_field([{"name": "c"}] * count, "spec", "containers")
+    return made.with_field([{"name": "c", "allocatedResources": granted}], "status", "containerStatuses")
 
 
 @pytest.mark.parametrize("make", [with_sidecars, with_labels_and_terms, with_claims, with_one_name])
@@ -241,7 +241,7 @@ def test_hundreds_of_selectors_are_charged_for_each_node() -> None:
 def test_a_shape_with_hundreds_of_selectors_is_not_kept_when_its_pods_are_gone() -> None:
     terms = [{"matchExpressions": [{"key": "k", "operator": "In", "values": [f"v{i}" for i in range(500)]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    large = pod("p").having(required, "spec", "affinity", "nodeAffinity")
+    large = pod("p").with_field(required, "spec", "affinity", "nodeAffinity")
     assert large.value().shape == large.value().shape
     assert large.value().shape is not large.value().shape
     assert pod("p").cpu(1).value().shape is pod("q").cpu(1).value().shape
@@ -310,7 +310,7 @@ ANY_POD = {
 @pytest.mark.parametrize("where", ["runs", "waits", "went"])
 def test_a_rule_of_a_tenant_that_means_every_pod_costs_only_the_members_that_wait(where: str) -> None:
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ANY_POD]}}
-    hostile = pod("hostile").namespace("tenant").scheduler("default-scheduler").having(rule, "spec", "affinity")
+    hostile = pod("hostile").namespace("tenant").scheduler("default-scheduler").with_field(rule, "spec", "affinity")
 
     def make(size: int) -> Callable[[], object]:
         store = Store([SCHEDULER], rules=RULES)

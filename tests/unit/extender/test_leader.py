@@ -229,12 +229,12 @@ class TestAWatchWhoseConnectionIsDead:
         async with FakeApiServer() as server, server.client(timeout=30.0) as client, asyncio.TaskGroup() as tasks:
             server.add(LEASES, lease("serried-1_a"))
             watch = tasks.create_task(leadership.watch(client, Key("serried", "serried")))
-            await server.watched(LEASES)
+            await server.await_watch(LEASES)
             await until(lambda: leadership.holder == "serried-1_a")
             if waiting:
                 server.hold(watches(waiting), times=1)
             server.drop_changes(LEASES)
-            server.change(LEASES, "serried", "serried", {"spec": {"holderIdentity": "serried-0_a"}})
+            server.patch(LEASES, "serried", "serried", {"spec": {"holderIdentity": "serried-0_a"}})
             await until(lambda: leadership.active)
             watch.cancel()
 

@@ -128,11 +128,11 @@ def test_in_whatever_order_they_are_seen(order: tuple[int, ...]) -> None:
 
 def test_a_member_below_a_tree_is_a_non_member_like_any_other() -> None:
     store = Store([SCHEDULER], rules=RULES)
-    for each in (job_gang().under("root"), non_member(), *workers(1)):
+    for each in (job_gang().child_of("root"), non_member(), *workers(1)):
         tell(store, each)
     tree = store.forest.find_tree_key(GANG)
     assert [each.name for each in store.members.of_group(tree)] == ["m0"]
-    tell(store, gang(2).under("root"))
+    tell(store, gang(2).child_of("root"))
     assert {each.name for each in store.members.of_group(tree)} == {"m0", "x"}
     assert store.members.of_group(NON_MEMBERS) == []
 
@@ -144,7 +144,7 @@ def test_the_name_of_non_members_is_read_as_it_is_written() -> None:
 
 def elsewhere(builder: Builder, number: int) -> Builder:
     """The same object in another namespace."""
-    return builder.having("neighbour", "metadata", "namespace").uid(f"theirs-{number}")
+    return builder.with_field("neighbour", "metadata", "namespace").uid(f"theirs-{number}")
 
 
 async def test_a_gang_lacks_a_member_that_exists_in_another_namespace_only(world: Harness) -> None:

@@ -700,7 +700,7 @@ class TestBesideNativeGangScheduling:
     async def racked(self, world: Harness) -> Harness:
         """Gang g of two members, planned in rack a, though b and c have room, too. The scheduler has told of g."""
         world.add(*[node(f"{rack}{index}").cpu(cpus).rack(rack) for rack, cpus in RACKS for index in range(2)])
-        world.add(gang(2).topology().joining(told_by("kube-scheduler"), "metadata", "managedFields"), *members(2))
+        world.add(gang(2).topology().with_item(told_by("kube-scheduler"), "metadata", "managedFields"), *members(2))
         world.start_nominating()
         await world.run_until_idle()
         assert slot_of(world, "m0") == "a0"
@@ -721,10 +721,10 @@ class TestBesideNativeGangScheduling:
         assert racked.filter("m0", "a1") == Steer("a1")
 
     async def test_what_is_offered_in_one_domain_is_not_all_that_there_is(self, world: Harness) -> None:
-        group = gang(3).topology().joining(told_by("kube-scheduler"), "metadata", "managedFields")
+        group = gang(3).topology().with_item(told_by("kube-scheduler"), "metadata", "managedFields")
         claims = [{"name": "gpu", "resourceClaimName": "mine"}]
         world.add(node("a0").cpu(2).rack("a"), node("b0").cpu(2).rack("b"), group)
-        world.add(*[each.having(claims, "spec", "resourceClaims") for each in members(2)])
+        world.add(*[each.with_field(claims, "spec", "resourceClaims") for each in members(2)])
         await world.run_until_idle()
         world.filter("m0", "b0")
         assert world.groups.states[GANG].refusals.offers == {}
@@ -734,10 +734,10 @@ class TestBesideNativeGangScheduling:
     @pytest.mark.parametrize("manager", ["kube-scheduler", "scheduler-of-ours", "serried", "serried-preemption", ""])
     async def test_who_writes_the_condition_shows_who_schedules_gangs(self, world: Harness, manager: str) -> None:
         entries = [told_by(manager)] if manager else [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]
-        world.add(*members(2), gang(2).having(entries, "metadata", "managedFields"))
+        world.add(*members(2), gang(2).with_field(entries, "metadata", "managedFields"))
         assert world.store.schedules_gangs is ("scheduler" in manager)
 
     async def test_what_another_scheduler_writes_of_its_own_gangs_says_nothing_of_ours(self, world: Harness) -> None:
         world.add(*[each.scheduler("default-scheduler") for each in members(2)])
-        world.add(gang(2).having([told_by("kube-scheduler")], "metadata", "managedFields"))
+        world.add(gang(2).with_field([told_by("kube-scheduler")], "metadata", "managedFields"))
         assert not world.store.schedules_gangs

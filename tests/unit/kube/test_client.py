@@ -63,7 +63,7 @@ async def client(server: FakeApiServer) -> AsyncIterator[ApiClient]:
 async def test_each_refusal_has_its_class_and_says_what_was_asked(
     server: FakeApiServer, client: ApiClient, status: int, reason: str, kind: type[ApiError]
 ) -> None:
-    server.refuse(calls(), times=9, status=status, reason=reason)
+    server.reject(calls(), times=9, status=status, reason=reason)
     with pytest.raises(ApiError) as caught:
         await client.get(PODS, "ns", "a")
     assert type(caught.value) is kind
@@ -130,7 +130,7 @@ async def ask(client: ApiClient, verb: str) -> None:
 async def test_what_is_repeated(
     server: FakeApiServer, client: ApiClient, verb: str, status: int, retry_after: int | None, attempts: int
 ) -> None:
-    server.refuse(calls(), status=status, retry_after=retry_after)
+    server.reject(calls(), status=status, retry_after=retry_after)
     if attempts == 1:
         with pytest.raises(ApiError):
             await ask(client, verb)
@@ -140,7 +140,7 @@ async def test_what_is_repeated(
 
 
 async def test_the_last_failure_surfaces_when_attempts_are_used_up(server: FakeApiServer) -> None:
-    server.refuse(calls(), times=9, status=429, retry_after=0)
+    server.reject(calls(), times=9, status=429, retry_after=0)
     async with server.client(RetryPolicy(attempts=3, backoff=Backoff(0.001, 0.001))) as client:
         with pytest.raises(TooMany) as caught:
             await client.get(PODS, "ns", "a")
@@ -160,8 +160,8 @@ async def test_a_lost_answer_of_a_create_is_not_repeated(server: FakeApiServer, 
     with pytest.raises(Unavailable) as caught:
         await client.create(PODS, "ns", POST_BODY)
     assert not caught.value.unsent
-    assert server.look(PODS, "ns", "new") is not None
-    assert len(server.seen(calls("POST"))) == 1
+    assert server.get_object(PODS, "ns", "new") is not None
+    assert len(server.list_requests(calls("POST"))) == 1
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
@@ -170,7 +170,7 @@ async def test_a_connection_that_closes_under_a_repeatable_request_does_no_harm(
 ) -> None:
     async with server.client(ONCE) as client:
         obj = await client.get(PODS, "ns", "a")
-        server.hang_up(calls(method))
+        server.disconnect(calls(method))
         await {
             "GET": lambda: client.get(PODS, "ns", "a"),
             "PUT": lambda: client.replace(PODS, obj),
@@ -208,14 +208,14 @@ async def test_a_call_that_gets_no_connection_is_known_to_be_unsent(server: Fake
         gate.open()
         await first
     assert caught.value.unsent
-    assert server.seen(calls("POST")) == []
+    assert server.list_requests(calls("POST")) == []
 
 
 async def test_bind_binds_that_pod_and_no_other(server: FakeApiServer, client: ApiClient) -> None:
     with pytest.raises(Conflict, match="UID in precondition: other"):
         await client.bind("ns", "a", "other", "n1")
     await client.bind("ns", "a", "u1", "n1", {"why": "gang"})
-    bound = server.look(PODS, "ns", "a")
+    bound = server.get_object(PODS, "ns", "a")
     assert bound is not None
     assert bound["spec"]["nodeName"] == "n1"
     assert bound["metadata"]["annotations"] == {"why": "gang"}
@@ -230,32 +230,32 @@ async def test_evict_ends_that_pod_and_no_other(server: FakeApiServer, client: A
     with pytest.raises(Conflict):
         await client.evict("ns", "a", "other")
     await client.evict("ns", "a", "u1")
-    assert server.look(PODS, "ns", "a") is None
+    assert server.get_object(PODS, "ns", "a") is None
     with pytest.raises(NotFound):
         await client.evict("ns", "a", "u1")
 
 
 async def test_a_budget_that_refuses_an_eviction_is_asked_once(server: FakeApiServer, client: ApiClient) -> None:
-    server.refuse(calls("POST", "eviction"), times=9, status=429, reason="TooManyRequests", causes=BUDGET)
+    server.reject(calls("POST", "eviction"), times=9, status=429, reason="TooManyRequests", causes=BUDGET)
     with pytest.raises(BudgetRefusal):
         await client.evict("ns", "a", "u1")
-    assert len(server.seen(calls("POST", "eviction"))) == 1
-    assert server.look(PODS, "ns", "a") is not None
+    assert len(server.list_requests(calls("POST", "eviction"))) == 1
+    assert server.get_object(PODS, "ns", "a") is not None
 
 
 async def test_an_api_server_that_has_too_much_to_do_is_no_budget_and_is_asked_again(
     server: FakeApiServer, client: ApiClient
 ) -> None:
-    server.refuse(calls("POST", "eviction"), times=2, status=429, retry_after=0)
+    server.reject(calls("POST", "eviction"), times=2, status=429, retry_after=0)
     await client.rehearse_eviction("ns", "a", "u1")
-    assert len(server.seen(calls("POST", "eviction"))) == 3
-    assert server.look(PODS, "ns", "a") is not None
+    assert len(server.list_requests(calls("POST", "eviction"))) == 3
+    assert server.get_object(PODS, "ns", "a") is not None
 
 
 async def test_bind_is_done_although_its_answer_was_lost(server: FakeApiServer, client: ApiClient) -> None:
     server.lose_answer(calls("POST", "binding"))
     await client.bind("ns", "a", "u1", "n1")
-    assert len(server.seen(calls("POST", "binding"))) == 2
+    assert len(server.list_requests(calls("POST", "binding"))) == 2
 
 
 @pytest.mark.parametrize("page", ["<html>a proxy</html>", "", '"ok"', "[]", "null", '{"message":"ok"}'])
@@ -363,7 +363,7 @@ async def test_delete_takes_only_the_object_that_was_meant(server: FakeApiServer
     with pytest.raises(Conflict):
         await client.delete(PODS, "ns", "a", uid="other")
     await client.delete(PODS, "ns", "a", uid="u1")
-    assert server.look(PODS, "ns", "a") is None
+    assert server.get_object(PODS, "ns", "a") is None
 
 
 async def test_many_requests_share_the_connections(server: FakeApiServer, client: ApiClient) -> None:
@@ -389,7 +389,7 @@ async def test_every_refused_attempt_counts(server: FakeApiServer) -> None:
         with pytest.raises(NotFound):
             await client.get(PODS, "ns", "none")
         assert metrics.seen == [("GET", 404)]
-        server.refuse(calls(), status=503, times=2)
+        server.reject(calls(), status=503, times=2)
         assert await client.get(PODS, "ns", "a")
     assert metrics.seen[1:] == [("GET", 503), ("GET", 503)]
 
@@ -397,7 +397,7 @@ async def test_every_refused_attempt_counts(server: FakeApiServer) -> None:
 async def test_what_is_asked_before_a_binding_is_asked_before_it_is_sent_again(
     server: FakeApiServer, client: ApiClient
 ) -> None:
-    server.hang_up(calls(), times=9)
+    server.disconnect(calls(), times=9)
 
     def before() -> None:
         if server.requests:
@@ -467,7 +467,7 @@ class TestAFence:
 
     @pytest.mark.parametrize("verb", ["create", "patch", "bind"])
     async def test_is_asked_ahead_of_each_attempt(self, server: FakeApiServer, client: ApiClient, verb: str) -> None:
-        server.refuse(calls(), times=9, status=429, retry_after=0)
+        server.reject(calls(), times=9, status=429, retry_after=0)
         with pytest.raises(Fenced):
             await ask(client.fenced(lambda: len(server.requests) < 2), verb)
         assert len(server.requests) == 2
@@ -492,7 +492,7 @@ class TestAFence:
     async def test_is_asked_again_where_the_connection_ended_without_an_answer(
         self, server: FakeApiServer, client: ApiClient, verb: str
     ) -> None:
-        server.hang_up(calls(), times=9)
+        server.disconnect(calls(), times=9)
         with pytest.raises(Fenced):
             await ask(client.fenced(lambda: not server.requests), verb)
         assert len(server.requests) == 1

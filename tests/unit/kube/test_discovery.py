@@ -85,7 +85,7 @@ async def test_a_pod_template_that_comes_back_whole_shows_that_the_field_is_kept
 
 async def test_an_api_server_that_will_not_say_leaves_it_open() -> None:
     async with FakeApiServer((*SERVED, POD_TEMPLATES)) as server, server.client() as client:
-        server.refuse(calls("POST"), status=403)
+        server.reject(calls("POST"), status=403)
         assert await keeps_group(client, FALLBACK, "serried-system") is None
 
 
@@ -97,7 +97,7 @@ async def test_an_unknown_level_is_refused() -> None:
 
 async def test_a_server_that_cannot_answer_is_not_taken_for_a_stock_cluster() -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
-        server.refuse(calls(), times=99, status=503)
+        server.reject(calls(), times=99, status=503)
         with pytest.raises(ApiError):
             await Discovery(client).find()
 
@@ -109,7 +109,7 @@ DISCOVERED = ("/apis/scheduling.k8s.io", "/v1beta1", "/workloads", "/podgroups")
 @pytest.mark.parametrize("part", DISCOVERED)
 async def test_one_404_of_one_api_server_of_several_says_nothing(part: str) -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
-        order = server.refuse(lambda request: request.path.endswith(part), status=404, reason="NotFound")
+        order = server.reject(lambda request: request.path.endswith(part), status=404, reason="NotFound")
         assert await Discovery(client).find() == NATIVE
         assert not order.left
 
@@ -117,7 +117,7 @@ async def test_one_404_of_one_api_server_of_several_says_nothing(part: str) -> N
 @pytest.mark.parametrize("part", DISCOVERED)
 async def test_404_again_says_that_the_api_is_not_served(part: str) -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
-        server.refuse(lambda request: request.path.endswith(part), times=2, status=404, reason="NotFound")
+        server.reject(lambda request: request.path.endswith(part), times=2, status=404, reason="NotFound")
         assert await Discovery(client).find() == FALLBACK
 
 
@@ -147,7 +147,7 @@ async def test_a_page_of_a_proxy_does_not_say_what_pods_keep(page: str) -> None:
 
 async def test_lack_of_rights_is_not_lack_of_service() -> None:
     async with FakeApiServer(SERVED + NATIVE_SERVED) as server, server.client() as client:
-        server.refuse(calls("GET", "podgroups"), status=403)
+        server.reject(calls("GET", "podgroups"), status=403)
         assert await Discovery(client).find() == NATIVE
 
 
@@ -245,7 +245,7 @@ async def test_a_schema_is_read_once_as_long_as_it_stays_the_same() -> None:
         server.schemas = {"v1": V1BETA1_KINDS}
         discovery = Discovery(client)
         found = [await discovery.find() for _ in range(3)]
-        documents = server.seen(lambda request: request.path == f"/openapi/v3/apis/{GROUP}/v1")
+        documents = server.list_requests(lambda request: request.path == f"/openapi/v3/apis/{GROUP}/v1")
         assert len(documents) == 1
 
         server.schemas = {"v1": ODD_KINDS}
@@ -257,7 +257,7 @@ async def test_a_schema_is_read_once_as_long_as_it_stays_the_same() -> None:
 async def test_where_schemas_are_not_shown_known_names_are_taken_and_others_refused(status: int) -> None:
     async with FakeApiServer((*SERVED, *served("v1"), *NATIVE_SERVED)) as server, server.client() as client:
         reason = "NotFound" if status == 404 else ""
-        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status, reason=reason)
+        server.reject(lambda request: request.path.startswith("/openapi"), times=99, status=status, reason=reason)
         found = await Discovery(client).find()
     assert found == NATIVE
     assert len(found.refused) == 1
@@ -273,7 +273,7 @@ async def test_a_version_without_a_schema_is_taken_by_its_name_or_refused() -> N
 
 async def test_while_schemas_cannot_be_had_an_unknown_name_is_neither_taken_nor_refused() -> None:
     async with FakeApiServer((*SERVED, *served("v1"), *NATIVE_SERVED)) as server, server.client() as client:
-        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=503)
+        server.reject(lambda request: request.path.startswith("/openapi"), times=99, status=503)
         with pytest.raises(ApiError):
             await Discovery(client).find()
         server.served.difference_update(served("v1"))
@@ -287,7 +287,7 @@ async def test_a_version_that_was_refused_by_its_schema_stays_refused_while_that
         discovery = Discovery(client)
         before = await discovery.find()
         reason = "NotFound" if status == 404 else ""
-        server.refuse(lambda request: request.path.startswith("/openapi"), times=99, status=status, reason=reason)
+        server.reject(lambda request: request.path.startswith("/openapi"), times=99, status=status, reason=reason)
         after = await discovery.find()
     assert (before, after) == (FALLBACK, FALLBACK)
     assert after.refused == before.refused

@@ -37,7 +37,7 @@ class Scene:
 
     @property
     def lease(self) -> JSON:
-        found = self.server.look(LEASES, LEASE.namespace, LEASE.name)
+        found = self.server.get_object(LEASES, LEASE.namespace, LEASE.name)
         assert found is not None
         spec: JSON = found["spec"]
         return spec
@@ -61,9 +61,9 @@ class Scene:
         await waiting
 
     async def _await_requests(self, kind: When, number: int) -> None:
-        seen = len(self.server.seen(kind))
+        seen = len(self.server.list_requests(kind))
         async with asyncio.timeout(5):
-            while len(self.server.seen(kind)) < seen + number:  # noqa: ASYNC110 - requests have no event
+            while len(self.server.list_requests(kind)) < seen + number:  # noqa: ASYNC110 - requests have no event
                 await asyncio.sleep(0.001)
 
 
@@ -88,7 +88,7 @@ async def test_a_right_that_is_missing_is_a_warning_once_until_it_is_there(
 ) -> None:
     election = scene.elect("a")
     for _ in range(2):
-        scene.server.refuse(ASKS, times=3, status=403, reason="Forbidden")
+        scene.server.reject(ASKS, times=3, status=403, reason="Forbidden")
         await election.acquire()
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warned == ["cannot ask for the Lease"] * 2
@@ -175,7 +175,7 @@ async def test_without_a_pod_s_name_every_lease_is_another_s(scene: Scene) -> No
 async def test_whoever_cannot_renew_stops_to_lead_seconds_before_others_begin(scene: Scene) -> None:
     first = scene.elect("a")
     await first.acquire()
-    scene.server.refuse(WRITES, times=1000, status=500)
+    scene.server.reject(WRITES, times=1000, status=500)
     keeping = asyncio.create_task(first.keep())
     await scene.wait()
     scene.clock.advance(9.9)
@@ -193,9 +193,9 @@ async def test_whoever_finds_another_in_its_place_has_lost_it(scene: Scene) -> N
     await first.acquire()
     keeping = asyncio.create_task(first.keep())
     # The other one is no successor, though it has the same Pod: this leader is alive.
-    found = scene.server.look(LEASES, LEASE.namespace, LEASE.name)
+    found = scene.server.get_object(LEASES, LEASE.namespace, LEASE.name)
     assert found is not None
-    scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": {**found["spec"], "holderIdentity": "a_other"}})
+    scene.server.patch(LEASES, LEASE.namespace, LEASE.name, {"spec": {**found["spec"], "holderIdentity": "a_other"}})
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(10):
             await keeping
@@ -215,7 +215,7 @@ async def test_of_two_that_ask_at_the_same_time_one_gets_it(scene: Scene) -> Non
 
 
 async def test_a_lease_that_cannot_be_read_is_asked_for_again(scene: Scene) -> None:
-    scene.server.refuse(ASKS, times=3, status=500)
+    scene.server.reject(ASKS, times=3, status=500)
     first = scene.elect("a")
     await first.acquire()
     assert first.leads()
@@ -265,7 +265,7 @@ async def test_a_renewal_that_arrives_while_the_lease_is_given_up_keeps_it_for_n
     await gate.reached.wait()
     # The last write of a `keep` that was cancelled: the API server had it, and does it only now.
     renewed = {**scene.lease, "renewTime": "2026-01-01T00:00:00.000000Z"}
-    scene.server.change(LEASES, LEASE.namespace, LEASE.name, {"spec": renewed})
+    scene.server.patch(LEASES, LEASE.namespace, LEASE.name, {"spec": renewed})
     gate.open()
     await releasing
     assert scene.lease["holderIdentity"] == ""

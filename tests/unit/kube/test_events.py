@@ -57,10 +57,10 @@ async def until(server: FakeApiServer, condition: Callable[[list[dict[str, Any]]
     changed = asyncio.Event()
     server.storage.listeners.add(lambda _record: changed.set())
     async with asyncio.timeout(10):
-        while not condition(server.all(EVENTS)):
+        while not condition(server.list_objects(EVENTS)):
             changed.clear()
             await changed.wait()
-    return server.all(EVENTS)
+    return server.list_objects(EVENTS)
 
 
 async def test_the_first_is_written_at_once_and_whole(server: FakeApiServer) -> None:
@@ -84,7 +84,7 @@ async def test_repeats_wait_and_become_one_count(server: FakeApiServer) -> None:
             writer.emit(GANG, "Warning", "NoCapacity", f"room for {number} of 3")
         (event,) = await until(server, lambda events: events[0]["count"] == 4)
     assert event["message"] == "room for 3 of 3"
-    assert len(server.seen(calls("PATCH"))) == 1
+    assert len(server.list_requests(calls("PATCH"))) == 1
 
 
 async def test_a_slow_write_holds_up_neither_others_nor_its_own_order(server: FakeApiServer) -> None:
@@ -181,7 +181,7 @@ async def test_repeats_of_a_namespace_do_not_wait_for_all_those_of_another(serve
         for gang in gangs:
             writer.emit(gang, "Warning", "NoCapacity", "y")
         await until(server, lambda events: any(each["count"] == 2 for each in events if each["involvedObject"] == GANG))
-        assert len(server.seen(calls("PATCH"))) <= 4
+        assert len(server.list_requests(calls("PATCH"))) <= 4
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -219,7 +219,7 @@ async def test_news_wait_while_there_is_better_work_and_warnings_do_not(server: 
 
 
 async def test_a_refused_event_is_dropped_and_the_next_is_a_first_one(server: FakeApiServer) -> None:
-    server.refuse(calls("POST"), status=500)
+    server.reject(calls("POST"), status=500)
     losses = Losses()
     async with writing(server, metrics=losses) as writer:
         writer.emit(GANG, "Normal", "Planned", "x")

@@ -52,7 +52,7 @@ def test_a_gang(builder: JobBuilder) -> None:
         pytest.param(job("j").size(2), id="another scheduler's"),
         pytest.param(ours().size(2).condition("Complete"), id="complete"),
         pytest.param(ours().size(2).deleting(), id="on its way out"),
-        pytest.param(ours().size(2).selecting_itself(), id="it selects its pods by itself"),
+        pytest.param(ours().size(2).manual_selector(), id="it selects its pods by itself"),
         pytest.param(ours().size(2).gang_policy("NoGang"), id="it says so"),
         pytest.param(ours().size(1, 5).gang_policy("JobAsGang"), id="asked for, but one pod at a time"),
         pytest.param(ours().size(4, 1).gang_policy("JobAsGang"), id="asked for, but one completion"),
@@ -79,7 +79,7 @@ def test_where_jobs_are_gangs_only_if_they_ask_a_jobs_shape_says_nothing() -> No
         pytest.param(
             job("j").size(2), "scheduler default-scheduler", "schedulerName serried", id="another scheduler's"
         ),
-        pytest.param(ours().size(2).selecting_itself(), "manualSelector", "no spec.manualSelector", id="own selector"),
+        pytest.param(ours().size(2).manual_selector(), "manualSelector", "no spec.manualSelector", id="own selector"),
         pytest.param(ours().size(2).condition("Complete"), "ended", "", id="complete"),
         pytest.param(ours().size(2).gang_policy("NoGang"), "it says so", "", id="it wants none"),
         pytest.param(ours().size(1, 5).gang_policy("JobAsGang"), "one pod at a time", "completions", id="in vain"),

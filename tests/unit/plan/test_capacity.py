@@ -23,12 +23,12 @@ def cluster(size: int = 12) -> dict[str, Node]:
 
 def on_label(key: str, *values: str) -> Shape:
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
-    return pod("p").cpu(1).affine(term).value().shape
+    return pod("p").cpu(1).node_affinity(term).value().shape
 
 
 def on_name(name: str) -> Shape:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
-    return pod("p").cpu(1).affine(term).value().shape
+    return pod("p").cpu(1).node_affinity(term).value().shape
 
 
 def count_nodes(capacity: Capacity, shape: Shape) -> int:
@@ -42,7 +42,7 @@ def test_a_class_that_names_its_nodes_is_counted_on_these() -> None:
     capacity = Capacity(cluster(), {})
     assert capacity.table(on_name("n3")).by_node == {"n3": 4}
     assert capacity.table(on_label(ZONE, "z1")).by_node == {"n3": 4, "n4": 4, "n5": 4}
-    assert capacity.table(pod("p").cpu(1).selecting(HOSTNAME, "n7").value().shape).by_node == {"n7": 4}
+    assert capacity.table(pod("p").cpu(1).node_selector(HOSTNAME, "n7").value().shape).by_node == {"n7": 4}
 
 
 def test_classes_that_name_their_nodes_do_not_count_as_missing() -> None:
@@ -52,7 +52,7 @@ def test_classes_that_name_their_nodes_do_not_count_as_missing() -> None:
 
 
 def test_what_names_nodes_in_one_term_of_two_names_none() -> None:
-    either = pod("p").affine(
+    either = pod("p").node_affinity(
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
         {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
     )

@@ -42,7 +42,7 @@ class Ground:
 
 def one(name: str, cpu: int, labels: dict[str, str], other: dict[str, str]) -> PodBuilder:
     """A member that must not be in a rack with members of the other kind."""
-    return pod(name).cpu(cpu).label("app", labels["app"]).apart(other, RACK)
+    return pod(name).cpu(cpu).label("app", labels["app"]).anti_affinity(other, RACK)
 
 
 def hosts(*racks: str) -> list[NodeBuilder]:
@@ -56,7 +56,7 @@ def hosts(*racks: str) -> list[NodeBuilder]:
 
 def test_members_of_a_large_gang_that_fit_few_nodes_leave_the_others_the_only_rack_that_they_may_use() -> None:
     large = [one(f"l{at}", 10, LEADER, WORKER) for at in range(20)]
-    small = [one(f"s{at}", 1, WORKER, LEADER).selecting(RACK, "a") for at in range(30)]
+    small = [one(f"s{at}", 1, WORKER, LEADER).node_selector(RACK, "a") for at in range(30)]
     plan = Ground(hosts("a", "b"), [*large, *small]).plan()
     assert {plan.nodes[each.value().uid][0] for each in large} == {"b"}
     assert {plan.nodes[each.value().uid][0] for each in small} == {"a"}

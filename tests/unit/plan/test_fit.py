@@ -101,16 +101,16 @@ def test_node_selector_terms(terms: tuple[NodeSelectorTerm, ...], met: bool) -> 
         pytest.param(
             pod("p").tolerating(CORDON, effect="NoExecute"), node("n").cordoned(), False, id="a cordon is NoSchedule"
         ),
-        pytest.param(pod("p").selecting("a", "1"), node("n").label("a", "1"), True, id="a node selector met"),
-        pytest.param(pod("p").selecting("a", "1"), node("n").label("a", "2"), False, id="a node selector not met"),
-        pytest.param(pod("p").selecting("a", ""), node("n"), False, id="an empty value is not an absent label"),
+        pytest.param(pod("p").node_selector("a", "1"), node("n").label("a", "1"), True, id="a node selector met"),
+        pytest.param(pod("p").node_selector("a", "1"), node("n").label("a", "2"), False, id="a node selector not met"),
+        pytest.param(pod("p").node_selector("a", ""), node("n"), False, id="an empty value is not an absent label"),
         pytest.param(
-            pod("p").selecting("a", "1").affine({"matchExpressions": [{"key": "b", "operator": "Exists"}]}),
+            pod("p").node_selector("a", "1").node_affinity({"matchExpressions": [{"key": "b", "operator": "Exists"}]}),
             node("n").label("a", "1"),
             False,
             id="selector and affinity must both hold",
         ),
-        pytest.param(pod("p").affine(), node("n"), False, id="affinity without terms matches nothing"),
+        pytest.param(pod("p").node_affinity(), node("n"), False, id="affinity without terms matches nothing"),
     ],
 )
 def test_which_nodes_admit_a_pod(guest: PodBuilder, host: NodeBuilder, admitted: bool) -> None:  # noqa: FBT001
@@ -132,7 +132,9 @@ def test_which_nodes_admit_a_pod(guest: PodBuilder, host: NodeBuilder, admitted:
         pytest.param(pod("p").host_port(80), node("n"), {}, 1, id="a port of the host is there once"),
         pytest.param(pod("p").host_port(80), node("n"), {"hostPort:TCP/80": SHARES}, 0, id="and not where it is taken"),
         pytest.param(pod("p").host_port(80), node("n"), {"hostPort:UDP/80": SHARES}, 1, id="another port is"),
-        pytest.param(pod("p").label("a", "b").apart({"a": "b"}), node("n"), {}, 1, id="one that keeps its like away"),
+        pytest.param(
+            pod("p").label("a", "b").anti_affinity({"a": "b"}), node("n"), {}, 1, id="one that keeps its like away"
+        ),
     ],
 )
 def test_how_many_fit(guest: PodBuilder, host: NodeBuilder, used: dict[str, int], count: int) -> None:

@@ -27,7 +27,7 @@ RACKS = full(node("a1").rack("a"), node("a2").rack("a"), node("b1").rack("b"), n
 
 def gang(count: int, template: PodBuilder | None = None) -> list[Pod]:
     like = template or pod("p").cpu(4)
-    return [like.having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count)]
+    return [like.with_field(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(count)]
 
 
 def test_the_rack_that_is_empty_first_is_the_forecast() -> None:
@@ -53,7 +53,7 @@ def test_only_the_gangs_own_rack_counts_if_it_has_one() -> None:
 
 
 def test_a_node_that_the_members_may_not_use_is_no_help() -> None:
-    picky = gang(1, pod("p").cpu(4).selecting("gpu", "yes"))
+    picky = gang(1, pod("p").cpu(4).node_selector("gpu", "yes"))
     assert find_forecast(RACKS, PlanRequest(picky, 1), [Ending("a1", FOUR, 10.0)]) is None
 
 
@@ -145,7 +145,7 @@ def test_a_pod_that_leaves_an_unknown_node_is_no_matter() -> None:
 def test_members_of_several_shapes_that_need_every_node_are_foreseen_when_the_last_one_is_empty() -> None:
     kinds = [pod("p").cpu(4), pod("p").cpu("3900m"), pod("p").cpu("3800m")]
     cluster = full(*(node(f"n{i:02}").rack("r") for i in range(20)))
-    mixed = [kinds[i % 3].having(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(20)]
+    mixed = [kinds[i % 3].with_field(f"p{i}", "metadata", "name").uid(f"p{i}").value() for i in range(20)]
     endings = [Ending(f"n{i:02}", FOUR, float(i)) for i in range(20)]
     found = find_forecast(cluster, PlanRequest(mixed, 20, RACK), endings)
     assert found == Forecast("r", frozenset(cluster.nodes), 19.0)

@@ -34,7 +34,7 @@ def gang(count: int, template: PodBuilder | None = None, first: int = 0) -> list
     """Members p0, p1, ... of one CPU, or like the template."""
     builder = template or pod("p").cpu(1)
     names = [f"p{index}" for index in range(first, first + count)]
-    return [builder.having(name, "metadata", "name").uid(name).value() for name in names]
+    return [builder.with_field(name, "metadata", "name").uid(name).value() for name in names]
 
 
 def planned(snapshot: Snapshot, ask: PlanRequest) -> Plan:
@@ -65,7 +65,7 @@ class TestWithoutTopology:
         assert {name: list(plan.nodes.values()).count(name) for name in plan.nodes.values()} == {"r1-1": 8, "r1-3": 2}
 
     def test_members_that_are_in_each_others_way_go_to_different_nodes_or_nowhere(self) -> None:
-        for template in (pod("p").host_port(80), pod("p").label("a", "b").apart({"a": "b"})):
+        for template in (pod("p").host_port(80), pod("p").label("a", "b").anti_affinity({"a": "b"})):
             plan = planned(racks([8, 8, 8]), PlanRequest(gang(3, template), 3))
             assert sorted(plan.nodes.values()) == ["r1-1", "r1-2", "r1-3"]
             assert refused(racks([8, 8, 8]), PlanRequest(gang(4, template), 4)) == Verdict(Reason.NO_CAPACITY, 3, 4)

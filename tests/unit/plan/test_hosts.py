@@ -26,7 +26,7 @@ def cluster(count: int, used: dict[str, int] | None = None) -> Snapshot:
 def bound_for(*hosts: str) -> list[Pod]:
     """Members p0, p1, ... of one CPU, each for one host."""
     made = [pod(f"p{at}").uid(f"p{at}").cpu(1) for at in range(len(hosts))]
-    return [each.selecting(HOSTNAME, host).value() for each, host in zip(made, hosts, strict=True)]
+    return [each.node_selector(HOSTNAME, host).value() for each, host in zip(made, hosts, strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,12 @@ JOB = job("train").size(4).scheduler("serried")
     [
         pytest.param([member(0).on("n"), member(1)], JOB, 1, id="bound members count, waiting ones do not"),
         pytest.param([member(0).phase("Succeeded"), member(1)], JOB, 1, id="completed ones count"),
-        pytest.param([member(1)], JOB.completed("0,2"), 2, id="also when their pods have been deleted"),
-        pytest.param([member(0).phase("Succeeded")], JOB.completed("0"), 1, id="none counts twice"),
+        pytest.param([member(1)], JOB.completed_indexes("0,2"), 2, id="also when their pods have been deleted"),
+        pytest.param([member(0).phase("Succeeded")], JOB.completed_indexes("0"), 1, id="none counts twice"),
         pytest.param([member(0).phase("Succeeded")], JOB, 1, id="the Job's status may be behind its pods"),
-        pytest.param([member(0).on("n"), member(1)], JOB.given_up("2-3"), 3, id="indexes that were given up count"),
+        pytest.param(
+            [member(0).on("n"), member(1)], JOB.failed_indexes("2-3"), 3, id="indexes that were given up count"
+        ),
         pytest.param([member(0).phase("Failed"), member(1)], JOB, 0, id="a failed pod is replaced, and does not"),
     ],
 )
@@ -42,7 +44,7 @@ def test_who_counts_toward_the_quorum(pods: list[PodBuilder], builder: JobBuilde
     ],
 )
 def test_a_job_of_several_waves_needs_each_of_them_whole(completed: str, need: int) -> None:
-    waves = job("train").size(4, 12).scheduler("serried").completed(completed).value()
+    waves = job("train").size(4, 12).scheduler("serried").completed_indexes(completed).value()
     assert classify([], SCHEDULERS, waves, 4).need(4) == need
 
 

@@ -111,9 +111,9 @@ def test_other_quorums_of_groups_with_surplus_leave_tries_for_other_domains(grou
     parts = []
     for number in range(groups):
         built = [pod(f"g{number}-{kind}-{twin}").cpu(1).memory(str(kind + 1)) for kind in range(kinds) for twin in "ab"]
-        members = [(each if number == 0 else each.selecting("large", "yes")).value() for each in built]
+        members = [(each if number == 0 else each.node_selector("large", "yes")).value() for each in built]
         parts.append(PlanRequest(members, 3, RACK, name=f"g{number}"))
-    last = [pod(f"last{number}").cpu(4).selecting("large", "no").value() for number in range(2)]
+    last = [pod(f"last{number}").cpu(4).node_selector("large", "no").value() for number in range(2)]
     parts.append(PlanRequest(last, 2, RACK, name="last"))
     everybody = [member for part in parts for member in part.members]
     ask = PlanRequest(everybody, 3 * groups + 2, name="root", parts=tuple(parts), wanted=groups + 1)

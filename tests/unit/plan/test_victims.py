@@ -81,7 +81,7 @@ class TestNobodyGoesInVain:
         field = PAIR.running(one("p", "n1"), one("q", "n2", at=9))
         assert victims(field, PlanRequest(gang(1), 1, closed=frozenset({"n2"}))) == ["p"]
         assert victims(field, PlanRequest(gang(1), 1, excluded=frozenset({("pod-m0", "n2")}))) == ["p"]
-        picky = [pod("m").cpu(4).selecting(POOL, "x").value()]
+        picky = [pod("m").cpu(4).node_selector(POOL, "x").value()]
         assert blocked(field, PlanRequest(picky, 1)).blocker is Blocker.ROOM
 
     def test_on_a_node_that_is_gone(self) -> None:

@@ -98,7 +98,7 @@ def ring(size: int, cpu: int = 1) -> list[PodBuilder]:
 
 
 def apart(size: int, labels: dict[str, str], key: str = HOSTNAME, cpu: int = 1) -> list[PodBuilder]:
-    return [each.apart(labels, key) for each in ring(size, cpu)]
+    return [each.anti_affinity(labels, key) for each in ring(size, cpu)]
 
 
 def spread(size: int, key: str = HOSTNAME, cpu: int = 1, **fields: object) -> list[PodBuilder]:
@@ -106,7 +106,7 @@ def spread(size: int, key: str = HOSTNAME, cpu: int = 1, **fields: object) -> li
 
 
 def beside(size: int, labels: dict[str, str], key: str = RACK, cpu: int = 1) -> list[PodBuilder]:
-    return [each.beside(labels, key) for each in ring(size, cpu)]
+    return [each.affinity(labels, key) for each in ring(size, cpu)]
 
 
 def victims(found: Preemption | NoVictims) -> list[str]:
@@ -133,7 +133,7 @@ class TestWhoIsInTheWay:
         assert victims(ground.plan_tree(members[:1], members[1:])) == ["old"]
 
     def test_goes_if_it_is_the_one_that_keeps_members_away(self) -> None:
-        ground = pair().run(one("old", "a1").apart(RING), one("other", "b1").apart(CACHE))
+        ground = pair().run(one("old", "a1").anti_affinity(RING), one("other", "b1").anti_affinity(CACHE))
         assert victims(ground.plan(ring(2, cpu=5))) == ["old"]
 
     def test_goes_with_the_port_that_members_listen_on(self) -> None:
@@ -143,13 +143,13 @@ class TestWhoIsInTheWay:
 
     def test_goes_for_the_skew_of_members_that_have_one_node_only(self) -> None:
         ground = pair().run(one("old", "a1", labels=RING))
-        members = [each.selecting(HOSTNAME, "a1") for each in spread(2, maxSkew=2, minDomains=10)]
+        members = [each.node_selector(HOSTNAME, "a1") for each in spread(2, maxSkew=2, minDomains=10)]
         assert victims(ground.plan(members)) == ["old"]
 
     def test_goes_alone_where_others_that_count_are_elsewhere_and_of_lower_priority(self) -> None:
         ground = pair().run(one("old", "a1", labels=RING), priority=10)
         ground.run(one("older", "b1", labels=RING), priority=5)
-        members = [each.selecting(HOSTNAME, "a1") for each in spread(2, maxSkew=2, minDomains=10)]
+        members = [each.node_selector(HOSTNAME, "a1") for each in spread(2, maxSkew=2, minDomains=10)]
         assert victims(ground.plan(members)) == ["old"]
 
     def test_goes_where_the_fewest_of_them_are(self) -> None:
@@ -241,7 +241,7 @@ class TestSpread:
     def test_those_that_cannot_come_back_first_do_so_beside_those_that_can(self) -> None:
         # With the one in rack b there, the emptiest rack is no longer empty, and the one in rack a may stay.
         ground = Ground(host("a1"), host("b1", 4)).fill(1, RING, "a1", "b1").fill(7, OTHER, "a1")
-        members = [each.selecting(RACK, "a") for each in spread(1, RACK, cpu=4)]
+        members = [each.node_selector(RACK, "a") for each in spread(1, RACK, cpu=4)]
         assert victims(ground.plan(members)) == ["other-a1"]
 
 

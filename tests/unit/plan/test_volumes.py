@@ -22,7 +22,7 @@ NODES = {f"{zone}{at}": node(f"{zone}{at}").label(ZONE, zone).value() for zone i
 
 def disk(name: str, *zones: str, size: str = "1Gi") -> Volume:
     where = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": list(zones)}]}
-    return volume(name).free("local", size).reached_from(where).value()
+    return volume(name).available("local", size).node_affinity(where).value()
 
 
 def pool_of(*disks: Volume, request: int = 1 << 30) -> VolumePool:

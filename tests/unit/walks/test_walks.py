@@ -154,7 +154,7 @@ async def test_a_job_gets_its_workload_and_pod_group() -> None:
         await until(lambda: controller.queue.idle)
         with walk.follow():
             server.add(JOBS, gang_job("train", 3).raw())
-            await until(lambda: len(server.all(GROUPS)) > 0 and controller.queue.idle)
+            await until(lambda: len(server.list_objects(GROUPS)) > 0 and controller.queue.idle)
     assert walk.measure() == Length(31, 24), list(walk.files)
 
 

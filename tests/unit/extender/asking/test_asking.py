@@ -33,7 +33,7 @@ def zone_node(name: str, zone: str, cpus: int = 2) -> NodeBuilder:
 
 def new_node(world: Harness, name: str, zone: str = "a", cpus: int = 2) -> NodeBuilder:
     """A node that comes now."""
-    return zone_node(name, zone, cpus).having(write_time(world.wall_time()), "metadata", "creationTimestamp")
+    return zone_node(name, zone, cpus).with_field(write_time(world.wall_time()), "metadata", "creationTimestamp")
 
 
 def gang(name: str, need: int, key: str | None = ZONE) -> PodGroupBuilder:
@@ -330,7 +330,7 @@ async def test_of_two_gangs_that_need_the_first_gpu_one_asks(world: Harness) -> 
 
 async def test_a_gang_that_can_run_nowhere_for_another_reason_keeps_its_gates(world: Harness) -> None:
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-    claiming = [each.having(claims, "spec", "resourceClaims") for each in members("g", 2)]
+    claiming = [each.with_field(claims, "spec", "resourceClaims") for each in members("g", 2)]
     await wait_for_ask(world.add(gang("g", 2), *claiming))
     assert visible(world) == set()
     assert "has no ResourceClaim from template one yet" in said(world)

@@ -98,7 +98,7 @@ async def test_a_group_that_is_made_anew_asks_for_its_own_domain(world: Harness)
         world.delete(f"g{number}")
     world.store.drop_group(GANG)
     again = [
-        pod(f"again{number}").cpu(1).scheduler(SCHEDULER).in_group("g").gate().selecting(ZONE, "b")
+        pod(f"again{number}").cpu(1).scheduler(SCHEDULER).in_group("g").gate().node_selector(ZONE, "b")
         for number in range(3)
     ]
     await wait_for_ask(world.add(gang("g", 3), *again))
@@ -227,7 +227,7 @@ def members_of(name: str, count: int) -> list[PodBuilder]:
 async def test_of_a_tree_as_many_members_are_shown_as_its_quorum_needs(world: Harness) -> None:
     world.add(composite("tree").gang(2).topology(ZONE))
     for name in ("left", "right"):
-        world.add(pod_group(name).under("tree").gang(2), *members(name, 4))
+        world.add(pod_group(name).child_of("tree").gang(2), *members(name, 4))
     await wait_for_ask(world)
     for _ in range(3):
         await world.pass_time(1.0)
@@ -290,10 +290,10 @@ async def test_a_search_for_victims_stops_no_gang_of_another_node_pool(monkeypat
     world = Harness()
     await add_karpenter(world, node_pool("one"), node_pool("two"))
     world.add(zone_node("n-a", "a", cpus=1), zone_node("n-b", "b", cpus=1))
-    first = [each.selecting(NODE_POOL_LABEL, "one").priority(9) for each in members("x", 3)]
+    first = [each.node_selector(NODE_POOL_LABEL, "one").priority(9) for each in members("x", 3)]
     await world.add(gang("x", 3).priority(9), *first).run_until_idle()
     monkeypatch.setattr(PlanningTasks, "is_working_for", lambda _, group: group.name == "x")
-    second = [each.selecting(NODE_POOL_LABEL, "two") for each in members("g", 3)]
+    second = [each.node_selector(NODE_POOL_LABEL, "two") for each in members("g", 3)]
     await wait_for_ask(world.add(gang("g", 3), *second))
     await world.pass_time(60.0)
     found = visible(world)
@@ -320,9 +320,9 @@ async def test_the_request_for_a_tree_counts_the_quorum_of_each_group() -> None:
     world = Harness()
     await add_cluster_autoscaler(world)
     world.add(zone_node("n-a", "a", cpus=1), composite("tree").gang(2).topology(ZONE))
-    world.add(pod_group("left").under("tree").gang(2), *members("left", 4))
+    world.add(pod_group("left").child_of("tree").gang(2), *members("left", 4))
     large = [pod(f"right{number}").cpu(2).scheduler(SCHEDULER).in_group("right").gate() for number in range(2)]
-    await wait_for_ask(world.add(pod_group("right").under("tree").gang(2), *large))
+    await wait_for_ask(world.add(pod_group("right").child_of("tree").gang(2), *large))
     for _ in range(3):
         await world.pass_time(1.0)
     [request] = world.api.owners["provisioningrequests"].values()
@@ -334,7 +334,7 @@ async def test_the_request_for_a_tree_counts_the_quorum_of_each_group() -> None:
 async def test_members_whose_volumes_are_in_one_zone_ask_for_nodes_there(world: Harness) -> None:
     in_b = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
     for number in range(3):
-        world.store.put_object(volume(f"v{number}").reached_from(in_b).value())
+        world.store.put_object(volume(f"v{number}").node_affinity(in_b).value())
         world.store.put_object(volume_claim(f"c{number}").bound_to(f"v{number}").value())
     mounting = [each.mounting(f"c{number}") for number, each in enumerate(members("g", 3))]
     world.add(pod("busy").cpu(1).on("n-b"))
@@ -362,6 +362,6 @@ async def test_a_node_that_came_is_kept_though_the_clock_is_ahead(world: Harness
     await wait_for_ask(world.add(gang("g", 4), *members("g", 4)))
     await world.pass_time(40.0)
     created = write_time(world.wall_time() - 60.0)  # the API server's time
-    came = zone_node("came", "a", cpus=2).having(created, "metadata", "creationTimestamp")
+    came = zone_node("came", "a", cpus=2).with_field(created, "metadata", "creationTimestamp")
     await world.add(came, gang("h", 3), *members("h", 3)).run_until_idle()
     assert world.reasons(GroupKey("default", "h"))[-1] is Reason.BEHIND_HEAD

@@ -82,7 +82,7 @@ async def test_its_members_consume_it_and_stay_behind_their_gates(world: Harness
 
 async def test_it_goes_when_the_gang_has_its_room(world: Harness) -> None:
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
-    came = zone_node("came", "a").having(write_time(world.wall_time()), "metadata", "creationTimestamp")
+    came = zone_node("came", "a").with_field(write_time(world.wall_time()), "metadata", "creationTimestamp")
     await world.add(came).run_until_idle()
     assert world.binding_cycle().reservation.domain == "a"
     assert requests(world) == []
@@ -173,7 +173,7 @@ async def test_a_new_term_deletes_the_request_of_a_gang_that_is_placed_before_it
     await wait_for_ask(world.add(gang("g", 3), *members("g", 3)))
     world.core.feature(Asking).end_term()
     world.core.feature(Asking).recover([])
-    came = zone_node("came", "a").having(write_time(world.wall_time()), "metadata", "creationTimestamp")
+    came = zone_node("came", "a").with_field(write_time(world.wall_time()), "metadata", "creationTimestamp")
     await world.add(came).run_until_idle()
     assert world.binding_cycle().reservation.domain == "a"
     assert requests(world) == []

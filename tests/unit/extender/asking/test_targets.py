@@ -64,7 +64,7 @@ def test_the_domain_with_the_most_room_comes_first() -> None:
     ("request_", "domain"),
     [
         pytest.param(replace(ask(), pinned=frozenset({"b"})), "b", id="where the gang runs"),
-        pytest.param(ask(builder=pod("m").cpu(2).selecting(ZONE, "b")), "b", id="that its members select"),
+        pytest.param(ask(builder=pod("m").cpu(2).node_selector(ZONE, "b")), "b", id="that its members select"),
         pytest.param(replace(ask(), taken=frozenset({"a"})), "b", id="that no other gang has for itself"),
     ],
 )
@@ -91,7 +91,7 @@ def test_only_a_domain_is_asked_for(request_: PlanRequest, domain: str) -> None:
         ),
         pytest.param(
             (PLAIN,),
-            ask(key=None, builder=pod("m").cpu(2).selecting("team", "x")),
+            ask(key=None, builder=pod("m").cpu(2).node_selector("team", "x")),
             "no NodePool adds nodes to the cluster whose taints and labels suit the members",
             id="that selects a label of no NodePool",
         ),
@@ -182,12 +182,12 @@ ARCH = "kubernetes.io/arch"
     ("builder", "taken"),
     [
         pytest.param(pod("m"), True, id="that wants nothing"),
-        pytest.param(pod("m").selecting(ARCH, "amd64"), True, id="that selects a value that the NodePool lists"),
-        pytest.param(pod("m").selecting(ARCH, "arm64"), False, id="that selects a value that it does not list"),
-        pytest.param(pod("m").selecting("karpenter.sh/nodepool", "p"), True, id="that names it"),
-        pytest.param(pod("m").selecting("karpenter.sh/nodepool", "q"), False, id="that names another one"),
-        pytest.param(pod("m").selecting("kubernetes.io/hostname", "n1"), False, id="that selects a node by name"),
-        pytest.param(pod("m").selecting("node.kubernetes.io/instance-type", "x"), True, id="that selects a type"),
+        pytest.param(pod("m").node_selector(ARCH, "amd64"), True, id="that selects a value that the NodePool lists"),
+        pytest.param(pod("m").node_selector(ARCH, "arm64"), False, id="that selects a value that it does not list"),
+        pytest.param(pod("m").node_selector("karpenter.sh/nodepool", "p"), True, id="that names it"),
+        pytest.param(pod("m").node_selector("karpenter.sh/nodepool", "q"), False, id="that names another one"),
+        pytest.param(pod("m").node_selector("kubernetes.io/hostname", "n1"), False, id="that selects a node by name"),
+        pytest.param(pod("m").node_selector("node.kubernetes.io/instance-type", "x"), True, id="that selects a type"),
     ],
 )
 def test_a_node_pool_takes_a_pod(builder: PodBuilder, taken: bool) -> None:  # noqa: FBT001

@@ -140,7 +140,7 @@ class TestLooseRounds:
     async def test_a_member_that_the_scheduler_has_given_up_before_is_nominated(self, world: Harness) -> None:
         world.start_nominating()
         tried, fresh = members(2)
-        await world.add(node("n1").cpu(4), gang(2), tried.tried(), fresh).run_until_idle()
+        await world.add(node("n1").cpu(4), gang(2), tried.unschedulable(), fresh).run_until_idle()
         assert names(world, "nominate") == ["m0"]
 
     async def test_a_member_that_the_scheduler_gives_up_later_is_nominated_once(self, world: Harness) -> None:
@@ -331,9 +331,11 @@ class TestSignsOfWork:
         ("before", "after", "busy"),
         [
             pytest.param(OURS, OURS.on("n1"), True, id="one of its pods is bound"),
-            pytest.param(OURS, OURS.tried(), True, id="one of its pods was tried in vain"),
+            pytest.param(OURS, OURS.unschedulable(), True, id="one of its pods was tried in vain"),
             pytest.param(OURS.on("n1"), OURS.on("n1").phase("Failed"), False, id="one that ran has ended"),
-            pytest.param(OURS.tried(), OURS.tried().label("a", "b"), False, id="somebody labels one that waits"),
+            pytest.param(
+                OURS.unschedulable(), OURS.unschedulable().label("a", "b"), False, id="somebody labels one that waits"
+            ),
             pytest.param(pod("other"), pod("other").on("n1"), False, id="another scheduler binds one"),
         ],
     )

@@ -411,7 +411,7 @@ async def test_no_more_go_than_a_budget_allows(world: Harness) -> None:
     world.add(
         *small_nodes(3), *(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)), running("low3", "n3")
     )
-    world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(1), gang(2).priority(HIGH), *urgent(2))
     await world.run_until_idle()
     assert list_terminating(world) in (["low1", "low3"], ["low2", "low3"])
 
@@ -419,22 +419,22 @@ async def test_no_more_go_than_a_budget_allows(world: Harness) -> None:
 async def test_nobody_goes_where_a_budget_allows_a_part_only(world: Harness) -> None:
     full(world)
     world.add(*(running(f"low{i}", f"n{i}").label("app", "web") for i in (1, 2)))
-    world.add(budget("web").selecting(app="web").allowing(1), gang(2).priority(HIGH), *urgent(2))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(1), gang(2).priority(HIGH), *urgent(2))
     await world.run_until_idle()
     assert not world.api.list_calls("rehearse")
     assert "PodDisruptionBudgets" in world.heard.verdicts[-1][1].detail
-    world.add(budget("web").selecting(app="web").allowing(2))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(2))
     await world.pass_time(61)
     assert len(world.api.list_evicted()) == 2
 
 
 @pytest.mark.parametrize("who", ["member", "class"])
 async def test_a_gang_that_never_preempts_waits(world: Harness, who: str) -> None:
-    world.add(priority_class("polite", HIGH).having("Never", "preemptionPolicy"))
+    world.add(priority_class("polite", HIGH).with_field("Never", "preemptionPolicy"))
     policy = ("Never", "spec", "preemptionPolicy") if who == "member" else ("polite", "spec", "priorityClassName")
     group = gang(2).priority(HIGH)
-    full(world).add(group if who == "member" else group.having(*policy))
-    world.add(*(each.having(*policy) if who == "member" else each for each in urgent(2)))
+    full(world).add(group if who == "member" else group.with_field(*policy))
+    world.add(*(each.with_field(*policy) if who == "member" else each for each in urgent(2)))
     await world.run_until_idle()
     assert world.reasons() == [Reason.NO_CAPACITY]
     assert not world.api.list_calls("rehearse")
@@ -497,9 +497,11 @@ async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
 ) -> None:
     """The victims end in 15 s by themselves; a pod of higher priority beside them does not."""
     now = write_time(world.wall_time())
-    pods = {f"low{i}": running(f"low{i}", f"n{i}").started(now).lifetime(15) for i in (1, 2)}
+    pods = {f"low{i}": running(f"low{i}", f"n{i}").started(now).active_deadline(15) for i in (1, 2)}
     pods["other"] = running("other", "n3", HIGH).started(now)
-    world.add(*small_nodes(3), *(pods[name].grace(graces[name]) if name in graces else pods[name] for name in pods))
+    world.add(
+        *small_nodes(3), *(pods[name].grace_period(graces[name]) if name in graces else pods[name] for name in pods)
+    )
     await world.add(gang(2).priority(HIGH), *urgent(2)).run_until_idle()
     assert (world.reasons()[-1] is Reason.NO_CAPACITY) is waits
     assert bool(world.api.list_calls("rehearse")) is not waits
@@ -508,7 +510,7 @@ async def test_nobody_goes_where_room_is_forecast_sooner_than_victims_end(
 async def test_a_gang_waits_only_for_a_while_for_room_that_was_forecast_and_does_not_come(world: Harness) -> None:
     """The running pods should have ended an hour ago: their nodes are silent, or our clock was set ahead."""
     began = write_time(world.wall_time() - 3600)
-    overdue = [running(f"low{i}", f"n{i}").started(began).lifetime(15).grace(20) for i in (1, 2)]
+    overdue = [running(f"low{i}", f"n{i}").started(began).active_deadline(15).grace_period(20) for i in (1, 2)]
     await world.add(*small_nodes(2), *overdue, gang(2).priority(HIGH), *urgent(2)).run_until_idle()
     for _ in range(5):
         await world.pass_time(6.0)
@@ -523,7 +525,7 @@ async def test_members_of_a_tree_go_as_their_highest_group_says(world: Harness) 
     wait_gracefully(world, "a0", "b0")
     world.add(*small_nodes(2), composite("top").gang(2).disruption(Disruption.ALL))
     for index, name in enumerate("ab", start=1):
-        world.add(pod_group(name).gang(1).under("top"))
+        world.add(pod_group(name).gang(1).child_of("top"))
         world.add(running(f"{name}0", f"n{index}").scheduler(SCHEDULER).in_group(name))
     world.add(gang(1).priority(HIGH), *urgent(1))
     await world.run_until_idle()
@@ -540,9 +542,9 @@ def add_tree(world: Harness, halves: str) -> Harness:
     """A tree ``top`` of such halves, each of mode all with two PodGroups of one member, each of which fills a node."""
     world.add(composite("top").gang(1))
     for half in halves:
-        world.add(composite(half).gang(2).under("top").disruption(Disruption.ALL))
+        world.add(composite(half).gang(2).child_of("top").disruption(Disruption.ALL))
         for part in (f"{half}1", f"{half}2"):
-            world.add(pod_group(part).gang(1).under(half), node(f"node-{part}").cpu(2))
+            world.add(pod_group(part).gang(1).child_of(half), node(f"node-{part}").cpu(2))
             world.add(running(f"{part}-0", f"node-{part}").scheduler(SCHEDULER).in_group(part))
             wait_gracefully(world, f"{part}-0")
     return world

@@ -25,7 +25,7 @@ def want(count: int) -> list[PodBuilder]:
 def serve(world: Harness, count: int) -> None:
     """Full nodes, each with two pods of a service of its own that may lose one; behind them one of priority 10."""
     for i in range(count):
-        world.add(node(f"n{i:02}").cpu(2), budget(f"b{i}").selecting(app=f"s{i}").allowing(1))
+        world.add(node(f"n{i:02}").cpu(2), budget(f"b{i}").selecting(app=f"s{i}").disruptions_allowed(1))
         world.add(*(running(f"s{i}-{j}", f"n{i:02}", 0, 1).label("app", f"s{i}") for j in (0, 1)))
     world.add(node("z").cpu(2), running("batch", "z", 10), gang(1).priority(HIGH), *want(1))
 
@@ -36,13 +36,13 @@ def fill_racks(world: Harness, guarded: int, free: int) -> None:
         world.add(*(node(f"r{i:02}-{j}").cpu(2).rack(f"r{i:02}") for j in (0, 1)))
         pods = [running(f"s{i}-{j}", f"r{i:02}-{j}") for j in (0, 1)]
         world.add(*(each.label("app", f"s{i}") if i < guarded else each for each in pods))
-        world.add(budget(f"b{i}").selecting(app=f"s{i}").allowing(1))
+        world.add(budget(f"b{i}").selecting(app=f"s{i}").disruptions_allowed(1))
     world.add(gang(2).priority(HIGH).topology(), *want(2))
 
 
 def spread_web(world: Harness, both: int, half: int) -> None:
     """Racks of two nodes with a pod each: in the first ones both are of the service that may lose one, then one is."""
-    world.add(budget("web").selecting(app="web").allowing(1))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(1))
     for i in range(both + half):
         world.add(*(node(f"r{i:02}-{j}").cpu(2).rack(f"r{i:02}") for j in (0, 1)))
         world.add(running(f"p{i}-0", f"r{i:02}-0").label("app", "web"))
@@ -53,7 +53,7 @@ def spread_web(world: Harness, both: int, half: int) -> None:
 
 def split_web(world: Harness) -> None:
     """Two web pods on one node, of which one may go; one on another, beside a pod of priority 10."""
-    world.add(budget("web").selecting(app="web").allowing(1), node("n1").cpu(2), node("n2").cpu(2))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(1), node("n1").cpu(2), node("n2").cpu(2))
     world.add(*(running(name, "n1", 0, 1).label("app", "web") for name in ("p1", "p2")))
     world.add(running("p5", "n2", 0, 1).label("app", "web"), running("q", "n2", 10, 1))
     world.add(gang(1).priority(HIGH), *want(1))

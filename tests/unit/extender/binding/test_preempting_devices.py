@@ -19,7 +19,7 @@ NO_DEVICE_OR_CPU = objection("11 Insufficient cpu", "1 cannot allocate all claim
 
 
 def claiming(count: int, priority: int = HIGH) -> list[PodBuilder]:
-    return [each.cpu(2).priority(priority).having(CLAIMS, "spec", "resourceClaims") for each in members(count)]
+    return [each.cpu(2).priority(priority).with_field(CLAIMS, "spec", "resourceClaims") for each in members(count)]
 
 
 def low(number: int) -> PodBuilder:
@@ -80,7 +80,7 @@ async def test_nobody_ends_for_a_node_that_had_room_and_was_not_offered(world: H
 
 async def test_the_gang_is_head_of_the_queue_and_is_told_when_there_will_be_room(world: Harness) -> None:
     began, soon = write_time(world.wall_time()), world.clock() + 500
-    world.add(*small_nodes(3), *(low(number).started(began).lifetime(500 * number) for number in (1, 2)))
+    world.add(*small_nodes(3), *(low(number).started(began).active_deadline(500 * number) for number in (1, 2)))
     await offer(world, "n3", priority=0)
     head = world.core.backfill.head
     assert head is not None

@@ -28,7 +28,7 @@ def running(name: str, node: str, cpus: int = 2) -> PodBuilder:
 
 def waiting(name: str, cpus: int = 2, message: str = NO_CPU) -> PodBuilder:
     """A pod that another scheduler has tried in vain."""
-    return pod(name).cpu(cpus).scheduler(OTHER).tried(message=message)
+    return pod(name).cpu(cpus).scheduler(OTHER).unschedulable(message=message)
 
 
 async def want_two_nodes(world: Harness) -> Harness:
@@ -107,9 +107,9 @@ RIVALS = [
     pytest.param(waiting("rival", message=NO_CLAIM), True, id="waits for its volume"),
     pytest.param(waiting("rival", message=NO_GPU).request("example.com/gpu", 0), False, id="waits for a device"),
     pytest.param(waiting("rival", cpus=3), True, id="is too large for these nodes"),
-    pytest.param(waiting("rival").selecting("disk", "ssd"), True, id="may not go there"),
+    pytest.param(waiting("rival").node_selector("disk", "ssd"), True, id="may not go there"),
     pytest.param(pod("rival").cpu(2).scheduler("nobody"), True, id="was never tried"),
-    pytest.param(pod("rival").cpu(2).tried(message=NO_CPU), True, id="is ours"),
+    pytest.param(pod("rival").cpu(2).unschedulable(message=NO_CPU), True, id="is ours"),
 ]
 
 

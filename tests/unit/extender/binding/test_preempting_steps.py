@@ -45,7 +45,7 @@ async def test_the_room_of_the_first_is_kept_while_the_last_is_not_evicted_yet(w
 
 async def test_victims_with_a_long_grace_get_it_before_anybody_gives_up(world: Harness) -> None:
     end_gracefully(world, 1, 2)
-    await preempt(world, low(1).grace(3600), low(2))
+    await preempt(world, low(1).grace_period(3600), low(2))
     await world.pass_time(3600 + TIMEOUT - 1)
     assert Reason.VICTIMS_REMAIN not in world.reasons()
     await world.pass_time(2)

@@ -96,7 +96,7 @@ async def test_members_of_two_podgroups_of_a_tree_keep_their_nodes_which_are_in_
     world.start_nominating()
     world.add(composite("root").gang(2).priority(HIGH))
     for group in ("a", "b"):
-        world.add(pod_group(group).gang(2).under("root").topology())
+        world.add(pod_group(group).gang(2).child_of("root").topology())
         world.add(*[pod(f"{group}{i}").cpu(2).priority(HIGH).scheduler(SCHEDULER).in_group(group) for i in (0, 1)])
     await world.run_until_idle()
     cycle = world.binding_cycle(GroupKey("default", "root", GroupKind.COMPOSITE))

@@ -11,7 +11,7 @@ from tests.support.builders import PodBuilder, pod
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 
 HIGH = 100
-NOTHING = budget("web").selecting(app="web").allowing(0)
+NOTHING = budget("web").selecting(app="web").disruptions_allowed(0)
 
 
 def running(number: int = 1) -> PodBuilder:
@@ -30,10 +30,12 @@ async def preempt(world: Harness, budgets: list[BudgetBuilder], *victims: PodBui
     [
         pytest.param(running().phase("Pending"), [NOTHING], id="it has not started"),
         pytest.param(running().phase("Pending"), [NOTHING, budget("b").selecting()], id="nor do two budgets hold it"),
-        pytest.param(running().ready("False"), [NOTHING.freeing_unready()], id="it may go as long as it is not Ready"),
+        pytest.param(
+            running().ready("False"), [NOTHING.always_allow_unready()], id="it may go as long as it is not Ready"
+        ),
         pytest.param(
             running(),
-            [NOTHING.having(2, "status", "currentHealthy").having(2, "status", "desiredHealthy")],
+            [NOTHING.with_field(2, "status", "currentHealthy").with_field(2, "status", "desiredHealthy")],
             id="enough others are Ready",
         ),
     ],
@@ -50,10 +52,10 @@ async def test_it_ends_though_its_budget_allows_nothing(
     ("victim", "budgets"),
     [
         pytest.param(running(), [NOTHING], id="it is not Ready, and too few others are"),
-        pytest.param(running().ready(), [NOTHING.freeing_unready()], id="it is Ready"),
+        pytest.param(running().ready(), [NOTHING.always_allow_unready()], id="it is Ready"),
         pytest.param(
             running(),
-            [budget(name).selecting(app="web").freeing_unready() for name in ("one", "two")],
+            [budget(name).selecting(app="web").always_allow_unready() for name in ("one", "two")],
             id="it has two budgets, whatever these allow",
         ),
     ],
@@ -69,7 +71,9 @@ async def test_it_is_protected_and_nothing_is_rehearsed(
 
 
 async def test_one_that_has_not_started_takes_nothing_of_what_its_budget_allows(world: Harness) -> None:
-    await preempt(world, [budget("web").selecting(app="web").allowing(1)], running(1).phase("Pending"), running(2))
+    await preempt(
+        world, [budget("web").selecting(app="web").disruptions_allowed(1)], running(1).phase("Pending"), running(2)
+    )
     assert sorted(world.api.list_evicted()) == ["low1", "low2"]
 
 

@@ -189,7 +189,7 @@ class TestARecordThatOutlivesItsPodGroup:
     async def test_ends_also_if_its_pods_belong_elsewhere_by_now(self, cluster: Harness) -> None:
         cluster.store.drop_group(GANG)
         for each in (members(1)[0].on("n1"), *members(1, first=1)):
-            cluster.add(each.having({"podGroupName": "h"}, "spec", "schedulingGroup"))
+            cluster.add(each.with_field({"podGroupName": "h"}, "spec", "schedulingGroup"))
         await leave_behind(cluster, "m0", "m1", committed=True)
         await recover(cluster)
         await cluster.run_until_idle()
@@ -294,12 +294,12 @@ MANAGED = {"manager": "serried", "fieldsV1": {"f:status": {"f:nominatedNodeName"
 
 class TestStrayNominations:
     async def test_ours_are_taken_off_members_that_hold_no_slot(self, cluster: Harness) -> None:
-        left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
+        left = members(1)[0].nominated("n1").with_field([MANAGED], "metadata", "managedFields")
         await recover(cluster.add(left))
         assert cluster.pod("m0").nominated == ""
 
     async def test_they_are_looked_at_sixteen_at_a_time(self, cluster: Harness) -> None:
-        cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(40)])
+        cluster.add(*[each.nominated("n1").with_field([MANAGED], "metadata", "managedFields") for each in members(40)])
         cluster.api.hold("get")
         recovering = asyncio.create_task(recover(cluster))
         await cluster.run_tasks()
@@ -318,18 +318,18 @@ class TestStrayNominations:
         self, cluster: Harness, monkeypatch: pytest.MonkeyPatch, failures: int, left: list[str]
     ) -> None:
         monkeypatch.setattr(stray_nominations, "_RETRY", Backoff(0.0, 0.0))
-        cluster.add(*[each.nominated("n1").having([MANAGED], "metadata", "managedFields") for each in members(2)])
+        cluster.add(*[each.nominated("n1").with_field([MANAGED], "metadata", "managedFields") for each in members(2)])
         cluster.api.fail("get", *[error(500)] * failures)
         await recover(cluster)
         assert sorted(cluster.pod(name).nominated for name in ("m0", "m1")) == left
 
     async def test_those_of_others_stay(self, cluster: Harness) -> None:
         other = {**MANAGED, "manager": "kube-scheduler"}
-        await recover(cluster.add(members(1)[0].nominated("n1").having([other], "metadata", "managedFields")))
+        await recover(cluster.add(members(1)[0].nominated("n1").with_field([other], "metadata", "managedFields")))
         assert cluster.pod("m0").nominated == "n1"
 
     async def test_those_of_recovered_members_stay(self, cluster: Harness) -> None:
-        left = members(1)[0].nominated("n1").having([MANAGED], "metadata", "managedFields")
+        left = members(1)[0].nominated("n1").with_field([MANAGED], "metadata", "managedFields")
         cluster.add(left)
         await leave_behind(cluster, "m0", "m1")
         await recover(cluster)

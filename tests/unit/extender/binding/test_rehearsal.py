@@ -42,7 +42,7 @@ def list_only(world: Harness) -> None:
 
 def watch_only(world: Harness) -> None:
     """Our watch has heard of a budget that was not listed yet."""
-    world.add(budget("web").selecting(app="web").allowing(9))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(9))
 
 
 def show_nothing(world: Harness) -> None:
@@ -66,7 +66,7 @@ async def test_where_a_budget_may_refuse_each_victim_is_rehearsed_and_evicted(
 
 
 async def test_victims_that_no_budget_selects_are_deleted_and_one_of_each_kind_is_rehearsed(world: Harness) -> None:
-    world.add(budget("db").selecting(app="db").allowing(9))
+    world.add(budget("db").selecting(app="db").disruptions_allowed(9))
     kinds = {1: "web", 2: "web", 3: "batch", 4: "db", 5: "batch"}
     await preempt(world, *(running(index).label("app", app) for index, app in kinds.items()))
     assert sorted(said(world, "rehearse")) == ["low1", "low3", "low4"]
@@ -130,7 +130,7 @@ async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run
     """The watch is late, or changes while the budgets are listed."""
     world.api.add_budget(allowed=listed)
     victims = victims_of(world, 2)
-    world.add(budget("all").having({}, "spec", "selector").allowing(watched))
+    world.add(budget("all").with_field({}, "spec", "selector").disruptions_allowed(watched))
     rehearsal = Rehearsal(world.api.client(), world.store, Method.EVICTION)
     await rehearsal.list_budgets()
     assert await rehearsal.find_refused(victims) == {"pod-low2": "a PodDisruptionBudget does not allow the eviction"}
@@ -140,7 +140,7 @@ async def test_no_more_go_than_the_smaller_count_of_a_budget_though_each_dry_run
 async def test_what_a_budget_allows_is_not_promised_to_two_gangs(world: Harness) -> None:
     """A victim of the first gang still runs when the second one looks for its own."""
     world.api.hold("rehearse")
-    world.add(budget("web").selecting(app="web").allowing(1))
+    world.add(budget("web").selecting(app="web").disruptions_allowed(1))
     await preempt(world, running(1).label("app", "web"))
     world.add(node("n2").cpu(2), running(2).label("app", "web"), pod_group("h").gang(1).priority(HIGH))
     await world.add(pod("h0").cpu(2).scheduler(SCHEDULER).in_group("h").priority(HIGH)).run_until_idle()

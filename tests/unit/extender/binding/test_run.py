@@ -564,7 +564,7 @@ class TestAfterTheCommit:
         "lose_group",
         [
             pytest.param(lambda world: world.store.drop_group(GANG), id="gone before them"),
-            pytest.param(lambda world: world.add(gang(2).under("root")), id="in a tree by now"),
+            pytest.param(lambda world: world.add(gang(2).child_of("root")), id="in a tree by now"),
         ],
     )
     async def test_a_commit_is_over_when_its_last_member_goes_though_its_pod_group_is(

@@ -142,7 +142,7 @@ class TestABindCallOfAnEarlierPlan:
     async def test_fails_for_a_member_of_a_tree(self, world: Harness) -> None:
         world.add(*[node(f"{name}{rack}").cpu(1).rack(f"r{rack}") for rack in range(2) for name in "xy"])
         tree = composite("t").gang(1)
-        leaf = pod_group("a").gang(2).topology().under("t")
+        leaf = pod_group("a").gang(2).topology().child_of("t")
         await world.add(tree, leaf, *[each.in_group("a") for each in members(2)]).run_until_idle()
         slots = world.ledger.slot_of("pod-m0"), world.ledger.slot_of("pod-m1")
         assert slots[0] is not None

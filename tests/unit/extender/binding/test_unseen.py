@@ -107,7 +107,7 @@ async def test_nobody_waits_for_members_of_a_plan_which_is_dropped(cluster: Harn
         pytest.param(members(1)[0].uid("another"), id="another pod has its name"),
         pytest.param(members(1)[0].phase("Failed"), id="it has failed"),
         pytest.param(members(1)[0].deleting(), id="it goes without having had a node"),
-        pytest.param(members(1)[0].having("-1", "spec", "containers"), id="it is no pod that any watch could show"),
+        pytest.param(members(1)[0].with_field("-1", "spec", "containers"), id="it is no pod that any watch could show"),
     ],
 )
 async def test_a_member_that_is_gone_is_not_waited_for(cluster: Harness, instead: object) -> None:

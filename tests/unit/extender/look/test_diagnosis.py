@@ -109,7 +109,7 @@ async def test_a_tree_hears_of_the_constraint_of_its_groups(world: Harness, http
     world.add(*(node(f"n{number}").cpu(2).rack(f"r{number}").label(zone, f"z{number // 2}") for number in range(4)))
     world.add(composite("root").gang(2))
     for name in ("a", "b"):
-        world.add(pod_group(name).gang(3).topology().under("root"))
+        world.add(pod_group(name).gang(3).topology().child_of("root"))
         world.add(*(pod(f"{name}{i}").cpu(1).scheduler(SCHEDULER).in_group(name) for i in range(3)))
     await world.run_until_idle()
     found = (await show(http, "a", "?diagnosis=advice"))["diagnosis"]["advice"]
@@ -136,7 +136,7 @@ async def test_its_turn_and_who_is_before_it(world: Harness, http: httpx.AsyncCl
 
 
 async def test_the_forecast_of_the_head_says_what_it_is_read_off(world: Harness, http: httpx.AsyncClient) -> None:
-    running = pod("x").cpu(2).on("n1").lifetime(600).started("2023-11-14T22:30:00Z")
+    running = pod("x").cpu(2).on("n1").active_deadline(600).started("2023-11-14T22:30:00Z")
     await world.add(*small_nodes(2), running, gang(4), *members(4)).run_until_idle()
     forecast = (await show(http))["forecast"]
     assert forecast["at"] == "2023-11-14T22:40:00Z"

@@ -44,7 +44,7 @@ def urgent(count: int) -> list[Builder]:
 
 def polite() -> list[Builder]:
     """Return a gang like `urgent` with one member, for which no pod may be evicted."""
-    return [gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).having("Never", "spec", "preemptionPolicy")]
+    return [gang(1).priority(HIGH), members(1)[0].cpu(2).priority(HIGH).with_field("Never", "spec", "preemptionPolicy")]
 
 
 def full(world: Harness, priority: int = 0) -> Harness:
@@ -110,7 +110,7 @@ async def test_a_gang_that_has_backed_off_is_told_until_when(world: Harness) -> 
 
 async def test_a_forecast_that_wins_is_said(world: Harness) -> None:
     now = write_time(world.wall_time())
-    low = [pod(f"low{i}").cpu(2).on(f"n{i}").started(now).lifetime(15) for i in (1, 2)]
+    low = [pod(f"low{i}").cpu(2).on(f"n{i}").started(now).active_deadline(15) for i in (1, 2)]
     await world.add(*small_nodes(2), *low, *urgent(2)).run_until_idle()
     told = await try_out(world)
     assert told["message"].endswith(

@@ -42,7 +42,7 @@ class Breaths:
 
 async def crowd(world: Harness) -> None:
     """A large gang that waits for the end of the pod that has the only rack, and many small ones behind it."""
-    ends = pod("x").cpu(MEMBERS).on("n").lifetime(600).started("2023-11-14T22:30:00Z")
+    ends = pod("x").cpu(MEMBERS).on("n").active_deadline(600).started("2023-11-14T22:30:00Z")
     await world.add(
         node("n").rack("r").cpu(MEMBERS).pods(2 * MEMBERS), ends, gang(MEMBERS), *members(MEMBERS)
     ).run_until_idle()

@@ -25,7 +25,7 @@ async def http(world: Harness) -> AsyncIterator[httpx.AsyncClient]:
     world.add(job("plain").not_indexed().scheduler(SCHEDULER))
     world.add(pod("plain-0").scheduler(SCHEDULER).of_job("plain", 0))
     world.add(job("typed").scheduler(SCHEDULER).annotation("scheduling.serried.dev/gang-polcy", "JobAsGang"))
-    world.add(composite("tree").owned_by("JobSet", "wood"), pod_group("leaf").gang(1).under("tree"))
+    world.add(composite("tree").owned_by("JobSet", "wood"), pod_group("leaf").gang(1).child_of("tree"))
     world.add(pod_group("made").gang(1))
     await world.run_until_idle()
     app = FastAPI()

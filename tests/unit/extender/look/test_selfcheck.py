@@ -97,7 +97,7 @@ async def test_it_has_the_trees_that_1_38_takes_for_invalid_a_hundred_at_most(ho
     assert describe(house)["treesInvalidIn138"] == {}
     for number in range(101):
         store.put_composite(composite(f"t{number}").gang(1).value())
-        store.put_group(pod_group(f"g{number}").under(f"t{number}").value())
+        store.put_group(pod_group(f"g{number}").child_of(f"t{number}").value())
     found = describe(house)["treesInvalidIn138"]
     assert len(found) == 100
     assert found["default/t7"] == "t7 is a gang, and g7 below it is basic"

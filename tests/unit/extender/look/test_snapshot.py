@@ -62,7 +62,7 @@ async def test_a_plan_is_made_again_as_if_it_had_not_been_made(http: httpx.Async
 
 
 async def test_a_gang_whose_topology_does_not_count_is_decided_again_without_it(world: Harness) -> None:
-    on_racks = [each.selecting(RACK, f"r{at}").label(POD_SET, "main") for at, each in enumerate(members(2))]
+    on_racks = [each.node_selector(RACK, f"r{at}").label(POD_SET, "main") for at, each in enumerate(members(2))]
     nodes = [node(f"n{at}").rack(f"r{at}").cpu(0) for at in range(2)]
     await world.add(*nodes, gang(2).topology(RACK), *on_racks).run_until_idle()
     app = FastAPI()

@@ -300,7 +300,7 @@ async def test_a_manifest_of_kubectl_get_is_asked_about_as_if_it_were_new(world:
 
 async def test_a_tree_goes_as_one_and_each_of_its_groups_into_a_rack(world: Harness, asking: Asking) -> None:
     world.add(ranked("n1", "a"), ranked("n2", "b"), ranked("n3", "c", 1))
-    leaves = [raw(pod_group(name).gang(2).topology().under("root"), "PodGroup") for name in ("one", "two")]
+    leaves = [raw(pod_group(name).gang(2).topology().child_of("root"), "PodGroup") for name in ("one", "two")]
     pods = [pod(f"{leaf}-{at}").cpu(1).scheduler(SCHEDULER).in_group(leaf) for leaf in ("one", "two") for at in (0, 1)]
     root = raw(composite("root").gang(2), "CompositePodGroup", "scheduling.k8s.io/v1alpha3")
     tree = [root, *leaves, *(raw(each, "Pod", "v1") for each in pods)]
@@ -315,7 +315,7 @@ async def test_a_tree_goes_as_one_and_each_of_its_groups_into_a_rack(world: Harn
 
 
 async def test_late_members_of_a_tree_that_exists_join_their_group(world: Harness, asking: Asking) -> None:
-    leaves = [pod_group(name).gang(1).topology().under("root") for name in ("one", "two")]
+    leaves = [pod_group(name).gang(1).topology().child_of("root") for name in ("one", "two")]
     runs = [pod(f"{leaf}-0").cpu(1).in_group(leaf).on(home) for leaf, home in (("one", "a"), ("two", "b"))]
     world.add(ranked("a", "a", 3), ranked("b", "b", 9), composite("root").gang(2), *leaves, *runs)
     late = pod("one-1").cpu(1).scheduler(SCHEDULER).in_group("one")
@@ -325,7 +325,7 @@ async def test_late_members_of_a_tree_that_exists_join_their_group(world: Harnes
 
 async def test_a_job_set_goes_as_one_gang_into_one_rack(world: Harness, asking: Asking) -> None:
     world.add(ranked("n1", "a"), ranked("n2", "b"), ranked("n3", "b"))
-    built = job_set("train").asking().topology().replicated("driver").replicated("workers", 1, 3)
+    built = job_set("train").gang_policy().topology().replicated("driver").replicated("workers", 1, 3)
     wish = raw(built, "JobSet", "jobset.x-k8s.io/v1alpha2")
     for replicated in wish["spec"]["replicatedJobs"]:
         replicated["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
@@ -418,7 +418,9 @@ def bring(name: str, value: int, **fields: Any) -> Raw:
             FALLBACK,
             [
                 raw(
-                    pod_group("g").gang(2).having("new", "spec", "priorityClassName"), "PodGroup", FALLBACK.api_version
+                    pod_group("g").gang(2).with_field("new", "spec", "priorityClassName"),
+                    "PodGroup",
+                    FALLBACK.api_version,
                 ),
                 *(raw(each.cpu(1), "Pod", "v1") for each in members(2)),
             ],
@@ -463,7 +465,7 @@ async def test_an_example_is_answered_with_its_class(world: Harness, asking: Ask
     ],
 )
 async def test_nobody_goes_where(world: Harness, asking: Asking, spec: Raw, policy: str | None) -> None:
-    gentle = priority_class("gentle", 100).having(policy, "preemptionPolicy")
+    gentle = priority_class("gentle", 100).with_field(policy, "preemptionPolicy")
     world.add(*small_nodes(1), pod("web").cpu(2).on("n1"), gentle, priority_class("high", 100))
     found = await asking.one(training(2, **spec))
     assert (found["outcome"], found["preemption"]) == ("DoesNotFit", None)
@@ -534,7 +536,7 @@ async def test_a_resource_that_nothing_brings_does_not_fit(world: Harness, askin
     found = await asking.one(wish)
     assert (found["outcome"], found["reason"]) == ("DoesNotFit", "NoCapacity")
     assert f"asks for {GPU}, which no node has and no DeviceClass provides" in found["message"]
-    world.add(device_class("gpu").providing(GPU))
+    world.add(device_class("gpu").extended_resource(GPU))
     found = await asking.one(wish)
     assert (found["outcome"], found["message"]) == (
         "Fits",
@@ -652,15 +654,15 @@ def see_storage(world: Harness) -> None:
     for kind in (VolumeClaim, Volume, StorageClass):
         world.store.note_state(kind, KindState.KNOWN)
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
-    made = storage_class("made", "made.example.com").allowing("kubernetes.io/hostname", "n2")
+    made = storage_class("made", "made.example.com").allowed_topology("kubernetes.io/hostname", "n2")
     for each in (
         storage_class("local"),
-        made.having(default, "metadata", "annotations"),
-        storage_class("now").at_once(),
+        made.with_field(default, "metadata", "annotations"),
+        storage_class("now").immediate(),
     ):
         world.store.put_object(each.value())
     for name, where in (("v1", "n1"), ("v2", "n1"), ("v3", "n2")):
-        world.store.put_object(volume(name).local_to(where).free("local").value())
+        world.store.put_object(volume(name).local_to(where).available("local").value())
 
 
 def scratch(**spec: Any) -> Raw:
@@ -696,12 +698,12 @@ async def test_a_volume_claim_is_created_sent_or_missing(world: Harness, asking:
             "send the claim, too"
         ),
     )
-    sent = raw(volume_claim("data").asking("made"), "PersistentVolumeClaim", "v1")
+    sent = raw(volume_claim("data").requesting("made"), "PersistentVolumeClaim", "v1")
     assert (await asking.one(sent, training(2, **MOUNTED)))["nodes"] == {"n2": 2}
-    local = raw(volume_claim("data").asking("local"), "PersistentVolumeClaim", "v1")
+    local = raw(volume_claim("data").requesting("local"), "PersistentVolumeClaim", "v1")
     shared = await asking.one(local, training(6, **MOUNTED))
     assert (shared["outcome"], len(shared["nodes"])) == ("Fits", 1), "one volume for all"
-    at_once = raw(volume_claim("data").asking("now"), "PersistentVolumeClaim", "v1")
+    at_once = raw(volume_claim("data").requesting("now"), "PersistentVolumeClaim", "v1")
     assert (await asking.one(at_once, training(2, **MOUNTED)))["message"] == (
         "2 of 2 members fit; Serried cannot tell where volume claim data will be, because StorageClass now does "
         "not wait for the first consumer"
@@ -898,7 +900,7 @@ async def test_what_cannot_be_asked_is_told_with_what_to_do(
         ),
         pytest.param(
             yaml.safe_dump(
-                raw(job_set("s").asking().replicated("w").having({}, "spec", "scheduling"), "JobSet", JOB_SETS)
+                raw(job_set("s").gang_policy().replicated("w").with_field({}, "spec", "scheduling"), "JobSet", JOB_SETS)
             ),
             "of spec.scheduling its own controller makes a Workload and PodGroups",
             id="a JobSet that says it in its own words",

@@ -53,7 +53,7 @@ async def test_what_a_feature_remembers_is_refused_with_its_place_if_it_makes_no
 async def test_a_member_that_its_kubelet_has_refused_counts_nowhere(world: Harness) -> None:
     first, second = members(2)
     await world.add(*small_nodes(2), gang(2), first.on("n1"), second.on("n2")).run_until_idle()
-    await world.add(first.on("n1").refused("OutOfcpu")).run_until_idle()
+    await world.add(first.on("n1").kubelet_rejected("OutOfcpu")).run_until_idle()
     restored = restore(take(world)).store
     assert [each.refusal for each in restored.vacancies] == ["OutOfcpu"]
     assert restored.occupancy.node_of("pod-m0") is world.store.occupancy.node_of("pod-m0") is None
@@ -138,8 +138,8 @@ async def test_members_get_the_volumes_that_there_were(world: Harness) -> None:
     for kind in (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode):
         world.store.note_state(kind, KindState.KNOWN)
     nodes = [each.label("kubernetes.io/hostname", f"n{at}") for at, each in enumerate(small_nodes(3), start=1)]
-    disks = [volume(f"jane-{at}").free("local").local_to(f"n{at}").label("owner", "jane") for at in (1, 3)]
-    claims = [volume_claim(f"c{at}").asking("local") for at in range(2)]
+    disks = [volume(f"jane-{at}").available("local").local_to(f"n{at}").label("owner", "jane") for at in (1, 3)]
+    claims = [volume_claim(f"c{at}").requesting("local") for at in range(2)]
     for each in (storage_class("local"), *disks, *claims, csi_node("n1", other=1)):
         world.store.put_object(each.value())  # type: ignore[attr-defined]
     mounting = [each.mounting(f"c{at}") for at, each in enumerate(members(2))]

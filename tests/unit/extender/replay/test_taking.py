@@ -13,7 +13,7 @@ from tests.support.extender_harness import GANG, Harness, gang, members, small_n
 async def test_labels_by_which_no_budget_selects_and_volumes_stay_here(world: Harness, dead: tuple[str, ...]) -> None:
     first, second = members(2)
     told = first.label("owner", "jane").label("app", "train").mounting("jane-s-data")
-    chosen = budget("one").selecting(app="train").allowing(1)
+    chosen = budget("one").selecting(app="train").disruptions_allowed(1)
     await world.add(*small_nodes(2), chosen, gang(2), told.on("n1"), second.on("n2")).run_until_idle()
     for name in dead:
         world.delete(name)

@@ -41,7 +41,7 @@ def racks(world: Harness) -> Harness:
     """The scene without the gangs: who runs in rack a has ten minutes, who runs in rack b has an hour."""
     world.add(*[node(f"{rack}{place}").cpu(2).rack(rack) for rack in "ab" for place in (1, 2)])
     for name, host, minutes in (("x", "a1", 10), ("y", "b1", 60), ("z", "b2", 60)):
-        began = runner(name, host).started(wall(world)).lifetime(minutes * MINUTE)
+        began = runner(name, host).started(wall(world)).active_deadline(minutes * MINUTE)
         world.add(runner_job(name), began)
     return world
 
@@ -59,7 +59,7 @@ def small(count: int = 2, group: str = "h", first: int = 10) -> list[Builder]:
 
 def small_job(count: int = 2, **lasting: int) -> list[Builder]:
     """Gang h whose pods last so many ``seconds``, if that is said."""
-    pods = [each.lifetime(lasting["seconds"]) if lasting else each for each in smalls(count)]
+    pods = [each.active_deadline(lasting["seconds"]) if lasting else each for each in smalls(count)]
     return [pod_group("h").gang(count), *pods]
 
 
@@ -202,7 +202,7 @@ class TestDeadMembers:
         await racks(world).run_until_idle()
         world.delete("x")
         running = [each.in_group("r").of_job("run", place).on("a1") for place, each in enumerate(members(2, first=20))]
-        its_job = job("run").size(2).started(wall(world)).lifetime(10 * MINUTE)
+        its_job = job("run").size(2).started(wall(world)).active_deadline(10 * MINUTE)
         await world.add(
             its_job, pod_group("r").gang(2).controlled_by("Job", "run", "job-run"), *running
         ).run_until_idle()
@@ -215,7 +215,7 @@ class TestDeadMembers:
     async def test_what_is_left_of_the_head_itself_is_not_counted_on_to_leave(self, world: Harness) -> None:
         await racks(world).run_until_idle()
         left, *others = [each.cpu(2) for each in members(3)]
-        began = left.on("a2").started(wall(world)).lifetime(5 * MINUTE)
+        began = left.on("a2").started(wall(world)).active_deadline(5 * MINUTE)
         await world.add(gang(3).condition("True", "Scheduled"), began, *others).run_until_idle()
         assert "a2" not in kept(world)
         assert render(verdict(world)).endswith(f"which is expected to fit at {wall(world, 3600)}")
@@ -268,7 +268,7 @@ class TestPassing:
         self, world: Harness, ago: int, *, passes: bool
     ) -> None:
         await racks(world).add(*large()).run_until_idle()
-        short = job("short").size(2).scheduler(SCHEDULER).started(wall(world, -ago)).lifetime(9 * MINUTE)
+        short = job("short").size(2).scheduler(SCHEDULER).started(wall(world, -ago)).active_deadline(9 * MINUTE)
         pods = [each.of_job("short", place) for place, each in enumerate(smalls())]
         await world.add(short, pod_group("h").gang(2), *pods).run_until_idle()
         assert planned(world) == ({"h"} if passes else set())
@@ -312,7 +312,7 @@ class TestPassing:
         assert planned(world) == {"h"}
 
     async def test_a_late_member_of_a_gang_that_runs_is_not_kept_away(self, world: Harness) -> None:
-        racks(world).add(pod_group("h").gang(1).topology(), *[each.lifetime(5 * MINUTE) for each in smalls(1)])
+        racks(world).add(pod_group("h").gang(1).topology(), *[each.active_deadline(5 * MINUTE) for each in smalls(1)])
         await world.run_until_idle()
         world.bind("m10")
         await world.run_until_idle()
@@ -360,7 +360,7 @@ class TestRoomBesideTheHead:
         assert "g" in planned(world), "the head starts as soon as the tenant has ended"
 
     async def test_is_not_kept_either_where_the_forecast_has_a_time(self, world: Harness) -> None:
-        await self.scene(world, runner("x", "n1", 4).started(wall(world)).lifetime(10 * MINUTE))
+        await self.scene(world, runner("x", "n1", 4).started(wall(world)).active_deadline(10 * MINUTE))
         await world.add(*small(2)).run_until_idle()
         assert planned(world) == {"h"}
 
@@ -392,7 +392,11 @@ class TestRoomBesideTheHead:
     async def test_is_kept_whole_where_one_gang_keeps_the_other_off(self, world: Harness, keeps_off: str) -> None:
         world.add(node("n1").cpu(8).label("kubernetes.io/hostname", "n1"), runner_job("x"), runner("x", "n1", 4))
         head, (other,) = members(1)[0].cpu(6).label("app", "head"), smalls(1)
-        pairs = (head.apart({"app": "small"}), other) if keeps_off == "head" else (head, other.apart({"app": "head"}))
+        pairs = (
+            (head.anti_affinity({"app": "small"}), other)
+            if keeps_off == "head"
+            else (head, other.anti_affinity({"app": "head"}))
+        )
         await world.add(gang(1), pairs[0]).run_until_idle()
         await world.add(pod_group("h").gang(1), pairs[1].cpu(1).label("app", "small")).run_until_idle()
         assert planned(world) == set()
@@ -422,7 +426,7 @@ class TestAnExclusiveHead:
 
     async def scene(self, world: Harness, *holding: PodGroupBuilder) -> Harness:
         world.add(*[node(f"a{place}").cpu(2).rack("a") for place in (1, 2, 3)])
-        began = runner("x", "a1").scheduler(SCHEDULER).in_group("o").started(wall(world)).lifetime(10 * MINUTE)
+        began = runner("x", "a1").scheduler(SCHEDULER).in_group("o").started(wall(world)).active_deadline(10 * MINUTE)
         stays = pod("web").cpu(1).on("a3").controlled_by("ReplicaSet", "web")
         await world.add(*holding, runner_job("x"), began, stays).run_until_idle()
         await world.add(self.alone("g", 2), *[each.cpu(2) for each in members(2)]).run_until_idle()
@@ -450,7 +454,7 @@ class TestAnExclusiveHead:
     )
     async def test_keeps_its_whole_rack_as(self, world: Harness, seconds: int, *, passes: bool) -> None:
         await self.scene(world)
-        await world.add(self.alone("h", 1), smalls(1)[0].lifetime(seconds)).run_until_idle()
+        await world.add(self.alone("h", 1), smalls(1)[0].active_deadline(seconds)).run_until_idle()
         assert planned(world) == ({"h"} if passes else set())
         assert passes or verdict(world, SMALL).reason is Reason.BEHIND_HEAD
 

@@ -23,12 +23,12 @@ def member() -> PodBuilder:
 def alone() -> PodBuilder:
     """A member with anti-affinity to every pod that has a label."""
     terms = [{"topologyKey": RACK, "labelSelector": ANYBODY}]
-    return member().having(terms, "spec", "affinity", "podAntiAffinity", REQUIRED)
+    return member().with_field(terms, "spec", "affinity", "podAntiAffinity", REQUIRED)
 
 
 def claims() -> PodBuilder:
     """A member with a claim of a device."""
-    return member().having(claiming("c"), "spec", "resourceClaims")
+    return member().with_field(claiming("c"), "spec", "resourceClaims")
 
 
 def build_racks() -> Harness:

@@ -141,14 +141,14 @@ class TestTheQuestionWhereToPreempt:
         self, by_class: Harness, classes: list[PriorityClassBuilder]
     ) -> None:
         group = whole_gang(priority=10**9)
-        group = group.having("high", "spec", "priorityClassName") if classes else group
+        group = group.with_field("high", "spec", "priorityClassName") if classes else group
         await by_class.add(*classes, *small_nodes(3), group, *running("g", "n1", "n2", "n3")).run_until_idle()
         assert may_go(by_class, ON_N1) == {"n1": ("pod-g0",)}
 
     async def test_the_class_of_a_group_protects_it_before_anybody_has_written_its_value(
         self, by_class: Harness
     ) -> None:
-        group = pod_group("g").gang(3).disruption(ALL).having("high", "spec", "priorityClassName")
+        group = pod_group("g").gang(3).disruption(ALL).with_field("high", "spec", "priorityClassName")
         await by_class.add(
             priority_class("high", 100), *small_nodes(3), group, *running("g", "n1", "n2", "n3")
         ).run_until_idle()
@@ -175,9 +175,9 @@ class TestTheQuestionWhereToPreempt:
         assert may_go(world, EMPTY, ON_N1, ON_N2) == {"n2": ("pod-p2",)}
 
     async def test_of_a_tree_those_go_that_are_below_the_highest_group_of_mode_all(self, world: Harness) -> None:
-        group = pod_group("g").gang(1).under("root").priority(0)
+        group = pod_group("g").gang(1).child_of("root").priority(0)
         await world.add(*small_nodes(2), composite("root").gang(2).disruption(ALL), group).run_until_idle()
-        await world.add(pod_group("h").gang(1).under("root").priority(100)).run_until_idle()
+        await world.add(pod_group("h").gang(1).child_of("root").priority(100)).run_until_idle()
         await world.add(*running("g", "n1"), *running("h", "n2", priority=100)).run_until_idle()
         assert may_go(world, ON_N1) == {}
         await world.add(composite("root").gang(2)).run_until_idle()
@@ -342,7 +342,7 @@ class TestAMemberThatIsPreempted:
     async def test_only_those_of_its_part_of_a_tree_go_with_it(self, world: Harness) -> None:
         await world.add(*small_nodes(4), composite("root").gang(2)).run_until_idle()
         await world.add(
-            pod_group("g").gang(2).under("root").disruption(ALL), pod_group("h").gang(2).under("root")
+            pod_group("g").gang(2).child_of("root").disruption(ALL), pod_group("h").gang(2).child_of("root")
         ).run_until_idle()
         await world.add(*running("g", "n1", "n2"), *running("h", "n3", "n4")).run_until_idle()
         await world.add(running("g", "n1")[0].disrupted(at=SINCE).deleting()).run_until_idle()

@@ -97,7 +97,7 @@ async def test_no_offer_matters_to_a_gang_that_lacks_only_room(world: Harness) -
 async def test_an_offer_says_nothing_where_the_plan_had_some_nodes_and_too_few(world: Harness) -> None:
     await wait(world, APART)
     world.add(node("r1a").cpu(1).rack("r1"), pod_group("g").gang(2))
-    world.add(make_member().uid("pod-m1").having("m1", "metadata", "name").apart({"app": "noise"}, RACK))
+    world.add(make_member().uid("pod-m1").with_field("m1", "metadata", "name").anti_affinity({"app": "noise"}, RACK))
     await world.run_until_idle()
     assert await count_plans(world, "r1a") == 0
 
@@ -105,7 +105,7 @@ async def test_an_offer_says_nothing_where_the_plan_had_some_nodes_and_too_few(w
 LARGE = waiting(
     *(node(f"n{index}").cpu(1).rack("r0") for index in range(MAX_COMPLETE_LIST + 1)),
     pod("noise").label("app", "noise").cpu(1).on("n0"),
-    member=make_member().apart({"app": "noise"}, RACK),
+    member=make_member().anti_affinity({"app": "noise"}, RACK),
 )
 """The same story as `APART`, with as many nodes as make a sample."""
 

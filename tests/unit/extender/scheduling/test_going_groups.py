@@ -86,13 +86,15 @@ async def test_once_it_is_gone_its_pods_wait_for_the_next_of_the_name_and_belong
 @pytest.mark.parametrize(
     "going_tree",
     [
-        pytest.param([composite("root").gang(1).deleting(), pod_group("g").gang(2).under("root")], id="its root"),
-        pytest.param([composite("root").gang(1), pod_group("g").gang(2).under("root").deleting()], id="its only group"),
+        pytest.param([composite("root").gang(1).deleting(), pod_group("g").gang(2).child_of("root")], id="its root"),
+        pytest.param(
+            [composite("root").gang(1), pod_group("g").gang(2).child_of("root").deleting()], id="its only group"
+        ),
         pytest.param(
             [
                 composite("root").gang(1),
-                composite("branch").gang(1).under("root").deleting(),
-                pod_group("g").gang(2).under("branch"),
+                composite("branch").gang(1).child_of("root").deleting(),
+                pod_group("g").gang(2).child_of("branch"),
             ],
             id="what is between",
         ),

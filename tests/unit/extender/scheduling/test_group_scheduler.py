@@ -54,7 +54,7 @@ class TestBeforeAPlan:
     ) -> None:
         racked = [each.rack(f"r{index}") for index, each in enumerate(small_nodes(2))]
         here = {"matchExpressions": [{"key": RACK, "operator": "In", "values": ["r0"]}]}
-        world.store.put_object(volume("v").reached_from(here).value())
+        world.store.put_object(volume("v").node_affinity(here).value())
         world.store.put_object(volume_claim("c").bound_to("v").value())
         await world.add(*racked, gang(3), *[each.mounting("c") for each in members(3)]).run_until_idle()
         assert verdict_of(world) == (Reason.NO_CAPACITY, 2, 3)
@@ -112,23 +112,23 @@ class TestBeforeAPlan:
         suspended = job("train").size(2).scheduler(SCHEDULER).suspended()
         await world.add(suspended, gang(2).controlled_by("Job", "train", "job-train")).run_until_idle()
         assert world.reasons() == []
-        await world.add(suspended.having(False, "spec", "suspend")).run_until_idle()  # noqa: FBT003 - a JSON value
+        await world.add(suspended.with_field(False, "spec", "suspend")).run_until_idle()  # noqa: FBT003 - a JSON value
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
     async def test_nor_of_the_group_of_a_suspended_job_set(self, world: Harness) -> None:
-        training = job_set("s").asking().replicated("w", pods=2)
+        training = job_set("s").gang_policy().replicated("w", pods=2)
         world.store.put_parent(training.suspended().value())
-        await world.add(gang(2).controlled_by("JobSet", "s").of("s", "all")).run_until_idle()
+        await world.add(gang(2).controlled_by("JobSet", "s").from_template("s", "all")).run_until_idle()
         assert world.reasons() == []
         world.store.put_parent(training.value())
         await world.run_until_idle()
         assert world.reasons() == [Reason.QUORUM_MISSING]
 
     async def test_a_class_without_a_value_holds_the_group(self, world: Harness) -> None:
-        named = gang(2).having("high", "spec", "priorityClassName")
+        named = gang(2).with_field("high", "spec", "priorityClassName")
         await world.add(*small_nodes(2), named, *members(2)).run_until_idle()
         assert verdict_of(world)[0] is Reason.PRIORITY_UNKNOWN
-        await world.add(named.having(1000, "spec", "priority")).run_until_idle()
+        await world.add(named.with_field(1000, "spec", "priority")).run_until_idle()
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_group_of_another_scheduler_is_left_to_it(self, world: Harness) -> None:
@@ -483,7 +483,7 @@ class TestJobs:
         assert world.filter("j-0") == Hold()
         assert verdict_of(world, self.WAITING)[0] is Reason.POD_GROUP_MISSING
         world.store.put_workload(workload("w").for_job("j").gang_template("t", 2).value())
-        await world.add(pod_group("g").gang(2).of("w", "t")).run_until_idle()
+        await world.add(pod_group("g").gang(2).from_template("w", "t")).run_until_idle()
         assert isinstance(world.filter("j-0"), Steer)
         assert self.WAITING not in world.groups.states
 
@@ -522,12 +522,12 @@ class TestJobs:
     async def test_pods_of_a_job_set_are_held_from_the_first_on_and_planned_with_the_podgroup(
         self, world: Harness
     ) -> None:
-        world.store.put_parent(job_set("s").asking().replicated("a", replicas=2).value())
+        world.store.put_parent(job_set("s").gang_policy().replicated("a", replicas=2).value())
         first, second = (pod(f"p-{n}").of_job_set("s", "a", n).cpu(1).scheduler(SCHEDULER) for n in range(2))
         await world.add(*small_nodes(2), first).run_until_idle()
         assert world.filter("p-0") == Hold()
         world.store.put_workload(workload("w").for_parent("JobSet", "s").gang_template("t", 2).value())
-        await world.add(second, pod_group("g").gang(2).of("w", "t")).run_until_idle()
+        await world.add(second, pod_group("g").gang(2).from_template("w", "t")).run_until_idle()
         assert isinstance(world.filter("p-0"), Steer)
 
     async def test_a_gated_pod_that_comes_when_its_job_is_given_up_is_let_go_at_once(self, world: Harness) -> None:

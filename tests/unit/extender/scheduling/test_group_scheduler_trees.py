@@ -30,7 +30,7 @@ def root(groups: int) -> CompositeBuilder:
 
 
 def group(name: str, min_count: int) -> PodGroupBuilder:
-    return pod_group(name).gang(min_count).under("root")
+    return pod_group(name).gang(min_count).child_of("root")
 
 
 def pods(name: str, count: int, first: int = 0) -> list[PodBuilder]:

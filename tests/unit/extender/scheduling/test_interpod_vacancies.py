@@ -20,7 +20,7 @@ async def scene(world: Harness, client: PodBuilder) -> Harness:
     await world.add(job("db").size(2), group, *runs, pod_group("clients").gang(2), client).run_until_idle()
     for name in ("m0", "m1"):
         world.delete(name)
-    await world.add(client.having("c1", "metadata", "name").uid("pod-c1")).run_until_idle()
+    await world.add(client.with_field("c1", "metadata", "name").uid("pod-c1")).run_until_idle()
     assert len(world.store.vacancies) == 2
     return world
 
@@ -30,7 +30,7 @@ def client() -> PodBuilder:
 
 
 async def test_a_gang_that_must_be_beside_it_waits_for_the_next_member(world: Harness) -> None:
-    await scene(world, client().beside(DATABASE))
+    await scene(world, client().affinity(DATABASE))
     assert world.ledger.of_group(CLIENTS) is None
     world.store.drop_group(GroupKey("default", "g"))
     await world.add(pod("anew").label("app", "db").cpu(1).on("n3")).run_until_idle()
@@ -38,12 +38,12 @@ async def test_a_gang_that_must_be_beside_it_waits_for_the_next_member(world: Ha
 
 
 async def test_a_gang_that_must_be_apart_from_it_leaves_its_node_to_the_next_member(world: Harness) -> None:
-    await scene(world, client().apart(DATABASE))
+    await scene(world, client().anti_affinity(DATABASE))
     assert {slot.node for slot in world.binding_cycle(CLIENTS).reservation.slots.values()} == {"n3"}
 
 
 async def test_the_slot_that_is_given_up_leaves_nothing(world: Harness) -> None:
-    await scene(world, client().apart(DATABASE))
+    await scene(world, client().anti_affinity(DATABASE))
     world.store.drop_group(GroupKey("default", "g"))
     await world.run_until_idle()
     assert not any("counts:" in name for used in world.store.occupancy.used.values() for name in used)

@@ -48,7 +48,7 @@ def begin(world: Harness, group: PodGroupBuilder | None = None) -> None:
 
 def of_jobset(name: str, uid: str = "jobset-uid") -> PodGroupBuilder:
     """A PodGroup for one JobSet, made from the template of its Workload."""
-    return pod_group(name).gang(2).controlled_by("JobSet", "train", uid).of("train", "main")
+    return pod_group(name).gang(2).controlled_by("JobSet", "train", uid).from_template("train", "main")
 
 
 def restart(world: Harness) -> None:
@@ -147,7 +147,7 @@ class TestAPodGroupThatIsMadeAnew:
         "other",
         [
             pytest.param(of_jobset("other", uid="another-uid"), id="another JobSet of the same name"),
-            pytest.param(of_jobset("other").of("train", "second"), id="another stage"),
+            pytest.param(of_jobset("other").from_template("train", "second"), id="another stage"),
             pytest.param(of_jobset("other").replica(1), id="another replica"),
             pytest.param(pod_group("other").gang(2), id="nobody"),
         ],

@@ -23,7 +23,7 @@ def racks(*sizes: int) -> list[NodeBuilder]:
 def on_hosts(*hosts: str) -> list[PodBuilder]:
     """Members m0, m1, ... whose hosts Kueue has chosen."""
     made = zip(members(len(hosts)), hosts, strict=True)
-    return [each.selecting(HOSTNAME, host).label(POD_SET, "main") for each, host in made]
+    return [each.node_selector(HOSTNAME, host).label(POD_SET, "main") for each, host in made]
 
 
 def in_one_rack(count: int = 2) -> PodGroupBuilder:
@@ -69,9 +69,10 @@ async def test_a_key_that_agrees_with_the_hosts_counts(world: Harness) -> None:
 @pytest.mark.parametrize(
     "pods",
     [
-        pytest.param([each.selecting(HOSTNAME, f"r{at}-1") for at, each in enumerate(members(2), 1)], id="a user"),
+        pytest.param([each.node_selector(HOSTNAME, f"r{at}-1") for at, each in enumerate(members(2), 1)], id="a user"),
         pytest.param(
-            [on_hosts("r1-1")[0], members(2)[1].selecting(HOSTNAME, "r2-1")], id="a user for one, Kueue for the other"
+            [on_hosts("r1-1")[0], members(2)[1].node_selector(HOSTNAME, "r2-1")],
+            id="a user for one, Kueue for the other",
         ),
     ],
 )
@@ -81,7 +82,7 @@ async def test_a_key_counts_against_hosts_that_were_chosen_by(world: Harness, po
 
 
 async def test_a_choice_at_a_wider_level_contradicts_by_its_label(world: Harness) -> None:
-    pods = [each.selecting(RACK, f"r{at}").label(POD_SET, "main") for at, each in enumerate(members(2), 1)]
+    pods = [each.node_selector(RACK, f"r{at}").label(POD_SET, "main") for at, each in enumerate(members(2), 1)]
     await world.add(*racks(1, 1), in_one_rack(), *pods).run_until_idle()
     assert await bind_all(world) == ["r1-1", "r2-1"]
 

@@ -49,7 +49,7 @@ async def come_to_bind(world: Harness, size: int) -> int:
 
 
 async def come_to_bind_in_a_tree(world: Harness, size: int) -> int:
-    parts = [pod_group(name).gang(1 if name == "a" else size - 1).under("root") for name in "ab"]
+    parts = [pod_group(name).gang(1 if name == "a" else size - 1).child_of("root") for name in "ab"]
     pods = [each.in_group("b" if number else "a") for number, each in enumerate(members(size))]
     await world.add(node("n1").cpu(size).pods(size), composite("root").gang(2), *parts, *pods).run_until_idle()
     await call_bind(world, size)

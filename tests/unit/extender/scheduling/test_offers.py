@@ -18,7 +18,7 @@ from tests.support.extender_harness import GANG, SCHEDULER, Harness, gang, membe
 pytestmark = pytest.mark.core
 
 GPU = "example.com/gpu"
-CLASS = device_class("gpu").providing(GPU)
+CLASS = device_class("gpu").extended_resource(GPU)
 NO_DEVICE = objection("12 cannot allocate all claims")
 NEVER = "even if nothing ran, at most {} members would fit, so waiting does not help"
 NO_GPU = objection(f"12 Insufficient {GPU}")
@@ -33,7 +33,7 @@ def asking(count: int, resource: str = GPU) -> list[PodBuilder]:
 
 
 def claiming(count: int) -> list[PodBuilder]:
-    return [each.having(CLAIMS, "spec", "resourceClaims") for each in members(count)]
+    return [each.with_field(CLAIMS, "spec", "resourceClaims") for each in members(count)]
 
 
 def verdict_of(world: Harness) -> Verdict:
@@ -87,7 +87,7 @@ class TestAResourceThatAClassProvides:
         self, world: Harness
     ) -> None:
         racks = [*small_nodes(2), node("plugin").cpu(1).allocatable(GPU, 1)]
-        await world.add(*racks, gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).run_until_idle()
+        await world.add(*racks, gang(2), *[each.unschedulable(message=NO_GPU) for each in asking(2)]).run_until_idle()
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2, detail=NEVER.format(1))
         world.add(CLASS)
         await world.run_until_idle()
@@ -152,7 +152,7 @@ class TestAResourceThatNoNodeHas:
 
     async def test_a_refusal_for_another_reason_is_told(self, world: Harness) -> None:
         await world.add(
-            *small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in asking(2)]
+            *small_nodes(2), gang(2), *[each.unschedulable(message=NO_DEVICE) for each in asking(2)]
         ).run_until_idle()
         assert verdict_of(world).detail == (
             f"no node has {GPU}; kube-scheduler rejects m0 on every node: 12 cannot allocate all claims"
@@ -185,14 +185,18 @@ class TestAResourceThatNoNodeHas:
         assert world.nothing_reserved
 
     async def test_the_scheduler_finding_a_node_is_what_has_it_planned_again(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=NO_GPU) for each in asking(2)]
+        ).run_until_idle()
         assert world.heard.plans == []
         assert world.filter("m0") == Hold()
         await refuse(world, "m0", "m1", message=offer(f"1 Insufficient {GPU}"))
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_node_that_has_it_ends_the_guessing(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=NO_GPU) for each in asking(2)]
+        ).run_until_idle()
         world.add(node("n3").cpu(8).allocatable(GPU, 1))
         await world.run_until_idle()
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=1, need=2, detail=NEVER.format(1))
@@ -201,12 +205,16 @@ class TestAResourceThatNoNodeHas:
         assert {slot.node for slot in world.binding_cycle().reservation.slots.values()} == {"n3"}
 
     async def test_what_a_plan_can_count_is_still_counted(self, world: Harness) -> None:
-        await world.add(*small_nodes(1), gang(3), *[each.tried(message=NO_GPU) for each in asking(3)]).run_until_idle()
+        await world.add(
+            *small_nodes(1), gang(3), *[each.unschedulable(message=NO_GPU) for each in asking(3)]
+        ).run_until_idle()
         await refuse(world, "m0", "m1", "m2", message=offer())
         assert verdict_of(world) == Verdict(Reason.NO_CAPACITY, have=2, need=3, detail=NEVER.format(2))
 
     async def test_others_are_planned_meanwhile(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=NO_GPU) for each in asking(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=NO_GPU) for each in asking(2)]
+        ).run_until_idle()
         plain = members(2, first=8)
         await world.add(*[each.in_group("h") for each in plain]).run_until_idle()
         await world.add(pod_group("h").gang(2)).run_until_idle()
@@ -223,24 +231,24 @@ class TestClaimsOfDevices:
         assert planned.detail == "1 members claim devices, which only kube-scheduler can count"
 
     async def test_so_are_those_of_the_group(self, world: Harness) -> None:
-        group = gang(2).having(CLAIMS, "spec", "resourceClaims")
+        group = gang(2).with_field(CLAIMS, "spec", "resourceClaims")
         await world.add(*small_nodes(2), group, *members(2)).run_until_idle()
         (planned,) = [verdict for _, verdict in world.heard.verdicts if verdict.reason is Reason.PLANNED]
         assert planned.detail == "the PodGroup claims devices, which only kube-scheduler can count"
 
     async def test_a_gang_waits_until_its_claims_are_made_and_says_so(self, world: Harness) -> None:
-        pods = [each.having(TEMPLATES, "spec", "resourceClaims") for each in members(2)]
+        pods = [each.with_field(TEMPLATES, "spec", "resourceClaims") for each in members(2)]
         await world.add(*small_nodes(2), gang(2), *pods).run_until_idle()
         assert render(verdict_of(world)) == (
             "QuorumMissing: 2 of 2 members exist; m0 has no ResourceClaim from template one yet"
         )
         assert world.api.calls == []
-        await world.add(*[each.having(MADE, "status", "resourceClaimStatuses") for each in pods]).run_until_idle()
+        await world.add(*[each.with_field(MADE, "status", "resourceClaimStatuses") for each in pods]).run_until_idle()
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
     async def test_a_gang_that_the_scheduler_has_no_devices_for_waits_and_says_so(self, world: Harness) -> None:
         await world.add(
-            *small_nodes(2), gang(2), *[each.tried(message=NO_DEVICE) for each in claiming(2)]
+            *small_nodes(2), gang(2), *[each.unschedulable(message=NO_DEVICE) for each in claiming(2)]
         ).run_until_idle()
         assert world.heard.plans == []
         assert render(verdict_of(world)) == (
@@ -299,7 +307,9 @@ class TestClaimsOfDevices:
 
     async def test_a_refusal_for_what_we_count_ourselves_changes_nothing(self, world: Harness) -> None:
         busy = objection("12 Insufficient cpu")
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=busy) for each in claiming(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=busy) for each in claiming(2)]
+        ).run_until_idle()
         assert world.binding_cycle().stage is CycleStage.GATHERING
 
 
@@ -395,20 +405,20 @@ async def test_a_gang_keeps_its_place_in_the_queue_while_it_is_refused(world: Ha
 
 class TestATree:
     async def test_the_groups_that_have_their_devices_go_on_without_the_others(self, world: Harness) -> None:
-        tree = [composite("root").gang(1), *[pod_group(name).gang(1).under("root") for name in ("a", "b")]]
+        tree = [composite("root").gang(1), *[pod_group(name).gang(1).child_of("root") for name in ("a", "b")]]
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(
-            *small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]
+            *small_nodes(2), *tree, *[each.with_field(CLAIMS, "spec", "resourceClaims") for each in pods]
         ).run_until_idle()
         await refuse(world, "b0")
         assert world.binding_cycle(TREE).reservation.slots.keys() == {"pod-a0"}
         assert world.binding_cycle(TREE).stage is CycleStage.GATHERING
 
     async def test_one_that_lacks_groups_waits_whole_and_says_for_what(self, world: Harness) -> None:
-        tree = [composite("root").gang(2), *[pod_group(name).gang(1).under("root") for name in ("a", "b")]]
+        tree = [composite("root").gang(2), *[pod_group(name).gang(1).child_of("root") for name in ("a", "b")]]
         pods = [pod(f"{name}0").cpu(1).scheduler(SCHEDULER).in_group(name) for name in ("a", "b")]
         await world.add(
-            *small_nodes(2), *tree, *[each.having(CLAIMS, "spec", "resourceClaims") for each in pods]
+            *small_nodes(2), *tree, *[each.with_field(CLAIMS, "spec", "resourceClaims") for each in pods]
         ).run_until_idle()
         await refuse(world, "b0")
         verdict = world.groups.states[TREE].verdict

@@ -155,9 +155,9 @@ async def test_the_time_of_an_earlier_term_does_not_count(left: Harness) -> None
         pytest.param(preemptor().nominated("n2"), id="a pod nominated to a node where no member waited"),
         pytest.param(preemptor().in_group("other"), id="a member of a gang that waits"),
         pytest.param(preemptor().cpu(3), id="a pod for which there is no room"),
-        pytest.param(preemptor().selecting("disk", "ssd"), id="a pod that the node does not admit"),
+        pytest.param(preemptor().node_selector("disk", "ssd"), id="a pod that the node does not admit"),
         pytest.param(
-            preemptor().having([{"name": "c", "resourceClaimName": "gpu"}], "spec", "resourceClaims"),
+            preemptor().with_field([{"name": "c", "resourceClaimName": "gpu"}], "spec", "resourceClaims"),
             id="a pod that may wait for its devices",
         ),
     ],

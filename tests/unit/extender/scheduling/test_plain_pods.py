@@ -65,8 +65,8 @@ class TestWhoIsKeptOff:
         [
             pytest.param(plain().priority(1), Pass(), id="of higher priority than the head: no"),
             pytest.param(plain().priority(0), Narrow([]), id="of its priority: yes, nobody knows since when it waits"),
-            pytest.param(plain().lifetime(9 * MINUTE), Pass(), id="that ends before the forecast: no"),
-            pytest.param(plain().lifetime(10 * MINUTE), Narrow([]), id="that ends with the forecast: yes"),
+            pytest.param(plain().active_deadline(9 * MINUTE), Pass(), id="that ends before the forecast: no"),
+            pytest.param(plain().active_deadline(10 * MINUTE), Narrow([]), id="that ends with the forecast: yes"),
             pytest.param(plain().scheduler("another"), Pass(), id="of another scheduler: no"),
             pytest.param(plain().nominated("a1"), Narrow([]), id="that is nominated to one of several: yes"),
         ],
@@ -133,7 +133,7 @@ HELD_B = GroupKey("default", "h")
 def in_rack_b(count: int) -> list[PodBuilder]:
     """Members of gang h, which go to rack b only."""
     pods = (pod(f"h{number}").cpu(1).scheduler(SCHEDULER).in_group("h") for number in range(count))
-    return [each.selecting(RACK, "b") for each in pods]
+    return [each.node_selector(RACK, "b") for each in pods]
 
 
 async def place_next(world: Harness, *ended: str) -> None:

@@ -47,7 +47,7 @@ def choosy(index: int) -> PodBuilder:
     """A member that is never looked up straight, as it asks a node for thousands of things."""
     values = ["a", *(f"no-{index}-{number}" for number in range(5_000))]
     wanted = {"matchExpressions": [{"key": RACK, "operator": "In", "values": values}]}
-    return pod(f"m{index}").cpu(1).affine(wanted).scheduler(SCHEDULER).in_group("g")
+    return pod(f"m{index}").cpu(1).node_affinity(wanted).scheduler(SCHEDULER).in_group("g")
 
 
 def odd() -> list[Builder]:

@@ -115,7 +115,7 @@ async def test_what_asks_a_node_for_thousands_of_things_is_not_even_looked_up_st
     def choosy(index: int) -> PodBuilder:
         values = ["a", *(f"no-{index}-{number}" for number in range(5_000))]
         wanted = {"matchExpressions": [{"key": RACK, "operator": "In", "values": values}]}
-        return pod(f"m{index}").cpu(1).affine(wanted).scheduler(SCHEDULER).in_group("g")
+        return pod(f"m{index}").cpu(1).node_affinity(wanted).scheduler(SCHEDULER).in_group("g")
 
     world = racks(Harness()).add(gang(3).topology(), *map(choosy, range(3)))
     world.schedule_groups()
@@ -308,7 +308,7 @@ async def test_a_forecast_is_made_in_slices_too() -> None:
             .cpu(16)
             .on(name)
             .started("2023-11-14T22:13:20Z")
-            .lifetime(600 + number),
+            .active_deadline(600 + number),
         )
     world.add(*odd(12)).schedule_groups()
     assert world.core.backfill.head is None

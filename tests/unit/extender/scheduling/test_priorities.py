@@ -18,7 +18,7 @@ HIGH = priority_class("high", 1000)
 
 
 def naming(name: str, group: PodGroupBuilder) -> PodGroupBuilder:
-    return group.having(name, "spec", "priorityClassName")
+    return group.with_field(name, "spec", "priorityClassName")
 
 
 def soon(count: int) -> list[PodBuilder]:
@@ -68,8 +68,8 @@ class TestAClassThatDoesNotExist:
 
     async def test_holds_a_tree_whose_root_names_it(self) -> None:
         world = Harness(level=FALLBACK)
-        root = composite("root").having("high", "spec", "priorityClassName")
-        await world.add(*small_nodes(2), root, gang(2).under("root"), *members(2)).run_until_idle()
+        root = composite("root").with_field("high", "spec", "priorityClassName")
+        await world.add(*small_nodes(2), root, gang(2).child_of("root"), *members(2)).run_until_idle()
         tree = world.store.forest.find_tree_key(GANG)
         assert world.reasons(tree) == [Reason.PRIORITY_UNKNOWN]
         await world.add(HIGH).run_until_idle()

@@ -46,7 +46,7 @@ async def test_a_whole_gang_of_which_one_pod_is_under_two_budgets_is_no_victim(w
     world.add(*small_nodes(3), pod_group("v").gang(3).disruption(Disruption.ALL))
     run = [pod(f"v{i}").cpu(2).scheduler(SCHEDULER).in_group("v").on(f"n{i}") for i in (1, 2, 3)]
     world.add(*run[:2], run[2].label("app", "web"))
-    world.add(*(budget(name).selecting(app="web").allowing(9) for name in ("one", "two")))
+    world.add(*(budget(name).selecting(app="web").disruptions_allowed(9) for name in ("one", "two")))
     await world.add(gang(1).priority(HIGH), *(each.cpu(2).priority(HIGH) for each in members(1))).run_until_idle()
     assert not world.api.records
     assert not world.api.list_calls("rehearse")

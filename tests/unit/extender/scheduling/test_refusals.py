@@ -22,7 +22,7 @@ HELD = offer()
 
 def tried(message: str) -> PodBuilder:
     """The member m0 after kube-scheduler has tried it with these words."""
-    return members(1)[0].tried(message=message)
+    return members(1)[0].unschedulable(message=message)
 
 
 MEMBER = tried(LICENCE).value()
@@ -280,7 +280,7 @@ class TestARejection:
 def rest(mates_node: str) -> GroupState:
     """A group that rests for 10 s, for there were no devices for a member while a mate had those of this node."""
     state, world = GroupState(0.0, entry=QueueEntry(backoff_until=10.0)), World(nodes={})
-    member = members(1)[0].having([{"name": "gpu", "resourceClaimName": "one"}], "spec", "resourceClaims").value()
+    member = members(1)[0].with_field([{"name": "gpu", "resourceClaimName": "one"}], "spec", "resourceClaims").value()
     state.refusals.note_rejection(member, [], [mates_node], "no devices", 0.0, world, evicted=False)
     state.refusals.note_rejection(MEMBER, [mates_node], [], "no devices", 0.0, world, evicted=False)
     return state

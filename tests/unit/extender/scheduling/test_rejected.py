@@ -57,7 +57,9 @@ async def offer_all(world: Harness) -> None:
 
 class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
     async def test_nothing_is_planned_and_the_reason_has_the_schedulers_words(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), members(1)[0], members(2)[1].unschedulable(message=NO_CLAIM)
+        ).run_until_idle()
         assert world.heard.plans == []
         assert render(verdict_of(world)) == (
             "NoCapacity: only 1 of 2 members fit into the cluster; "
@@ -65,25 +67,31 @@ class TestAMemberThatWasRefusedBeforeItsGangWasPlanned:
         )
 
     async def test_it_is_planned_once_the_scheduler_has_a_node(self, world: Harness) -> None:
-        await world.add(*small_nodes(2), gang(2), members(1)[0], members(2)[1].tried(message=NO_CLAIM)).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), members(1)[0], members(2)[1].unschedulable(message=NO_CLAIM)
+        ).run_until_idle()
         await refuse(world, "m1", message=offer())
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_where_room_is_all_that_some_nodes_lack_the_gang_waits_for_room(self, world: Harness) -> None:
-        await world.add(*small_nodes(1), gang(3), *[each.tried(message=PARTLY) for each in members(3)]).run_until_idle()
+        await world.add(
+            *small_nodes(1), gang(3), *[each.unschedulable(message=PARTLY) for each in members(3)]
+        ).run_until_idle()
         assert verdict_of(world).reason is Reason.NO_CAPACITY
         assert GANG in world.queue
 
     async def test_nor_does_what_a_plan_counts_keep_it_from_its_plan(self, world: Harness) -> None:
         ports = objection("12 node(s) didn't have free ports for the requested pod ports")
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=ports) for each in members(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=ports) for each in members(2)]
+        ).run_until_idle()
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_nobody_is_evicted_for_it(self, world: Harness) -> None:
         full = [pod(f"low{index}").cpu(2).on(f"n{index + 1}") for index in range(2)]
         high = [each.cpu(2).priority(HIGH) for each in members(2)]
         await world.add(
-            *small_nodes(2), *full, gang(2).priority(HIGH), high[0], high[1].tried(message=NO_CLAIM)
+            *small_nodes(2), *full, gang(2).priority(HIGH), high[0], high[1].unschedulable(message=NO_CLAIM)
         ).run_until_idle()
         await world.pass_time(60)
         assert world.api.list_evicted() == []
@@ -147,7 +155,7 @@ class TestAMemberThatIsRefusedBesideItsMates:
 
     async def test_where_some_nodes_lacked_room_it_counts_after_a_moment(self, world: Harness) -> None:
         world.start_nominating()
-        await world.add(*small_nodes(2), gang(2), *[each.tried() for each in members(2)]).run_until_idle()
+        await world.add(*small_nodes(2), gang(2), *[each.unschedulable() for each in members(2)]).run_until_idle()
         await refuse(world, "m1", message=PARTLY)
         assert not world.nothing_reserved
         await world.pass_time(0.6)
@@ -156,7 +164,9 @@ class TestAMemberThatIsRefusedBesideItsMates:
 
     async def test_one_that_bears_its_nomination_has_not_been_tried(self, world: Harness) -> None:
         world.start_nominating()
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=PARTLY) for each in members(2)]
+        ).run_until_idle()
         await world.pass_time(5)
         assert not world.nothing_reserved
 
@@ -164,7 +174,9 @@ class TestAMemberThatIsRefusedBesideItsMates:
         self, world: Harness
     ) -> None:
         world.start_nominating()
-        await world.add(*small_nodes(2), gang(2), *[each.tried(message=PARTLY) for each in members(2)]).run_until_idle()
+        await world.add(
+            *small_nodes(2), gang(2), *[each.unschedulable(message=PARTLY) for each in members(2)]
+        ).run_until_idle()
         nominated = world.pod("m1").nominated
         world.mark_unschedulable("m1", objection("9 Insufficient cpu", f"3 {APART}"))
         world.sync_pods()
@@ -207,7 +219,7 @@ class TestAMemberBeyondTheQuorum:
 
 async def test_a_gang_in_one_rack_goes_where_the_scheduler_offers_nodes_for_all(world: Harness) -> None:
     world.start_nominating()
-    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).run_until_idle()
+    await world.add(*racks(12), gang(2).topology(), *[each.unschedulable() for each in members(2)]).run_until_idle()
     first = world.binding_cycle().reservation.domain
     assert first != "r7"
     assert world.filter("m0", "a7", "b7") == Hold()
@@ -218,7 +230,7 @@ async def test_a_gang_in_one_rack_goes_where_the_scheduler_offers_nodes_for_all(
 async def test_what_was_refused_stays_so_while_another_rack_is_left(world: Harness) -> None:
     """The pauses between two tries grow; the first racks must not be open again before the last one is tried."""
     world.start_nominating()
-    await world.add(*racks(12), gang(2).topology(), *[each.tried() for each in members(2)]).run_until_idle()
+    await world.add(*racks(12), gang(2).topology(), *[each.unschedulable() for each in members(2)]).run_until_idle()
     tried = []
     for _ in range(1000):
         if not world.nothing_reserved:
@@ -250,14 +262,16 @@ class TestAMemberThatMustBeBesideAMate:
         leader, follower = members(2)
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"role": "leader"}}}
         required = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        return [leader.label("role", "leader"), follower.having(required, "spec", "affinity")]
+        return [leader.label("role", "leader"), follower.with_field(required, "spec", "affinity")]
 
     def hosts(self) -> list[NodeBuilder]:
         return [each.label("kubernetes.io/hostname", f"h{index}").cpu(2) for index, each in enumerate(small_nodes(2))]
 
     async def test_that_keeps_its_gang_from_no_plan(self, world: Harness) -> None:
         leader, follower = self.led()
-        await world.add(*self.hosts(), gang(2), leader, follower.tried(message=self.NOBODY_THERE)).run_until_idle()
+        await world.add(
+            *self.hosts(), gang(2), leader, follower.unschedulable(message=self.NOBODY_THERE)
+        ).run_until_idle()
         assert world.reasons()[-1] is Reason.PLANNED
 
     async def test_nor_does_it_end_the_plan_before_the_scheduler_tries_it_again(self, world: Harness) -> None:
@@ -354,7 +368,7 @@ async def test_a_domain_that_was_refused_beside_mates_is_not_open_again_by_what_
 ) -> None:
     """DoNotSchedule over racks: beside a mate in one rack, the scheduler offers the nodes of all other racks."""
     world.start_nominating()
-    await world.add(*racks(3), gang(2).topology(), *[each.tried() for each in members(2)]).run_until_idle()
+    await world.add(*racks(3), gang(2).topology(), *[each.unschedulable() for each in members(2)]).run_until_idle()
     tried = []
     for _ in range(3):
         domain = world.binding_cycle().reservation.domain

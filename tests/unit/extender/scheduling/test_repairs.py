@@ -51,8 +51,8 @@ async def run_job(world: Harness, size: int) -> None:
 
 async def run_job_set(world: Harness) -> JobSetBuilder:
     """A JobSet of two pods, which run on n1 and n2; they are called s-w-0 and s-w-1."""
-    training = job_set("s").asking().replicated("w", pods=2)
-    world.add(*small_nodes(2, 1), gang(2).controlled_by("JobSet", "s").of("s", "all"))
+    training = job_set("s").gang_policy().replicated("w", pods=2)
+    world.add(*small_nodes(2, 1), gang(2).controlled_by("JobSet", "s").from_template("s", "all"))
     world.store.put_parent(training.value())
     pods = [pod(f"s-w-{index}").of_job_set("s", "w", index).cpu(1).scheduler(SCHEDULER) for index in (0, 1)]
     await world.add(*[each.in_group("g").on(f"n{place}") for place, each in enumerate(pods, 1)]).run_until_idle()
@@ -366,7 +366,7 @@ class TestTheEndOfAVacancy:
             pytest.param(job_gang(2).condition("FailureTarget"), id="the Job fails as soon as its pods have ended"),
             pytest.param(job_gang(2).suspended(), id="the Job is suspended"),
             pytest.param(job_gang(2).deleting(), id="the Job is being deleted"),
-            pytest.param(job_gang(2).given_up("0"), id="the index was given up"),
+            pytest.param(job_gang(2).failed_indexes("0"), id="the index was given up"),
             pytest.param(job_gang(1), id="the Job is scaled down"),
         ],
     )
@@ -464,7 +464,7 @@ class TestAGangThatIsToGrow:
         if not request.param:
             await run_job(world, 2)
         running = [each.on(f"n{place}") for place, each in enumerate(job_pods(0, 1), 1)]
-        world.add(*small_nodes(2, 1), job_gang(3), grown.having(2, "metadata", "generation"))
+        world.add(*small_nodes(2, 1), job_gang(3), grown.with_field(2, "metadata", "generation"))
         await world.add(*running, *job_pods(2)).run_until_idle()
         assert "only 0 of 1 members fit" in message(world)
         yield world
@@ -592,7 +592,7 @@ class TestAGangOfWhichNobodyRuns:
     async def test_a_replica_that_is_made_anew_as_a_whole_gets_its_nodes_back(self, world: Harness) -> None:
         """LeaderWorkerSet, RecreateGroupOnPodRestart: same names, other UIDs."""
         world.add(*small_nodes(2, 1), gang(2).controlled_by("LeaderWorkerSet", "s").replica(0))
-        world.store.put_parent(leader_worker_set("s").asking().size(1, 2).value())
+        world.store.put_parent(leader_worker_set("s").gang_policy().size(1, 2).value())
         pods = [
             pod(f"s-0-{worker}").of_replica("s", 0, worker).cpu(1).scheduler(SCHEDULER).in_group("g")
             for worker in (0, 1)
@@ -610,14 +610,14 @@ class TestARefusalByTheKubelet:
     async def test_only_that_slot_is_planned_anew_in_the_domain_and_without_that_node(self, world: Harness) -> None:
         await run_gang(world, rack_bound=True)
         await world.add(node("n3").cpu(1).rack("r1"), node("a1").cpu(8).rack("r2")).run_until_idle()
-        await world.add(members(1)[0].on("n1").refused("OutOfcpu")).run_until_idle()
+        await world.add(members(1)[0].on("n1").kubelet_rejected("OutOfcpu")).run_until_idle()
         await world.add(*members(1, first=2)).run_until_idle()
         assert slot(world, "m2") == "n3"
         assert world.node_of("m1") == "n2"
 
     async def test_the_node_is_out_for_the_class_until_the_time_is_over(self, world: Harness) -> None:
         await run_gang(world)
-        await world.add(members(1)[0].on("n1").refused("OutOfpods")).run_until_idle()
+        await world.add(members(1)[0].on("n1").kubelet_rejected("OutOfpods")).run_until_idle()
         await world.add(*members(1, first=2)).run_until_idle()
         assert slot(world, "m2") == ""
         await world.pass_time(299.0)
@@ -629,7 +629,7 @@ class TestARefusalByTheKubelet:
         self, world: Harness
     ) -> None:
         await run_gang(world)
-        await world.add(members(1)[0].on("n1").refused("OutOfcpu")).run_until_idle()
+        await world.add(members(1)[0].on("n1").kubelet_rejected("OutOfcpu")).run_until_idle()
         world.add(*members(1, first=2))
         assert isinstance(world.service.filter(world.pod("m2"), ["n1"]), Hold)
         await world.run_until_idle()
@@ -637,7 +637,7 @@ class TestARefusalByTheKubelet:
 
     async def test_the_node_is_open_again_once_it_changes(self, world: Harness) -> None:
         await run_gang(world)
-        await world.add(members(1)[0].on("n1").refused("NodeAffinity")).run_until_idle()
+        await world.add(members(1)[0].on("n1").kubelet_rejected("NodeAffinity")).run_until_idle()
         await world.add(*members(1, first=2)).run_until_idle()
         await world.add(node("n1").cpu(2)).run_until_idle()
         assert slot(world, "m2") == "n1"
@@ -648,13 +648,13 @@ class TestARefusalByTheKubelet:
         nodes = [node(name).label("kubernetes.io/hostname", name).cpu(2) for name in ("n1", "n2")]
         first, second, replacement = (each.mounting("c") for each in members(3))
         await world.add(*nodes, gang(2), first.on("n1"), second.on("n1")).run_until_idle()
-        await world.add(first.on("n1").refused("OutOfcpu"), replacement).run_until_idle()
+        await world.add(first.on("n1").kubelet_rejected("OutOfcpu"), replacement).run_until_idle()
         assert slot(world, "m2") == "n2"
 
     async def test_its_room_is_not_kept(self, world: Harness) -> None:
         await run_gang(world)
         await wait_for_room(world)
-        await world.add(members(1)[0].on("n1").refused("UnexpectedAdmissionError")).run_until_idle()
+        await world.add(members(1)[0].on("n1").kubelet_rejected("UnexpectedAdmissionError")).run_until_idle()
         assert slot(world, "h0") == "n1"
 
 
@@ -1004,7 +1004,7 @@ async def begin_without_objects(world: Harness) -> None:
 async def begin_with_failed(world: Harness, ago: int, *others: PodBuilder) -> None:
     """A process begins that finds gang g of two with one member, and one on n1 that failed so many seconds ago."""
     ended = {"terminated": {"exitCode": 1, "finishedAt": write_time(world.wall_time() - ago)}}
-    failed = members(1)[0].on("n1").phase("Failed").having([{"state": ended}], "status", "containerStatuses")
+    failed = members(1)[0].on("n1").phase("Failed").with_field([{"state": ended}], "status", "containerStatuses")
     world.term.active = False
     world.add(*small_nodes(2, 1), gang(2).condition("True", "Scheduled"), failed, members(2)[1].on("n2"), *others)
     world.group_scheduler.begin_term(world.wall_time())

@@ -30,7 +30,7 @@ async def test_two_gangs_that_keep_off_each_other_s_rack_are_planned_in_two(
     for mine, other in (("ga", "gb"), ("gb", "ga")):
         world.add(pod_group(mine).gang(4).topology(RACK))
         members = (pod(f"{mine}-{index}").cpu(1).scheduler(SCHEDULER).in_group(mine) for index in range(4))
-        world.add(*(each.label("gang", mine).apart({"gang": other}, RACK) for each in members))
+        world.add(*(each.label("gang", mine).anti_affinity({"gang": other}, RACK) for each in members))
     for _ in range(20):
         await world.run_until_idle()
     reservations = [world.ledger.of_group(GroupKey("default", each)) for each in ("ga", "gb")]
@@ -45,7 +45,7 @@ NOISE = pod("noise").label("app", "noise").priority(1000).on("a")
 def quiet_members() -> list[PodBuilder]:
     """Members that lie where the two low pods are, and in no rack with noise."""
     members = (pod(f"m{index}").cpu(3).priority(100).scheduler(SCHEDULER).in_group("g") for index in range(2))
-    return [each.apart({"app": "noise"}, RACK) for each in members]
+    return [each.anti_affinity({"app": "noise"}, RACK) for each in members]
 
 
 async def begin_preemption(world: Harness) -> None:

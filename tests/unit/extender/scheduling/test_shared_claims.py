@@ -9,7 +9,7 @@ from tests.support.extender_harness import GANG, Harness, gang, members
 from tests.support.volumes import VolumeClaimBuilder, storage_class, volume, volume_claim
 
 KINDS: tuple[type, ...] = (VolumeClaim, Volume, StorageClass, StorageCapacity, CSIDriver, CSINode)
-CLAIM = volume_claim("data").asking("fast")
+CLAIM = volume_claim("data").requesting("fast")
 KEPT_OFF = objection("2 node(s) didn't find available persistent volumes to bind")
 
 
@@ -55,7 +55,7 @@ async def test_one_member_goes_first_and_the_others_once_the_claim_has_its_volum
 async def test_what_the_scheduler_says_of_the_others_meanwhile_is_not_held_against_their_nodes(world: Harness) -> None:
     first, others = await planned(world)
     world.filter(first)
-    world.store.put_object(CLAIM.for_node(world.node_of(first)).value())
+    world.store.put_object(CLAIM.selected_node(world.node_of(first)).value())
     for name in others:
         assert isinstance(world.filter(name, world.node_of(first)), Hold)
         world.mark_unschedulable(name, KEPT_OFF)

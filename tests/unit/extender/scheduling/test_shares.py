@@ -31,7 +31,7 @@ async def world() -> AsyncIterator[Harness]:
 def of(namespace: str, *made: PodGroupBuilder | PodBuilder) -> list[Builder]:
     """The same in a namespace."""
     uids = [f"{namespace}-{each.raw()['metadata']['name']}" for each in made]
-    return [each.having(namespace, "metadata", "namespace").uid(uid) for each, uid in zip(made, uids, strict=True)]
+    return [each.with_field(namespace, "metadata", "namespace").uid(uid) for each, uid in zip(made, uids, strict=True)]
 
 
 def exclusive(namespace: str, name: str, priority: int = 0) -> list[Builder]:
@@ -43,7 +43,7 @@ def exclusive(namespace: str, name: str, priority: int = 0) -> list[Builder]:
 def running(namespace: str, name: str, on: str, priority: int = 0) -> list[Builder]:
     """The same, bound."""
     group, member = exclusive(namespace, name, priority)
-    return [group, member.having(on, "spec", "nodeName")]
+    return [group, member.with_field(on, "spec", "nodeName")]
 
 
 def whole_nodes(namespace: str, name: str, count: int) -> list[Builder]:
@@ -54,7 +54,9 @@ def whole_nodes(namespace: str, name: str, count: int) -> list[Builder]:
 
 def ending(world: Harness) -> list[Builder]:
     """On each node a pod that will have ended in ten minutes."""
-    return [pod(f"old-{place}").cpu(8).on(f"n{place}").lifetime(600).started(now(world)) for place in range(RACKS)]
+    return [
+        pod(f"old-{place}").cpu(8).on(f"n{place}").active_deadline(600).started(now(world)) for place in range(RACKS)
+    ]
 
 
 def now(world: Harness) -> str:

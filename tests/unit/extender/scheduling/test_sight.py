@@ -50,7 +50,7 @@ async def test_a_plain_pod_is_bound_meanwhile(world: Harness) -> None:
 async def test_the_pods_of_a_job_that_vanished_with_its_kind_are_not_let_go(world: Harness) -> None:
     world.store.put_job(JOB.value())
     world.store.put_workload(workload("w").for_job("j").gang_template("t", 2).value())
-    await world.add(pod_group("g").gang(2).of("w", "t"), *(each.gate() for each in PODS)).run_until_idle()
+    await world.add(pod_group("g").gang(2).from_template("w", "t"), *(each.gate() for each in PODS)).run_until_idle()
     world.store.set_plan_obstacle(GAP)
     world.store.drop_job(Key("default", "j"))
     await world.run_until_idle()

@@ -72,7 +72,7 @@ def zones() -> list[NodeBuilder]:
 
 def ring(count: int, first: int = 0) -> list[PodBuilder]:
     """Members that are spread over zones."""
-    return [each.having(RING, "metadata", "labels").spread(RING, ZONE) for each in members(count, first=first)]
+    return [each.with_field(RING, "metadata", "labels").spread(RING, ZONE) for each in members(count, first=first)]
 
 
 BY_ZONE = {f"n{at}": (f"z{at}",) for at in (1, 2, 3)}

@@ -48,7 +48,7 @@ def test_a_gang_that_was_bound_and_lacks_a_member(world: Harness, *, stranded: b
 def test_a_kill_right_after_the_bindings_leaves_the_slot_of_one_that_failed_to_the_next_process(world: Harness) -> None:
     ended = {"terminated": {"exitCode": 1, "finishedAt": write_time(world.wall_time() - 1)}}
     failed, runs = bound(2, told=True)
-    failed = failed.phase("Failed").having([{"state": ended}], "status", "containerStatuses")
+    failed = failed.phase("Failed").with_field([{"state": ended}], "status", "containerStatuses")
     world.add(*small_nodes(2), gang(2), failed, runs)
     world.group_scheduler.begin_term(world.wall_time())
     world.schedule_groups()

@@ -48,7 +48,7 @@ async def test_each_gang_in_flight_that_is_read_is_charged(world: Harness) -> No
 
 async def test_so_are_all_budgets_that_are_asked_about_a_pod(world: Harness) -> None:
     world.add(*(pod(f"p{place}").cpu(1).on("n1") for place in range(MANY)))
-    world.add(*(budget(f"b{number}").selecting(app=f"x{number}").allowing(1) for number in range(1000)))
+    world.add(*(budget(f"b{number}").selecting(app=f"x{number}").disruptions_allowed(1) for number in range(1000)))
     with pytest.raises(TooLong):
         read_units(world).list_candidates(GANG, limit=Limit(partial(next, count()), seconds=MANY // 2))
 
@@ -93,7 +93,7 @@ class TestWhatAGangCanSpare:
     async def test_of_a_tree_are_the_groups_that_stand_when_those_have_ended_that_end_for_others(
         self, world: Harness
     ) -> None:
-        world.add(composite("top").gang(2), *(pod_group(name).gang(2).under("top") for name in "abc"))
+        world.add(composite("top").gang(2), *(pod_group(name).gang(2).child_of("top") for name in "abc"))
         uids = [uid for name in "abc" for uid in run(world, name, 3)]
         assert read_spares(world) == {"top": 1, "a": 1, "b": 1, "c": 1}
         world.store.pending_victims.add(uids[:1], GANG)

@@ -26,7 +26,7 @@ def hosts(count: int, cpus: int = 3) -> list[NodeBuilder]:
 def workers(count: int) -> list[PodBuilder]:
     """A leader, m0, and those that have to be on its node."""
     leader, *others = members(count)
-    return [leader.label("role", "leader"), *(each.beside(LEADER) for each in others)]
+    return [leader.label("role", "leader"), *(each.affinity(LEADER) for each in others)]
 
 
 def sent(world: Harness) -> set[str]:
@@ -321,7 +321,7 @@ async def test_workers_of_a_tree_are_planned_after_the_leader_in_another_group_a
     world: Harness,
 ) -> None:
     leader, *others = workers(3)
-    groups = [pod_group("a").gang(2).under("root"), pod_group("b").gang(1).under("root")]
+    groups = [pod_group("a").gang(2).child_of("root"), pod_group("b").gang(1).child_of("root")]
     world.add(*hosts(2), composite("root").gang(2), *groups, leader.in_group("b"))
     world.add(*(each.in_group("a") for each in others))
     here = await begin(world)
@@ -334,7 +334,7 @@ async def test_workers_of_a_tree_are_planned_after_the_leader_in_another_group_a
 
 async def test_a_leader_is_not_where_its_workers_in_another_group_find_no_room(world: Harness) -> None:
     leader, *others = workers(3)
-    groups = [pod_group("a").gang(2).under("root"), pod_group("b").gang(1).under("root")]
+    groups = [pod_group("a").gang(2).child_of("root"), pod_group("b").gang(1).child_of("root")]
     world.add(*hosts(2), composite("root").gang(2), *groups, leader.in_group("b"))
     world.add(*(each.in_group("a") for each in others), *(pod(f"old{at}").cpu(1).on("n1") for at in range(2)))
     await world.run_until_idle()

@@ -46,13 +46,13 @@ def zones(world: Harness) -> None:
 
 async def test_a_gang_apart_from_a_pod_wakes_when_that_one_goes(world: Harness) -> None:
     world.add(other("c1", "f1").label("app", "cache"), other("c2", "f2").label("app", "cache"))
-    await wait(world, member().apart(CACHE, ZONE))
+    await wait(world, member().anti_affinity(CACHE, ZONE))
     world.delete("c1")
     assert world.group_scheduler.take_woken() == {GANG}
 
 
 async def test_a_gang_that_a_pod_keeps_away_wakes_when_that_one_goes(world: Harness) -> None:
-    world.add(other("c1", "f1").apart(RING, ZONE), other("c2", "f2").apart(RING, ZONE))
+    world.add(other("c1", "f1").anti_affinity(RING, ZONE), other("c2", "f2").anti_affinity(RING, ZONE))
     await wait(world, member().label("app", "ring"))
     world.delete("c2")
     assert world.group_scheduler.take_woken() == {GANG}
@@ -60,12 +60,12 @@ async def test_a_gang_that_a_pod_keeps_away_wakes_when_that_one_goes(world: Harn
 
 async def test_a_gang_apart_from_one_that_is_planned_wakes_when_that_is_given_up(world: Harness) -> None:
     """The room that is given back holds no member of the gang that waits, on that node or elsewhere."""
-    first = pod("first").cpu(1).priority(10).label("app", "cache").selecting("small", "yes")
+    first = pod("first").cpu(1).priority(10).label("app", "cache").node_selector("small", "yes")
     world.add(node("s3").cpu(1).label(ZONE, "z3").label("small", "yes"), node("s4").cpu(5).label(ZONE, "z3"))
     world.add(pod_group("h").gang(1).priority(10), first.in_group("h").scheduler(SCHEDULER))
     await world.run_until_idle()
     assert world.ledger.of_group(GroupKey("default", "h")) is not None
-    await wait(world, pod("m0").cpu(5).in_group("g").scheduler(SCHEDULER).apart(CACHE, ZONE))
+    await wait(world, pod("m0").cpu(5).in_group("g").scheduler(SCHEDULER).anti_affinity(CACHE, ZONE))
     world.delete("first")
     world.schedule_groups()
     await world.run_tasks()
@@ -73,7 +73,7 @@ async def test_a_gang_apart_from_one_that_is_planned_wakes_when_that_is_given_up
 
 
 async def test_a_gang_that_must_be_beside_a_pod_wakes_when_that_one_comes(world: Harness) -> None:
-    await wait(world, member().beside(CACHE, ZONE))
+    await wait(world, member().affinity(CACHE, ZONE))
     world.add(other("c1", "f1").label("app", "cache"))
     assert world.group_scheduler.take_woken() == {GANG}
 
@@ -91,9 +91,9 @@ async def test_a_pod_about_which_only_others_have_rules_wakes_neither(world: Har
     world.add(
         other("c1", "f1").label("app", "cache"),
         other("c2", "f2").label("app", "cache"),
-        other("web", "f1").apart(RING, ZONE),
+        other("web", "f1").anti_affinity(RING, ZONE),
     )
-    await wait(world, member().apart(CACHE, ZONE))
+    await wait(world, member().anti_affinity(CACHE, ZONE))
     world.add(other("r1", "f2").label("app", "ring"))
     world.delete("r1")
     world.delete("web")
@@ -101,7 +101,7 @@ async def test_a_pod_about_which_only_others_have_rules_wakes_neither(world: Har
 
 
 async def test_a_pod_wakes_nobody_who_only_counts_for_the_same_rule_of_others(world: Harness) -> None:
-    world.add(other("web", "f1").apart(CACHE, ZONE), other("web2", "f2").apart(CACHE, ZONE))
+    world.add(other("web", "f1").anti_affinity(CACHE, ZONE), other("web2", "f2").anti_affinity(CACHE, ZONE))
     await wait(world, member().label("app", "cache"))
     world.add(other("c1", "f1").label("app", "cache"))
     assert world.group_scheduler.take_woken() == set()

@@ -29,7 +29,7 @@ class Scene:
 
     @property
     def written(self) -> JSON | None:
-        return self.server.look(TOPOLOGY_LEVELS, "", DEFAULT)
+        return self.server.get_object(TOPOLOGY_LEVELS, "", DEFAULT)
 
     def show(self) -> None:
         decoded = decode_topology_levels(self.written)
@@ -37,7 +37,7 @@ class Scene:
         self.store.put_levels(decoded)
 
     def count_writes(self) -> int:
-        return len(self.server.seen(lambda request: request.method in {"POST", "PATCH"}))
+        return len(self.server.list_requests(lambda request: request.method in {"POST", "PATCH"}))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_one_that_the_watch_does_not_show_yet_is_left_alone_ever_longer(sc
 
 
 async def test_a_refusal_is_logged_once_and_ends(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    scene.server.refuse(calls("POST", "/topologylevels"), times=2, status=403)
+    scene.server.reject(calls("POST", "/topologylevels"), times=2, status=403)
     for _ in range(3):
         await scene.report.write_if_changed()
     assert caplog.text.count("cannot write TopologyLevels") == 1

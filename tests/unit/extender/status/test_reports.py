@@ -457,7 +457,7 @@ class TestThePlaceInTheQueue:
 
     async def test_of_a_tree_is_that_of_its_root(self, office: Office) -> None:
         office.store.put_composite(composite("tree").gang(1).value())
-        office.store.put_group(gang(2).under("tree").value())
+        office.store.put_group(gang(2).child_of("tree").value())
         office.place = self.WAITS
         office.reports.report_verdict(GroupKey("default", "tree", GroupKind.COMPOSITE), FULL)
         await office.settle()
@@ -754,7 +754,7 @@ async def test_a_job_whose_podgroup_does_not_exist_yet_hears_of_it(office: Offic
 
 
 async def test_a_set_whose_podgroup_does_not_exist_yet_hears_of_it(office: Office) -> None:
-    office.store.put_parent(leader_worker_set("s").asking().size(2, 3).value())
+    office.store.put_parent(leader_worker_set("s").gang_policy().size(2, 3).value())
     office.store.put_pod(pod("p").of_replica("s", 1).scheduler(SCHEDULER).value())
     waiting = office.store.members.group_of("pod-p")
     assert waiting is not None
@@ -858,7 +858,7 @@ class TestPriorities:
 
     async def test_a_member_that_has_another_than_its_group_is_one_event_and_no_reason(self, office: Office) -> None:
         office.store.put_priority_class(priority_class("high", 5).value())
-        office.store.put_group(gang(2).having("high", "spec", "priorityClassName").priority(5).value())
+        office.store.put_group(gang(2).with_field("high", "spec", "priorityClassName").priority(5).value())
         for verdict in (MISSING, FULL, OUTDATED):
             office.reports.report_verdict(GANG, verdict)
             await office.settle()
@@ -887,7 +887,7 @@ class TestPriorities:
 async def test_a_tree_that_1_38_takes_for_invalid_is_one_event_on_its_root_and_no_reason(office: Office) -> None:
     tree = GroupKey("default", "root", GroupKind.COMPOSITE)
     office.store.put_composite(composite("root").gang(1).value())
-    office.store.put_group(pod_group("g").under("root").priority(5).value())
+    office.store.put_group(pod_group("g").child_of("root").priority(5).value())
     for verdict in (MISSING, FULL, OUTDATED):
         office.reports.report_verdict(tree, verdict)
         await office.settle()
@@ -905,7 +905,7 @@ async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and
     tree = GroupKey("default", "root", GroupKind.COMPOSITE)
     office.store.put_composite(composite("root").gang(2).value())
     for name in ("a", "b"):
-        office.store.put_group(pod_group(name).gang(1).under("root").controlled_by("Job", f"job-{name}").value())
+        office.store.put_group(pod_group(name).gang(1).child_of("root").controlled_by("Job", f"job-{name}").value())
     office.store.put_pod(pod("a0").of_job("job-a", 0).scheduler(SCHEDULER).in_group("a").on("n1").value())
     office.reports.report_verdict(tree, MISSING)
     await office.settle()
@@ -923,7 +923,7 @@ async def test_a_tree_is_told_of_by_its_root_by_the_condition_of_every_group_and
 async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the_dark(office: Office) -> None:
     office.store.put_composite(composite("root").gang(2).value())
     for name in ("left", "right"):
-        office.store.put_group(pod_group(name).gang(2).under("root").value())
+        office.store.put_group(pod_group(name).gang(2).child_of("root").value())
     office.store.put_pod(pod("p").scheduler(SCHEDULER).in_group("left").value())
     office.api.fail("apply", error(422))
     office.reports.report_verdict(GroupKey("default", "root", GroupKind.COMPOSITE), MISSING)
@@ -934,8 +934,8 @@ async def test_one_refused_condition_of_a_tree_keeps_no_other_group_of_it_in_the
 async def test_a_group_in_the_middle_of_a_tree_that_goes_whole_says_so_itself(office: Office) -> None:
     half = GroupKey("default", "half", GroupKind.COMPOSITE)
     office.store.put_composite(composite("root").gang(1).value())
-    office.store.put_composite(composite("half").gang(1).under("root").value())
-    office.store.put_group(pod_group("a").gang(1).under("half").controlled_by("Job", "job-a").value())
+    office.store.put_composite(composite("half").gang(1).child_of("root").value())
+    office.store.put_group(pod_group("a").gang(1).child_of("half").controlled_by("Job", "job-a").value())
     for group in (half, GroupKey("default", "a")):
         await office.reports.mark_preempted(group, "for another")
     assert [(each["type"], each["reason"]) for each in office.api.conditions] == [
@@ -989,7 +989,7 @@ async def test_that_is_told_also_where_the_condition_was_written_by_a_clock_that
         "time": "2026-01-01T00:00:00Z",
         "fieldsV1": {"f:status": {"f:conditions": conditions}},
     }
-    group = gang(2).condition("True", "Scheduled").preempted(said).having([taken], "metadata", "managedFields")
+    group = gang(2).condition("True", "Scheduled").preempted(said).with_field([taken], "metadata", "managedFields")
     office.store.put_group(group.value())
     for each in members(2):
         office.store.put_pod(each.on("n1").started(start).value())

@@ -77,10 +77,10 @@ async def test_a_rack_that_another_gang_has_for_itself_is_opened_as_for_a_gang_t
 async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pass(
     world: Harness, lifetime: int, reason: Reason | None
 ) -> None:
-    web = pod("web").cpu(2).on("n1").started(write_time(world.wall_time())).lifetime(3600)
+    web = pod("web").cpu(2).on("n1").started(write_time(world.wall_time())).active_deadline(3600)
     await world.add(*small_nodes(2), web, gang(4), *members(4)).run_until_idle()
     assert world.core.backfill.head is not None
-    world.add(pod_group("h").gang(2), *[each.in_group("h").lifetime(lifetime) for each in members(2, 10)])
+    world.add(pod_group("h").gang(2), *[each.in_group("h").active_deadline(lifetime) for each in members(2, 10)])
     before = dict(world.core.backfill.head.passed)
     (found,) = Hypothesis(world.core, Changes(), Limit()).solve([find_existing(world.store, H)])
     assert (found.verdict.reason if found.verdict is not None else None) is reason
@@ -90,7 +90,7 @@ async def test_a_gang_that_ends_before_the_first_needs_its_nodes_would_be_let_pa
 async def test_nobody_goes_from_nodes_that_are_kept_for_the_first(world: Harness) -> None:
     """The first is of higher priority than the gang that asks, and that gang than the pods that run."""
     low = [pod(f"low{at}").cpu(1).on(f"n{at}") for at in (1, 2)]
-    first = [each.priority(100).having("Never", "spec", "preemptionPolicy") for each in members(4)]
+    first = [each.priority(100).with_field("Never", "spec", "preemptionPolicy") for each in members(4)]
     await world.add(*small_nodes(2), *low, gang(4).priority(100), *first).run_until_idle()
     assert world.core.backfill.head is not None
     assert world.core.backfill.head.forecast.nodes >= {"n1", "n2"}

@@ -54,21 +54,21 @@ ANNOTATIONS = "scheduling.serried.dev"
             job("j").size(4).annotation(f"{ANNOTATIONS}/preferred-topology", f"{RACK}=30s"), id="with preferred levels"
         ),
         pytest.param(
-            job("j").size(4).having({"gang": {"minCount": 3}}, "spec", "scheduling", "schedulingPolicy"),
+            job("j").size(4).with_field({"gang": {"minCount": 3}}, "spec", "scheduling", "schedulingPolicy"),
             id="with a minCount of its own",
         ),
         pytest.param(
             job("j")
             .size(4)
-            .having("batch", "spec", "template", "spec", "priorityClassName")
-            .having(0, "spec", "template", "spec", "priority"),
+            .with_field("batch", "spec", "template", "spec", "priorityClassName")
+            .with_field(0, "spec", "template", "spec", "priority"),
             id="with a class",
         ),
-        pytest.param(job("j").size(4).having(2, "spec", "completions"), id="of which fewer run at a time"),
+        pytest.param(job("j").size(4).with_field(2, "spec", "completions"), id="of which fewer run at a time"),
     ],
 )
 def test_the_gang_is_the_controllers(builder: JobBuilder) -> None:
-    builder = builder.having(SCHEDULER, "spec", "template", "spec", "schedulerName")
+    builder = builder.with_field(SCHEDULER, "spec", "template", "spec", "schedulerName")
     builder = builder.annotation(f"{ANNOTATIONS}/gang-policy", "JobAsGang")
     (template,) = desired_templates(builder.value())
     group = ask(builder)
@@ -105,23 +105,30 @@ def describe(group: PodGroup) -> tuple[int, str, str, Preference]:
     ("builder", "replicas"),
     [
         pytest.param(
-            job_set("s").asking().replicated("driver").replicated("workers", 2, 3), ("",), id="a JobSet as one gang"
+            job_set("s").gang_policy().replicated("driver").replicated("workers", 2, 3),
+            ("",),
+            id="a JobSet as one gang",
         ),
         pytest.param(
-            job_set("s").asking().topology().replicated("driver").replicated("workers", 2, 3).in_order(),
+            job_set("s").gang_policy().topology().replicated("driver").replicated("workers", 2, 3).in_order(),
             ("",),
             id="a JobSet whose Jobs start in order",
         ),
         pytest.param(
-            job_set("s").asking().annotation(f"{ANNOTATIONS}/preferred-topology", RACK).replicated("workers", 1, 4),
+            job_set("s")
+            .gang_policy()
+            .annotation(f"{ANNOTATIONS}/preferred-topology", RACK)
+            .replicated("workers", 1, 4),
             ("",),
             id="a JobSet with preferred levels",
         ),
         pytest.param(
-            leader_worker_set("s").asking().topology().size(3, 4), ("0", "1", "2"), id="each replica of a set"
+            leader_worker_set("s").gang_policy().topology().size(3, 4), ("0", "1", "2"), id="each replica of a set"
         ),
         pytest.param(
-            leader_worker_set("s").asking().size(2, 4).leader_first(), ("0", "1"), id="workers that wait for a leader"
+            leader_worker_set("s").gang_policy().size(2, 4).startup_leader_ready(),
+            ("0", "1"),
+            id="workers that wait for a leader",
         ),
     ],
 )
@@ -141,7 +148,7 @@ def count(gangs: list[AskedGang]) -> dict[str, tuple[int, int]]:
     return {each.source: (each.group.policy.min_count or 0, len(each.members)) for each in gangs}
 
 
-WIDE = job_set("s").asking().replicated("driver").replicated("workers", 2, 3)
+WIDE = job_set("s").gang_policy().replicated("driver").replicated("workers", 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +188,7 @@ WIDE = job_set("s").asking().replicated("driver").replicated("workers", 2, 3)
             id="of several templates each is for the stage of its name",
         ),
         pytest.param(
-            leader_worker_set("s").asking().size(2, 4),
+            leader_worker_set("s").gang_policy().size(2, 4),
             [],
             {"LeaderWorkerSet default/s, replica 0": (4, 4), "LeaderWorkerSet default/s, replica 1": (4, 4)},
             id="each replica is a gang",
@@ -206,7 +213,7 @@ def test_the_pods_of_a_job_set_have_their_ranks() -> None:
 
 
 def test_a_template_that_names_its_group_is_in_that_one() -> None:
-    builder = leader_worker_set("s").asking().size(1, 3)
+    builder = leader_worker_set("s").gang_policy().size(1, 3)
     wish = raw("LeaderWorkerSet", builder)
     wish["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["schedulingGroup"] = {"podGroupName": "g"}
     assert count(gather_all(wish, raw("PodGroup", pod_group("g").gang(3)))) == {"PodGroup default/g": (3, 3)}
@@ -220,20 +227,20 @@ def member(name: str, group: str) -> Raw:
 
 
 def test_groups_under_a_composite_are_one_newcomer_with_the_least_that_it_takes() -> None:
-    leaves = [raw("PodGroup", pod_group(name).gang(2).under("root")) for name in ("one", "two")]
+    leaves = [raw("PodGroup", pod_group(name).gang(2).child_of("root")) for name in ("one", "two")]
     pods = [member(f"{leaf}-{at}", leaf) for leaf in ("one", "two") for at in range(3)]
     root = raw("CompositePodGroup", composite("root").gang(2))
     assert count(gather_all(root, *leaves, *pods)) == {"CompositePodGroup default/root": (4, 6)}
 
 
 def test_a_workload_from_which_the_groups_were_made_may_come_with_them() -> None:
-    made = raw("PodGroup", pod_group("g").gang(2).of("w", "t"))
+    made = raw("PodGroup", pod_group("g").gang(2).from_template("w", "t"))
     manifests = [raw("Workload", workload("w").gang_template("t", 2)), made, member("a", "g"), member("b", "g")]
     assert count(gather_all(*manifests)) == {"PodGroup default/g": (2, 2)}
 
 
 def test_the_pods_of_an_owner_are_in_the_group_that_is_sent_with_it() -> None:
-    made = raw("PodGroup", pod_group("g").gang(5).of("w", "workers"))
+    made = raw("PodGroup", pod_group("g").gang(5).from_template("w", "workers"))
     sent = raw("Workload", workload("w").for_parent(WIDE.value().kind, "s").gang_template("workers", 5))
     assert count(ask_parent(WIDE, sent, made)) == {"PodGroup default/g": (5, 7)}
 
@@ -253,7 +260,7 @@ def test_the_groups_inside_of_a_workload_are_those_that_pods_name() -> None:
             id="a tree without pods",
         ),
         pytest.param(
-            [raw("PodGroup", pod_group("one").gang(1).under("root")), member("a", "one")],
+            [raw("PodGroup", pod_group("one").gang(1).child_of("root")), member("a", "one")],
             "CompositePodGroup root does not exist; send the whole tree",
             id="a part of a tree",
         ),
@@ -282,15 +289,15 @@ def test_the_groups_inside_of_a_workload_are_those_that_pods_name() -> None:
             id="two Workloads",
         ),
         pytest.param(
-            [raw("JobSet", WIDE.asking("Gang"))], "must be one of JobSetAsGang, NoGang", id="a word that is none"
+            [raw("JobSet", WIDE.gang_policy("Gang"))], "must be one of JobSetAsGang, NoGang", id="a word that is none"
         ),
         pytest.param(
-            [raw("JobSet", job_set("s").asking().replicated("workers", 10**9, 0))],
+            [raw("JobSet", job_set("s").gang_policy().replicated("workers", 10**9, 0))],
             "there are more than 10000 pods",
             id="a billion Jobs without a pod",
         ),
         pytest.param(
-            [raw("LeaderWorkerSet", leader_worker_set("s").asking().size(10**9, 2))],
+            [raw("LeaderWorkerSet", leader_worker_set("s").gang_policy().size(10**9, 2))],
             "there are more than 10000 pods",
             id="a billion replicas",
         ),
