@@ -99,52 +99,56 @@ def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -
 class Metrics:
     """The metrics that extender and controller have in common: watches, writes, Events, the process itself."""
 
-    _build = _gauge("serried_build_info", "Always 1. The labels say what runs.", "version", "python")
+    _build = _gauge(
+        "serried_build_info", "Always 1. The labels name the version of Serried and of Python.", "version", "python"
+    )
     _watch_restarts = _counter(
         "serried_watch_restarts",
-        "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a 404"
-        " that may be that of one API server of several. `unserved`: the API server no longer serves the resource."
-        " `defect`: an error in Serried, which the log shows.",
+        "Watches that ended, by cause. `scheduled` is the regular end after 5 to 10 minutes. `missing`: a"
+        " 404, maybe of only one of several API servers. `unserved`: the API server no longer serves the"
+        " resource. `defect`: an error in Serried, which the log shows.",
         "resource",
         "cause",
     )
     _watch_events = _counter(
         "serried_watch_events",
-        "Changes that the watches delivered: how much the cluster changes, and whether the caches follow.",
+        "Changes of objects that the watches delivered to the cache.",
         "resource",
     )
     _malformed = _counter(
         "serried_malformed_objects",
-        "Watched objects that Serried cannot use. Each sighting counts. The log names each of them once."
-        " The last usable state of the object still counts.",
+        "Watched objects that Serried cannot read. Each delivery counts. The log names each object once."
+        " Serried keeps the last readable state of the object.",
         "resource",
     )
     _writes = _counter(
         "serried_api_writes",
-        "Writes to the API server, such as `create pods/binding` or `apply podgroups/status`. Each attempt counts.",
+        "Writes of Serried to the API server, such as `create pods/binding` or `apply podgroups/status`. Each"
+        " attempt counts.",
         "verb_resource",
     )
     _failures = _counter(
         "serried_api_errors",
-        "Requests that the API server refused, or did not answer (`0`). Each attempt counts.",
+        "Requests of Serried that the API server rejected, or did not answer (`0`). Each attempt counts.",
         "method",
         "status",
     )
-    _cached = _gauge("serried_cache_objects", "Objects of each resource in the cache.", "resource")
+    _cached = _gauge("serried_cache_objects", "Number of objects of each resource in Serried's cache.", "resource")
     _silent = _gauge(
         "serried_watch_silent_seconds",
-        "Time since a watch last received anything. Bookmarks count, and come about once a minute."
-        " The cache may be behind by this time.",
+        "Time since a watch last received a change or a bookmark. Bookmarks arrive about once a minute. The"
+        " cache may be this much behind.",
         "resource",
     )
     _event_drops = _counter(
         "serried_event_drops",
-        "Events that were not written, because the queue was full or the API server refused.",
+        "Events that Serried did not write, because its queue was full or the API server rejected them.",
     )
     _certificates = _gauge(
         "serried_certificate_expiry_timestamp_seconds",
-        "When certificates of the TLS listeners expire. `serving`: the first of `--tls-cert-file`. `client_ca`: the"
-        " last of `--client-ca-file`. There is none for a certificate that Serried signed itself.",
+        "Time at which certificates of the TLS listeners expire. `serving`: the first one in"
+        " `--tls-cert-file`. `client_ca`: the last one in `--client-ca-file`. A certificate that Serried"
+        " signed itself has no value.",
         "certificate",
     )
 
@@ -211,34 +215,36 @@ class ExtenderMetrics(Metrics):
 
     _verb_seconds = _histogram(
         "serried_verb_seconds",
-        "`filter`, `prioritize`: time to answer, which is a part of the scheduler's serial loop."
-        " `bind`: time from the call to the answer, including the wait for the quorum.",
+        "Time in which Serried answers calls of kube-scheduler. `filter` and `prioritize` delay each"
+        " scheduling cycle. `bind`: time from the call to the answer, including the wait for the quorum.",
         _VERB_SECONDS,
         "verb",
     )
     _plans = _counter(
         "serried_plans",
-        "Results of planning, including retries: `Planned`, or the reason for the refusal.",
+        "Results of planning, including retries: `Planned`, or the reason why the gang does not fit.",
         "outcome",
     )
-    _plan_seconds = _histogram("serried_plan_seconds", "Time to plan one gang, including refusals.", _VERB_SECONDS)
+    _plan_seconds = _histogram(
+        "serried_plan_seconds", "Time to plan one gang, also if the gang does not fit.", _VERB_SECONDS
+    )
     _bursts = _histogram(
         "serried_bind_burst_seconds",
-        "Time from the first Binding of a commit to the last answer."
-        " During this time only a part of the gang is bound.",
+        "Time from the first Binding of a gang to the API server's last answer. During this time only a part"
+        " of the gang is bound.",
         _BURST_SECONDS,
     )
     _bindings = _counter(
         "serried_bindings",
-        "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound the"
-        " pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang is"
-        " committed. `Refused`: it was not sent, or not again, because the plan does not hold any more or"
-        " this extender does not lead any more. The other value is `Bound`.",
+        "Bindings of members; Bindings of plain pods do not count. `BoundElsewhere`: another scheduler bound"
+        " the pod first. `PodGone`: the pod was deleted meanwhile. `Failed`: Serried retries it if the gang"
+        " is committed. `Refused`: Serried did not send it, because the plan is no longer valid or this"
+        " extender no longer leads. The other value is `Bound`.",
         "result",
     )
     _repairs = _counter(
         "serried_repairs",
-        "What happened to the slots of dead members. The replacement got the `SameNode` or another node of the"
+        "Outcomes of slots of dead members. The replacement got the `SameNode` or another node of the"
         " `SameDomain`, or the slot was `Lost`, because no replacement came in time.",
         "outcome",
     )
@@ -248,47 +254,51 @@ class ExtenderMetrics(Metrics):
         _REPAIR_SECONDS,
     )
     _vacancies = _gauge("serried_vacancies", "Slots that Serried keeps for replacements.")
-    _held = _gauge("serried_held_pods", "Pods that `filter` or `gate` holds now.", "by")
+    _held = _gauge(
+        "serried_held_pods",
+        "Number of waiting pods that Serried holds, by the answer to `filter` or by a scheduling `gate`.",
+        "by",
+    )
     _unmarked = _gauge(
         "serried_unmarked_members",
-        "Members that wait for a node and lack the markers of an isolated installation."
-        " They are counted in every installation.",
+        "Number of members that wait for a node and lack the markers of an isolated installation. Serried"
+        " counts them in every installation.",
     )
     _groups = _gauge(
         "serried_groups",
-        "PodGroups by stage of their cycle (`Recording`, `Preempting`, `Gathering`, `Committing`, `Binding`),"
-        " or by the reason why they have no cycle.",
+        "Number of PodGroups by stage of their cycle (`Recording`, `Preempting`, `Gathering`, `Committing`,"
+        " `Binding`), or by the reason why they have no cycle.",
         "state",
     )
     _victim_searches = _counter(
         "serried_victim_searches",
-        "Results of searches for victims, without dry runs. `Found`: there are victims. `Fits`: the gang fits by"
-        " now without victims. `Unfinished`: the search was given up."
-        " `Protection`, `Priority` and `Room` name the obstacle.",
+        "Results of searches for victims, without dry runs. `Found`: there are victims. `Fits`: the gang fits"
+        " without victims now. `Unfinished`: Serried stopped the search. `Protection`, `Priority` and `Room`"
+        " name the obstacle.",
         "outcome",
     )
     _victim_search_seconds = _histogram(
         "serried_victim_search_seconds",
-        "Time that one search for victims takes. It runs in a forked process, as a plan does.",
+        "Time that one search for victims takes. Like planning, it runs in a forked process.",
         _SEARCH_SECONDS,
     )
     _preemptions = _counter(
         "serried_preemptions",
-        "Results of preemptions for gangs. `Cleared`: all victims have ended. `Withdrawn`: the gang was deleted."
-        " Any other value is the reason why the preemption was given up, such as `EvictionRefused` or"
-        " `VictimsRemain`.",
+        "Results of preemptions for gangs. `Cleared`: all victims have ended. `Withdrawn`: the gang was"
+        " deleted. Any other value is the reason why Serried stopped the preemption, such as"
+        " `EvictionRefused` or `VictimsRemain`.",
         "outcome",
     )
     _victims = _counter(
         "serried_victims",
-        "Pods that were evicted for gangs. `Group`: the whole group was evicted. `Member`: one member of a group."
-        " `Plain`: a pod of no group.",
+        "Pods that Serried evicted for gangs. `Group`: the whole group was evicted. `Member`: one member of a"
+        " group. `Plain`: a pod of no group.",
         "kind",
     )
     _forecasts = _counter(
         "serried_forecasts",
-        "Gangs for which room was kept, by the result of the forecast. `kept`: placed at most 30 s after the first"
-        " forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
+        "Gangs for which Serried kept nodes, by the result of the forecast. `kept`: placed at most 30 s after"
+        " the first forecast time. `missed`: placed later. `unforeseen`: placed without a forecast."
         " `withdrawn`: the gang stopped waiting.",
         "outcome",
     )
@@ -308,7 +318,7 @@ class ExtenderMetrics(Metrics):
     )
     _reason_seconds = _histogram(
         "serried_gang_wait_seconds",
-        "How long groups had a reason. `QuorumMissing` is the wait for their pods.",
+        "Time for which groups had a reason. `QuorumMissing` is the wait for their pods.",
         _REASON_SECONDS,
         "reason",
     )
@@ -318,41 +328,44 @@ class ExtenderMetrics(Metrics):
         " its quorum.",
         _REASON_SECONDS,
     )
-    _partial = _gauge("serried_partial_gangs", "Gangs that have bound members, but fewer than minCount.")
+    _partial = _gauge("serried_partial_gangs", "Number of gangs that have bound members, but fewer than minCount.")
     _gangs = _gauge(
         "serried_gangs",
-        'Gangs by API level and by kind of owner. The owner is `""` if there is none, and `other` for a kind that'
-        " Serried does not know.",
+        'Number of gangs by API level and by kind of owner. The owner is `""` if there is none, and `other` for a kind'
+        " that Serried does not know.",
         "level",
         "owner",
     )
-    _reservations = _gauge("serried_reservations", "Plans that hold room.", "phase")
+    _reservations = _gauge("serried_reservations", "Number of plans that reserve resources.", "phase")
     _reserved_slots = _gauge(
-        "serried_reserved_slots", "Slots of reservations whose members are `bound` or `waiting`.", "member"
+        "serried_reserved_slots", "Number of planned members that are `bound` or `waiting`.", "member"
     )
     _reserved_idle = _gauge(
         "serried_reserved_idle",
-        "What the waiting members of reservations request: room that is held and not used.",
+        "Requests of planned members that are not bound yet: resources that are reserved and not used.",
         "resource",
     )
-    _oldest_reservation = _gauge("serried_oldest_reservation_seconds", "How long the oldest plan has held room.")
+    _oldest_reservation = _gauge(
+        "serried_oldest_reservation_seconds", "Age of the oldest plan that reserves resources."
+    )
     _free_slots = _gauge(
-        "serried_free_slots", "Free room in the cluster, as a number of members like those planned last."
+        "serried_free_slots", "Free resources of the cluster, as a number of members like those planned last."
     )
     _largest_gang = _gauge(
         "serried_largest_gang",
-        "The free room of the domain with the most room, for each topology key, as a number of members like those"
-        " planned last. If it is far below `serried_free_slots`, the free room is fragmented.",
+        "Free resources of the domain with the most of them, for each topology key, as a number of members"
+        " like those planned last. If it is far below `serried_free_slots`, the free resources are"
+        " fragmented.",
         "key",
     )
     _waiting_gangs = _gauge(
         "serried_namespace_waiting_gangs",
-        "Gangs that have pods and do not run, by namespace.",
+        "Number of gangs that have pods and do not run, by namespace.",
         "pod_namespace",
     )
     _longest_wait = _gauge(
         "serried_namespace_longest_wait_seconds",
-        "How long the gang of the namespace that has waited longest waits by now.",
+        "Waiting time of the gang that has waited longest, by namespace.",
         "pod_namespace",
     )
     _namespace_starts = _summary(
@@ -361,11 +374,11 @@ class ExtenderMetrics(Metrics):
         "pod_namespace",
     )
     _namespace_bound = _counter(
-        "serried_namespace_bound_members", "Members that Serried has bound, by namespace.", "pod_namespace"
+        "serried_namespace_bound_members", "Members that Serried bound, by namespace.", "pod_namespace"
     )
     _namespace_victims = _counter(
         "serried_namespace_victims",
-        "Pods that were evicted for gangs, by the namespace of the pod.",
+        "Pods that Serried evicted for gangs, by the namespace of the pod.",
         "pod_namespace",
     )
     _active = _gauge("serried_active", "1 on the extender that plans and binds, 0 on a standby.")
@@ -556,32 +569,34 @@ class ControllerMetrics(Metrics):
 
     _syncs = _counter(
         "serried_job_syncs",
-        "Looks at Jobs, by result. `success`; `retry`: the API server refused, and the controller tries again"
-        " later; `error`: an error in Serried, which the log shows.",
+        "Reconciliations of Jobs, by result. `success`; `retry`: the API server rejected a write, and the"
+        " controller tries again later; `error`: an error in Serried, which the log shows.",
         "result",
     )
     _sync_seconds = _histogram(
-        "serried_job_sync_duration_seconds", "Time of one look at a Job, including its writes.", _SYNC_SECONDS
+        "serried_job_sync_duration_seconds", "Time of one reconciliation of a Job, including its writes.", _SYNC_SECONDS
     )
     _creations = _counter(
         "serried_job_gang_workload_creation",
-        "Workloads that the controller tried to create for gang Jobs: `success`, or `error` if the API server refused.",
+        "Workloads that the controller tried to create for gang Jobs: `success`, or `error` if the API server"
+        " rejected it.",
         "result",
     )
     _creation_seconds = _histogram(
         "serried_workload_creation_duration_seconds",
-        "Time from the create of a gang Job's Workload to the API server's answer, including refusals.",
+        "Time from the request to create a gang Job's Workload to the API server's answer, including rejections.",
         _SYNC_SECONDS,
     )
     _groups_made = _counter(
         "serried_podgroup_creations",
-        "PodGroups that the controller tried to create: `success`, or `error` if the API server refused.",
+        "PodGroups that the controller tried to create: `success`, or `error` if the API server rejected it.",
         "result",
     )
     _active = _gauge("serried_controller_active", "1 on the controller that creates objects, 0 on a standby.")
     _queue = _gauge(
         "serried_controller_queue_length",
-        "Jobs that wait for a look, and namespaces with PodGroups that wait for their finalizer to be removed.",
+        "Number of Jobs that wait to be reconciled, and of namespaces with PodGroups whose finalizer has to"
+        " be removed.",
     )
 
     def synced(self, result: str, seconds: float) -> None:

@@ -104,7 +104,7 @@ def test_a_gang_gets_one_rack_of_lower_pods_and_is_bound_whole(stage: ClusterSta
     eventually("the end of the record", lambda: not stage.reservations())
     gone = set(names("low", 12)) - set(stage.bound("low"))
     (said,) = eventually("the event", lambda: stage.messages("ring", "PreemptionBegun"))
-    count, _, victims = said.partition(" pods of lower priority are evicted for it: ")
+    count, _, victims = said.removeprefix("Serried evicts ").partition(" pods of lower priority for the gang: ")
     assert count == "3"
     assert set(victims.split(", ")) == {f"{stage.namespace}/{name}" for name in gone}
     told = f"serried: preempted by PodGroup {stage.namespace}/ring of higher priority"
