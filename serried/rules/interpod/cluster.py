@@ -1,8 +1,9 @@
-"""Finds which pods the rules of other pods select (`MatchingPods`): affinity, anti-affinity and topology spread.
+"""Marks the pods that affinity, anti-affinity and topology spread of other pods select (`MatchingPods`).
 
-A `Matching` is the pods that one such rule selects, by namespaces and labels. Each pod in a matching gets a pseudo
-resource named after it, called amount, in its requests. So the used resources of a node show how many pods there are in
-a matching, also after a plan has removed victims.
+The Store calls `MatchingPods` for each pod that such a rule may concern. A `Matching` is the pods that one such rule
+selects, by namespaces and labels. Each pod in a matching gets 1 of a pseudo resource named after it, called amount, in
+its requests. So the used resources of a node show how many pods there are in a matching, also after a plan has removed
+victims.
 
 Rules only matter while they may restrict a gang, so the cost follows the waiting members:
 
@@ -41,22 +42,26 @@ from serried.cluster.index import discard
 from serried.cluster.rule import AT_ONCE, Ground, KindState, Rule, RuleChanges, RuleKind
 
 _MAX_IDLE = 256
-"""The maximum number of matchings that are kept after no pod has the rule, because a gang with the same may follow."""
+"""The maximum number of rules' selections of pods (`Matching`) that are still counted after no pod has the rule.
+
+They are kept because a gang with the same rule may follow.
+"""
 
 _HAS_RULES: Callable[[Pod], object] = attrgetter("shape.neighbours")
 
 _ANYWHERE = ""
-"""The namespace in the index for a matching that selects namespaces by their labels."""
+"""The namespace in `_MatchingIndex` for a rule that selects namespaces by their labels."""
 
 Place = tuple[str, str, str]
 """A namespace, a label key and its value."""
 
 
 class MatchingPods(Rule):
-    """The rule about other pods: adds an amount to the requests of a pod for each matching that it is in.
+    """The rule about other pods: marks in the requests of a pod by which rules of other pods it is selected.
 
-    If the rules of a pod or the labels of a namespace change, other pods are in other matchings. `take_changes` returns
-    these pods.
+    For each `Matching` (the pods that one rule selects) that the pod is in, it requests 1 of a pseudo resource, the
+    amount. If the rules of a pod or the labels of a namespace change, other pods are in other matchings. `take_changes`
+    returns these pods. The Store owns it.
     """
 
     def __init__(self, ground: Ground) -> None:
@@ -70,34 +75,37 @@ class MatchingPods(Rule):
         self.kinds = (namespaces,)
 
         self.are_counted = False
-        """True if pods have their amounts already and keep them, as in a recorded snapshot, which has no labels."""
+        """True if pods already have the pseudo resources that mark them, and keep them.
+
+        Only for a recorded snapshot, in which pods have no labels any more.
+        """
 
         self.wanted = self.watches_all = False
         self._reached: dict[str, int] = {}
-        """The amounts by which waiting pods may fit on other nodes now, because domains or namespaces have changed.
+        """The pseudo resources whose pods may fit on other nodes now: labels of nodes or namespaces have changed.
 
-        Each with a mark: it is reported when all pods queued for a recount before the mark are recounted.
+        The value is a mark: it is reported when all pods queued for a recount before the mark are recounted.
         """
 
         self._sees_namespaces = False
         self._pods = ground.pods
         self._users: Counter[Matching] = Counter()
-        """The number of pods whose rules have each matching."""
+        """The number of pods whose rules have each `Matching`."""
 
         self._needs: dict[str, _NeededMatchings] = {}
-        """The matchings of the rules of each pod, by UID."""
+        """By pod UID: the selections of its rules (`Matching`) that have to be counted."""
 
         self._idle: OrderedDict[Matching, None] = OrderedDict()
-        """The matchings of which no pod has the rule any more, the oldest first."""
+        """The matchings that no pod's rule has any more, the oldest first. They are still counted."""
 
         self._shown: dict[Matching, None] = {}
-        """The matchings of which only hypothetical pods have the rule."""
+        """The matchings that only rules of hypothetical pods have."""
 
         self._counting = _MatchingIndex()
         """The matchings of waiting members: all pods in them have the amount."""
 
         self._repelling = _MatchingIndex()
-        """The matchings of the anti-affinity of running pods only: waiting members in them have the amount."""
+        """The matchings that only anti-affinity of running pods has: waiting members in them have the amount."""
 
         self._waiting: dict[str, None] = {}
         """The UIDs of the waiting members, while there are matchings in ``_repelling``."""
@@ -108,18 +116,19 @@ class MatchingPods(Rule):
         """The UIDs of pods by label key, then by namespace and value. For the keys that ``_counting`` uses."""
 
         self._recounts = Due[str]()
-        """The UIDs of the pods whose amounts have to be determined again."""
+        """The UIDs of the pods for which it has to be determined again which rules select them."""
 
         self._counted_at: dict[Matching, int] = {}
-        """By matching, a mark: when all pods queued before it are recounted, its pods have the amount."""
+        """By matching, a mark in ``_recounts``: when all pods before it are recounted, its pods have the amount."""
 
         self._uncounted: dict[str, int] = {}
-        """The UIDs of the pods with a rule whose matching is not counted yet, in order, each with that mark."""
+        """The UIDs of pods with a rule whose matching is not counted yet, with its mark in ``_counted_at``."""
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - it reads the labels in ``pod``
-        """Return the pod with an amount for each matching that it is in, and remember the matchings of its own rules.
+        """Return the pod with a pseudo resource in its requests for each rule that selects it. Remember its own rules.
 
-        For a waiting pod with a new rule, existing pods get the amount later; until then ``awaits`` is set.
+        For a waiting pod with a new rule, the pods that the rule selects get their pseudo resource later. Until then
+        ``awaits`` of the returned pod is set, so its gang is not planned.
         """
         self._update_need(pod)
         if self._repelling and pod.pending and pod.may_be_member:
@@ -136,7 +145,7 @@ class MatchingPods(Rule):
         return self._await_counts(self.recount(pod))
 
     def _await_counts(self, pod: Pod) -> Pod:
-        """Return the pod, with ``awaits`` set if not all pods have the amount of one of its rules yet."""
+        """Return the pod, with ``awaits`` set while not all pods that its rules select have pseudo resources."""
         need = self._needs.get(pod.uid, _NO_NEED)
         mark = max((self._counted_at.get(each, 0) for each in need.matchings), default=0) if need.waits else 0
         self._uncounted.pop(pod.uid, None)
@@ -149,9 +158,10 @@ class MatchingPods(Rule):
         )
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims do not matter to it
-        """Return a hypothetical pod with an amount for each matching that it is in.
+        """Return a pod of a what-if question with a pseudo resource in its requests for each rule that selects it.
 
-        Existing pods get the amounts of its rules, and keep them until `forget_hypothetical`.
+        Existing pods that its own rules select get pseudo resources for them, too, until `forget_hypothetical` is
+        called. ``coming`` (claims that would be created with it) does not matter for this rule.
         """
         for matching in _list_counted(pod):
             if matching not in self._counting:
@@ -162,7 +172,7 @@ class MatchingPods(Rule):
         return self._recount(pod, [*self._find(self._counting, pod), *self._find(self._repelling, pod)])
 
     def forget_hypothetical(self) -> None:
-        """Remove the matchings of which only hypothetical pods had the rule."""
+        """Stop counting the pods that only rules of hypothetical pods select."""
         for matching in list(self._shown):
             if matching in self._idle:
                 del self._idle[matching]
@@ -170,7 +180,10 @@ class MatchingPods(Rule):
         self._shown.clear()
 
     def recount(self, pod: Pod) -> Pod:
-        """Return the pod with an amount for each matching that it is in now. Nothing is remembered."""
+        """Return the pod with a pseudo resource in its requests for each rule that selects it now.
+
+        Nothing is remembered.
+        """
         found = list(self._find(self._counting, pod))
         if pod.uid in self._waiting:
             found += self._find(self._repelling, pod)
@@ -199,34 +212,40 @@ class MatchingPods(Rule):
                 discard(places, (pod.namespace, pod.labels[key]), pod.uid)
 
     def list_reached(self, shape: Shape) -> Collection[str]:
-        """Return the names of the amounts by which a pod of this shape affects waiting pods on other nodes.
+        """Return the names of the pseudo resources by which a pod of this shape affects waiting pods on other nodes.
 
-        They are the matchings that the pod is in, and those of its own anti-affinity, which exclude other pods. When
-        such a pod is bound or ends, the gangs that these amounts concern are planned again
-        (`serried.api.interpod.list_affected_names`).
+        They stand for the rules that select the pod, and for its own anti-affinity, which excludes other pods. When
+        such a pod is bound or ends, the gangs that these names concern are planned again
+        (`serried.api.interpod.list_concerns`).
         """
         return find_affecting_names(shape.requests)
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Handle a changed node: if its labels or taints have changed, waiting members with rules may fit on any node.
 
-        kube-scheduler retries pods on the same changes (EventsToRegister of both plugins).
+        kube-scheduler retries pods on the same changes (EventsToRegister of both plugins). ``old`` is None for a new
+        node, ``new`` is None for a deleted one.
         """
         waits = self._waiting or self._counting
         if waits and (old is None or new is None or _find_domains(old) != _find_domains(new)):
             self._note_reached(self._users)
 
     def _note_reached(self, matchings: Iterable[Matching]) -> None:
-        """Record that pods with rules about these matchings may fit on other nodes. `take_changes` reports it."""
+        """Record that pods whose rules select these pods (``matchings``) may fit on other nodes than before.
+
+        `take_changes` reports it to the Store.
+        """
         for matching in matchings:
             for amount in (matching.amount, APART + matching.amount.removeprefix(COUNTS)):
                 self._reached.pop(amount, None)
                 self._reached[amount] = self._recounts.mark()
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some pods with other amounts, the amounts by which pods may fit now, and pods that need not wait now.
+        """Return some of the changes since the last call, as far as they are known; None if there are none.
 
-        These wait no longer because all pods have the amounts of their rules.
+        ``recounted`` are pods that other rules select than before, ``reached`` are the pseudo resources by which
+        waiting pods may fit on other nodes, and ``pods`` are those that need not wait any more, because all pods that
+        their rules select are counted.
         """
         if not self._recounts and not self._reached and not self._uncounted:
             return None
@@ -237,7 +256,10 @@ class MatchingPods(Rule):
         return RuleChanges(counted, recounted=recounted, reached=reached)
 
     def _take_passed(self, waiting: dict[str, int], limit: int | None = None) -> list[str]:
-        """Remove and return the first entries whose mark in ``_recounts`` has passed, at most ``limit`` if given."""
+        """Remove and return the first entries whose mark in ``_recounts`` has passed; ``limit`` at most, None for all.
+
+        A mark has passed when all pods that were queued before it are recounted.
+        """
         passed = list(islice(takewhile(lambda each: self._recounts.has_passed(waiting[each]), waiting), limit))
         for each in passed:
             del waiting[each]
@@ -254,14 +276,17 @@ class MatchingPods(Rule):
             self._note_namespace(name)
 
     def _note_namespace(self, name: str) -> None:
-        """Queue the pods of a namespace for a recount: its labels have changed, so they may be in other matchings."""
+        """Queue all pods of a namespace for a recount: its labels have changed, so other rules may select them."""
         found = self._list_by_namespace()
         if found:
             self._recounts.update(uid for uid, pod in self._pods.items() if pod.namespace == name)
             self._note_reached(found)
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - there is one kind
-        """Handle a new state of the watch for namespaces: matchings by labels of namespaces need all of them."""
+        """Handle a new state of the watch for namespaces, which are needed for rules that select namespaces by labels.
+
+        While namespaces are not known, such rules are left to kube-scheduler. ``why`` is not used.
+        """
         seen = state is KindState.KNOWN
         if state not in {KindState.IDLE, KindState.LISTING} and seen is not self._sees_namespaces:
             self._sees_namespaces = seen
@@ -278,7 +303,10 @@ class MatchingPods(Rule):
         return [matching for matching in (*self._users, *self._idle) if matching.by_namespace_labels]
 
     def _request_recount(self, matching: Matching) -> None:
-        """Queue the pods for a recount that may be in a matching, or were in it before."""
+        """Queue the pods for a recount that a rule may select now, or has selected before.
+
+        ``matching`` is its selection.
+        """
         found = self._list_candidates(matching) if matching in self._counting else self._waiting
         self._recounts.update(found)
 
@@ -314,9 +342,10 @@ class MatchingPods(Rule):
             self._end_counting(self._idle.popitem(last=False)[0])
 
     def _begin_counting(self, matching: Matching, *, waits: bool) -> None:
-        """Give pods the amount of a matching from now on: all pods if ``waits``, otherwise waiting members only.
+        """Give the pods that a rule selects (``matching``) a pseudo resource from now on, so that plans can count them.
 
-        ``waits`` is True if a waiting pod has a rule with the matching, False if only bound pods have one.
+        ``waits`` is True if a waiting pod has the rule: then all selected pods get it. False if only bound pods have
+        it, as anti-affinity: then only waiting members get it.
         """
         if matching in self._counting or (not waits and matching in self._repelling):
             return
@@ -343,7 +372,10 @@ class MatchingPods(Rule):
         self.watches_all = bool(self._counting)
 
     def _update_waiting(self) -> None:
-        """Begin or end to remember waiting members: they are needed while there are matchings in ``_repelling``."""
+        """Begin or end to remember waiting members.
+
+        They are needed while anti-affinity of running pods may exclude them.
+        """
         if self._repelling and self.concerns is _HAS_RULES:
             self.concerns = may_be_repelled
             self._waiting.update((uid, None) for uid, pod in self._pods.items() if pod.pending and pod.may_be_member)
@@ -352,7 +384,10 @@ class MatchingPods(Rule):
             self._waiting.clear()
 
     def _index(self, matching: Matching) -> None:
-        """Index all pods by the label key of a matching, which is the first one with this key."""
+        """Index all pods by the label key that a rule requires. ``matching`` is what the rule selects.
+
+        Call it for the first rule with this key.
+        """
         label = _find_label(matching)
         places: dict[tuple[str, str], dict[str, None]] = {}
         if label is not None:
@@ -373,7 +408,7 @@ class MatchingPods(Rule):
         return all(each.selects(pod.namespace, pod.labels, labels) for each in matching.selections)
 
     def _list_candidates(self, matching: Matching) -> Iterator[str]:
-        """Yield the UIDs of the pods that have the namespace and one label of a matching, so they may be in it."""
+        """Yield the UIDs of the pods that a rule may select: with its namespace, and one label that it requires."""
         scopes, label = _find_scopes(matching), _find_label(matching)
         if label is None and _ANYWHERE in scopes:
             yield from self._pods
@@ -405,7 +440,7 @@ def _list_rules(pod: Pod) -> Iterable[Matching]:
 
 
 class _NeededMatchings(NamedTuple):
-    """The matchings of a pod's rules, which have to be counted for the pod."""
+    """What one pod's rules select, so that these pods have to be counted for the pod."""
 
     matchings: tuple[Matching, ...]
 
@@ -417,7 +452,10 @@ _NO_NEED = _NeededMatchings((), waits=False)
 
 
 class _MatchingIndex:
-    """An index of matchings by what pods in them have: a namespace and one label."""
+    """An index of what rules select (`Matching`), by namespace and one required label.
+
+    It finds the few rules that may select a given pod.
+    """
 
     def __init__(self) -> None:
         self._by_place: dict[Place, dict[Matching, None]] = {}
@@ -431,7 +469,10 @@ class _MatchingIndex:
         return all(matching in self._by_place.get(place, ()) for place in _list_places(matching))
 
     def add(self, matching: Matching) -> bool:
-        """Add a matching. Return whether no other in the index has the same label key; False if it has no label."""
+        """Add what a rule selects.
+
+        Return True if it requires a label whose key no other entry in the index requires.
+        """
         for place in _list_places(matching):
             self._by_place.setdefault(place, {})[matching] = None
         label = _find_label(matching)
@@ -441,7 +482,10 @@ class _MatchingIndex:
         return self._keys[label[0]] == 1
 
     def drop(self, matching: Matching) -> bool:
-        """Remove a matching if it is there. Return whether it was the last one in the index with its label key."""
+        """Remove what a rule selects, if it is in the index.
+
+        Return True if it was the last entry with its label key.
+        """
         if matching not in self:
             return False
         for place in _list_places(matching):
@@ -456,7 +500,7 @@ class _MatchingIndex:
         return True
 
     def find(self, pod: Pod) -> Iterator[Matching]:
-        """Yield the matchings that a pod may be in, by its namespace and one label. Selectors are not checked."""
+        """Yield what may select a pod, by the pod's namespace and one label. Whole selectors are not checked."""
         if not self._by_place:
             return
         places = [(scope, "", "") for scope in (pod.namespace, _ANYWHERE)]
@@ -469,7 +513,10 @@ class _MatchingIndex:
 
 
 def _list_places(matching: Matching) -> list[Place]:
-    """Return the entries of a matching in the index: its namespaces, each with one required label if there is one."""
+    """Return the places of a `Matching` in `_MatchingIndex`: each of its namespaces, with one label that it requires.
+
+    Without such a label key and value are "".
+    """
     return [(namespace, *(_find_label(matching) or ("", ""))) for namespace in _find_scopes(matching)]
 
 
@@ -479,7 +526,7 @@ def _find_scopes(matching: Matching) -> Collection[str]:
 
 
 def _find_label(matching: Matching) -> tuple[str, str] | None:
-    """Return a label, as key and value, that every pod in a matching has; None if the selector requires none."""
+    """Return one label, as key and value, that every selected pod must have; None if the selector requires none."""
     for each in matching.selections[0].labels or ():
         if each.operator == "In" and len(each.values) == 1:
             return each.key, each.values[0]
@@ -488,7 +535,10 @@ def _find_label(matching: Matching) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=8192)
 def _set_amounts(shape: Shape, names: tuple[str, ...]) -> Shape:
-    """Return a pod's shape with an amount of 1 for each of these matchings' names, in place of those it had."""
+    """Return a pod's shape that requests 1 of each pseudo resource in ``names``, which stand for rules that select it.
+
+    Those that it had for other rules are removed.
+    """
     kept = [each for each in shape.requests if not each[0].startswith(COUNTS) or each[0].startswith(SHARED_CLAIM)]
     requests = tuple(sorted([*kept, *((name, 1) for name in names)]))
     return shape if requests == shape.requests else replace(shape, requests=requests)

@@ -1,12 +1,15 @@
 """The planner's part of the rules about other pods: affinity, anti-affinity and topology spread (`InterPodPlanRule`).
 
+`serried.plan.rule` creates an `InterPodPlanRule` for each plan that the rules may concern, and `serried.plan.coupled`
+asks it for each node and member.
+
 The rules are those of kube-scheduler 1.37, which places one pod after another (interpodaffinity/filtering.go:
 satisfyPodAffinity, satisfyPodAntiAffinity, satisfyExistingPodsAntiAffinity; podtopologyspread/filtering.go: Filter).
-The pods on a node are known by their amounts in its usage (`serried.api.interpod`). So a plan that removes pods from
-the usage removes their effect on rules as well.
+The pods on a node are known by the pseudo resources in its usage (`serried.api.interpod`). So a plan that removes pods
+from the usage removes their effect on rules as well.
 
 For each class (members of equal shape) the nodes are computed that the rules exclude wherever other members are placed.
-Only if members affect each other their order matters, and they are placed one at a time (`serried.plan.coupled`).
+Only if members affect each other their order matters, and they are placed one at a time.
 """
 
 from collections import Counter
@@ -35,9 +38,9 @@ _NO_RULES = InterPodRules()
 
 
 class Count:
-    """The number of pods in each domain of a topology key, of those that a rule selects.
+    """The number of pods that a rule selects, in each domain of a topology key.
 
-    Selected pods are known by a pseudo resource that they request, called ``amount``.
+    Each selected pod requests 1 of the pseudo resource named ``amount``, ``key`` is the topology key.
     """
 
     def __init__(self, amount: str, key: str) -> None:
@@ -55,7 +58,7 @@ class Count:
 
 
 class SpreadCount:
-    """The number of pods in each domain for one topology spread constraint of one class of members.
+    """The number of pods in each domain for one topology spread constraint of members with equal shape.
 
     Pods on nodes that the constraint ignores are not counted, for example by nodeTaintsPolicy. A domain without pods
     counts as well, with 0.
@@ -109,14 +112,21 @@ class SpreadCount:
 
 @dataclass(slots=True, eq=False)
 class _Rules:
-    """The rules about other pods that apply to one class of members, with the pods counted so far."""
+    """The rules about other pods that apply to one class (members of equal shape), with the pods counted so far."""
 
     anti_affinity: list[Count] = field(default_factory=list)
-    """Anti-affinity of the class, or of other pods against it: the node's domain must have none of these pods."""
+    """Pods that exclude members of the class: a member fits only in domains in which each of these counts is 0.
+
+    They are the pods that the anti-affinity of the class selects, and the pods whose own anti-affinity selects the
+    class.
+    """
 
     beside: AffinityRule | None = None
     affinity: list[Count] = field(default_factory=list)
-    """The affinity of the class: the node's domain must have at least one of the pods, for each of these keys."""
+    """The pods that the affinity of the class selects, counted for each of its topology keys.
+
+    A member fits only in domains in which each of these counts is at least 1.
+    """
 
     matches_itself: bool = False
     """True if the affinity selects members of the class themselves."""
@@ -133,7 +143,7 @@ _Place = tuple[SpreadCount, str]
 
 @dataclass(slots=True, eq=False)
 class _Wave:
-    """The members of a class in the current wave: members that kube-scheduler may try in any order."""
+    """The members of one class (equal shape) in the current wave: members that kube-scheduler may try in any order."""
 
     node: Node
     """The node of one of these members."""
@@ -143,13 +153,19 @@ class _Wave:
 
 
 class InterPodPlanRule(PlanRule):
-    """The rules about other pods in one plan of a gang. ``classes`` are its members, by equal shape."""
+    """The rules about other pods in one plan of a gang. They know the members that the plan has placed so far.
+
+    ``classes`` are the gang's members, grouped by equal shape.
+    """
 
     def __init__(self, snapshot: Snapshot, classes: Sequence[MemberClass]) -> None:
         self._snapshot = snapshot
         self._classes = classes
         self._counts: dict[tuple[str, str, bool], Count] = {}
-        """The counts by amount, topology key, and True if slots that are kept for replacements count like pods."""
+        """The counts by pseudo resource of the selected pods, topology key, and True if kept slots count.
+
+        Such a slot is kept for a replacement: anti-affinity counts it like a pod, affinity does not.
+        """
 
         self._rules: dict[MemberClass, _Rules] = {}
         self.closed: dict[MemberClass, frozenset[str]] = {}
@@ -169,7 +185,10 @@ class InterPodPlanRule(PlanRule):
     # --- the cluster as it is --------------------------------------------------------------------------------------
 
     def count(self) -> None:
-        """Count the pods of the snapshot for each rule, and set ``closed`` and ``couples``."""
+        """Count the pods of the snapshot for each rule, and set ``closed`` and ``couples``.
+
+        Call it before other methods.
+        """
         apart = self._find_anti_affinity()
         for kind in self._classes:
             self._rules[kind] = self._read_rules(kind, apart)
@@ -188,8 +207,8 @@ class InterPodPlanRule(PlanRule):
     def _find_anti_affinity(self) -> dict[str, list[tuple[str, str]]]:
         """Return the anti-affinity terms of running pods and members that exclude members of this gang.
 
-        The key is the amount of the members that a term excludes. The values are the amount of the pods that have the
-        term, and its topology key.
+        The key is the pseudo resource of the members that a term excludes. The values are the pseudo resource of the
+        pods that have the term, and its topology key.
         """
         wanted = {name.removeprefix(COUNTS) for kind in self._classes for name in kind.request if _counts(name)}
         found: dict[str, list[tuple[str, str]]] = {}
@@ -232,7 +251,7 @@ class InterPodPlanRule(PlanRule):
         return found
 
     def _find_closed(self, kind: MemberClass) -> None:
-        """Set the nodes that no member of a class may use, wherever other members are placed."""
+        """Set ``closed`` for a class: the nodes that none of its members may use, wherever other members are placed."""
         rules = self._rules[kind]
         if not (rules.anti_affinity or rules.affinity or rules.spread):
             self.closed[kind] = frozenset()
@@ -259,21 +278,28 @@ class InterPodPlanRule(PlanRule):
         return not spread or all(_keeps_skew(each, node) for each in spread)
 
     def _has_member_with(self, amount: str) -> bool:
-        """Return whether at least one member of the gang has this amount, so that a rule with the amount selects it."""
+        """Return whether a rule selects at least one member of the gang.
+
+        ``amount`` is the pseudo resource that stands for the rule: members that it selects request it.
+        """
         return any(amount in kind.request for kind in self._classes)
 
     def _depends_on_members(self, kind: MemberClass, rules: _Rules) -> bool:
-        """Return whether the nodes for members of a class depend on where other members are placed."""
+        """Return whether the feasible nodes of the equal members ``kind`` depend on where other members are placed.
+
+        ``rules`` are the rules of these members.
+        """
         moving = {*(each.amount for each in rules.affinity), *(each.amount for each in rules.spread)}
         if any(map(self._has_member_with, moving)) or any(each.rule.itself for each in rules.spread):
             return True
         return any(self._is_excluded_by_members(kind, each) for each in rules.anti_affinity)
 
     def _is_excluded_by_members(self, kind: MemberClass, count: Count) -> bool:
-        """Return whether an anti-affinity term, given by its count, excludes members from the domains of other members.
+        """Return whether anti-affinity excludes the equal members ``kind`` from the domains of other members.
 
-        A term by host name that these members and the class have in common does not count: for it they request a
-        pseudo resource of the node.
+        ``count`` is the count for the anti-affinity term. A term by host name that ``kind`` and the other members have
+        in common does not count: with it they request all of a pseudo resource of the node, so plans see it without
+        this rule.
         """
         name = count.amount.removeprefix(COUNTS)
         alike = APART + (read_apart(name)[1] if name.startswith(APART) else name)
@@ -292,9 +318,9 @@ class InterPodPlanRule(PlanRule):
         return list(keys)
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member of a class may be on a node, given the members placed so far.
+        """Return whether one more of the equal members ``kind`` may be on a node, given the members placed so far.
 
-        The node must not be in ``closed``, which is not checked again.
+        The node must not be in ``closed`` (excluded wherever other members are), which is not checked again.
         """
         rules, node = self._rules[kind], self._snapshot.nodes[name]
         if _is_excluded(rules, node):
@@ -304,17 +330,22 @@ class InterPodPlanRule(PlanRule):
         return all(_keeps_skew(each, node) for each in rules.spread)
 
     def begin_wave(self) -> None:
-        """Begin a wave: the members added from now on may be tried by kube-scheduler in any order."""
+        """Begin a wave, i.e.
+
+        members that kube-scheduler may try in any order when all members placed so far are assumed. `join_wave` adds
+        members to it.
+        """
         rules = self._rules.values()
         self._near_at_begin = {count: (count.total, dict(count.by_domain)) for each in rules for count in each.affinity}
         self._least_at_begin = {count: count.find_least() for each in rules for count in each.spread}
         self._wave = {}
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member can join the wave on a node, which ``admits`` it. The member is not placed.
+        """Return whether one more of the equal members ``kind`` can join the wave on a node. The member is not placed.
 
-        It can if the nodes of all members of the wave are feasible in whatever order kube-scheduler tries them.
-        Anti-affinity between members needs no check, because it holds in any order if it holds in one.
+        A wave has members that kube-scheduler may try in any order. So the member can join if all nodes of the wave's
+        members are feasible in whatever order they are tried. Anti-affinity between members needs no check, because it
+        holds in any order if it holds in one. The caller has checked the node with `admits`.
         """
         if not self._wave:
             return True
@@ -328,15 +359,16 @@ class InterPodPlanRule(PlanRule):
         return fits
 
     def join_wave(self, kind: MemberClass, name: str) -> None:
-        """Place a member of the wave on a node."""
+        """Place one of the equal members ``kind`` on a node, as part of the wave that `begin_wave` began."""
         self.place(kind, name)
         rules, node = self._rules[kind], self._snapshot.nodes[name]
         self._wave.setdefault(kind, _Wave(node)).places.update(_list_places(rules, node))
 
     def _meets_affinity_in_any_order(self, rules: _Rules, node: Node) -> bool:
-        """Return whether a member on this node meets its affinity however many other members of its wave come first.
+        """Return whether a placed member on a node meets its affinity whichever members kube-scheduler tries before.
 
-        The member is placed already. ``rules`` are those of its class.
+        The other members are those of the current wave, which kube-scheduler may try in any order. ``rules`` are the
+        rules of the member.
         """
         domains = [(count, node.labels[count.key]) for count in rules.affinity]
         if all(self._near_at_begin[count][1].get(domain, 0) > 0 for count, domain in domains):
@@ -348,15 +380,20 @@ class InterPodPlanRule(PlanRule):
         return len(here | {count.total for count in rules.affinity}) == 1
 
     def _keeps_skew_in_any_order(self, place: _Place) -> bool:
-        """Return whether a topology spread constraint holds in a domain in the worst order of the wave.
+        """Return whether a topology spread constraint holds in a domain in any order of the wave's members.
 
-        In the worst order all members of the wave in this domain come before those in other domains.
+        ``place`` is the constraint and the domain. In the worst order all members of the wave (which may be tried in
+        any order) that are in this domain come before those in other domains.
         """
         count, domain = place
         return count.by_domain.get(domain, 0) - self._least_at_begin[count] <= count.rule.max_skew
 
     def _leaves_others_feasible(self, kind: MemberClass, node: Node) -> bool:
-        """Return whether the other members of the wave can keep their nodes if the member on ``node`` comes first."""
+        """Return whether the nodes of the wave's members stay feasible if another member on ``node`` comes before.
+
+        The wave has members that kube-scheduler may try in any order. The other member is one of the equal members
+        ``kind``.
+        """
         for other, wave in self._wave.items():
             rules = self._rules[other]
             if (
@@ -373,13 +410,13 @@ class InterPodPlanRule(PlanRule):
         return True
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Record that ``pods`` members of a class are placed on a node. A negative number removes them."""
+        """Record that ``pods`` of the equal members ``kind`` are placed on a node. A negative number removes them."""
         self.add_pods(kind.request, name, pods)
 
     def add_pods(self, amounts: Resources, name: str, pods: int) -> None:
         """Record that ``pods`` pods are placed on a node, members or not. A negative number removes them.
 
-        ``amounts`` are the requests of each, which show by which rules the pods are counted.
+        ``amounts`` are the requests of each. Pseudo resources in them show which rules select the pods.
         """
         node = self._snapshot.nodes[name]
         for count in self._counts.values():
@@ -391,10 +428,11 @@ class InterPodPlanRule(PlanRule):
                     each.add(node, pods)
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return the rule that excludes the next member of a class from a node; None if none does.
+        """Return the rule that excludes the next of the equal members ``kind`` from a node; None if none does.
 
-        The affinity to another member that requests the devices of a shared claim (`AffinityRule.follows`) is never the
-        reason, because it only says that the other member is not placed there.
+        Members that share a device claim have affinity to the one member that requests its devices
+        (`AffinityRule.follows`). This affinity is never returned, because it only says that the one member is not
+        placed there.
         """
         rules, own, node = self._rules[kind], kind.shape.neighbours, self._snapshot.nodes[name]
         beside = own.beside if own is not None and rules.affinity else None
@@ -407,9 +445,9 @@ class InterPodPlanRule(PlanRule):
         return Hurdle(HurdleKind.SPREAD, str(crowded.rule.matching)) if crowded is not None else None
 
     def _describe_excluded(self, count: Count) -> str:
-        """Return the pods that an anti-affinity term of the gang selects, for messages.
+        """Return the labels of the pods that an anti-affinity term of the gang selects, for messages.
 
-        If the term is that of another pod, return a phrase for the pods that have it.
+        ``count`` is its count. If the term is that of another pod, return a phrase for the pods that have it.
         """
         rules = (each for kind in self._classes if kind.shape.neighbours for each in kind.shape.neighbours.apart)
         found = next((str(each.matching) for each in rules if each.matching.amount == count.amount), "")
@@ -429,7 +467,7 @@ class InterPodPlanRule(PlanRule):
         return ", ".join(said)
 
     def crowding(self, kind: MemberClass, name: str) -> int:
-        """Return the number of pods in the node's domains over which the class is spread.
+        """Return how many pods are in the node's domains, over which ``kind`` (equal members) has to be spread evenly.
 
         The planner tries nodes with the lowest number first.
         """
@@ -437,7 +475,7 @@ class InterPodPlanRule(PlanRule):
         return sum(each.by_domain.get(labels.get(each.key, ""), 0) for each in self._rules[kind].spread)
 
     def find_first_key(self, kind: MemberClass) -> str | None:
-        """Return the topology key of the domain that the first member of a class fixes for all its other members.
+        """Return the topology key of which the first of the equal members ``kind`` fixes the domain for the others.
 
         That is so for members with affinity to each other, while the affinity selects no pod in the cluster. None in
         all other cases.
@@ -452,14 +490,18 @@ def _list_places(rules: _Rules, node: Node) -> set[_Place]:
 
 
 def concerns(classes: Iterable[MemberClass]) -> bool:
-    """Return whether rules about other pods, or rules of other pods about members, may concern any of the classes."""
+    """Return whether a plan needs the rules about other pods for any of these members, which are grouped by shape.
+
+    It does if a member has such a rule, or if a rule of another pod selects a member.
+    """
     return any(kind.shape.neighbours is not None or any(map(_counts, kind.request)) for kind in classes)
 
 
 def decides(amount: str, classes: Iterable[MemberClass]) -> bool:
-    """Return whether pods with this amount decide on which nodes members of the classes fit.
+    """Return whether pods that request the pseudo resource ``amount`` affect on which nodes these members fit.
 
-    They do if a rule of a class selects them, or if their anti-affinity, for which the amount stands, excludes a class.
+    They do if the members have a rule that selects the pods, or if the pods have anti-affinity that excludes the
+    members. ``classes`` are the members, grouped by shape.
     """
     if amount.startswith(APART):
         counted = COUNTS + read_apart(amount)[1]
@@ -471,7 +513,7 @@ INTERPOD = PlanRuleType("neighbours", (COUNTS,), concerns, InterPodPlanRule, dec
 
 
 def _describe_own(kind: MemberClass) -> Iterator[str]:
-    """Yield phrases for messages about the rules by which members of a class exclude or spread each other."""
+    """Yield phrases for messages about rules by which equal members (``kind``) exclude each other or must spread."""
     own = kind.shape.neighbours or _NO_RULES
     for apart in own.apart:
         if apart.matching.amount in kind.request:

@@ -62,8 +62,9 @@ _Drop = Callable[[Any], list[Pod]]
 class Volumes(Rule):
     """The rule about volume claims: restricts a pod to nodes on which its claims get their volumes.
 
-    It also adds what claims request of the volume limits of nodes, and the volumes that a plan has to choose. A pod
-    with claims is remembered while it is pending or bound. Pods without claims cost nothing.
+    It also adds to the pod what its claims request of the volume limits of nodes, and the claims for which a plan has
+    to choose a volume. A pod with claims is remembered while it is pending or bound. Pods without claims cost nothing.
+    The Store owns and calls it.
     """
 
     concerns = staticmethod(attrgetter("claims"))
@@ -91,7 +92,10 @@ class Volumes(Rule):
     # --- pods ---------------------------------------------------------------------------------------------------
 
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:  # noqa: ARG002 - the result of the rules before is remembered
-        """Return the pod restricted to nodes on which its volume claims get their volumes, and remember it."""
+        """Return the pod restricted to nodes on which its volume claims get their volumes, and remember it.
+
+        ``pod`` is the pod as changed by the rules before this one; ``raw``, the pod from the watch, is not used.
+        """
         if not pod.claims:
             return pod
         self.wanted = self.wanted or (pod.pending and pod.may_be_member)
@@ -121,7 +125,10 @@ class Volumes(Rule):
         return replace(self._restrict_pod(pod, counted, shared, ""), uncountable=left)
 
     def _find_unknown(self, claim: VolumeClaim, coming: HypotheticalClaims) -> str:
-        """Return a phrase why it is not known on which nodes a hypothetical pod's claim gets a volume; "" if it is."""
+        """Return a phrase why it is not known on which nodes a hypothetical pod's claim gets a volume; "" if it is.
+
+        ``coming`` are the claims that would be created with the pod: nobody has provisioned a volume for them yet.
+        """
         if claim.volume:
             return ""
         name = claim.key.name
@@ -144,13 +151,19 @@ class Volumes(Rule):
             self._note(pod.uid, None)
 
     def take_changes(self) -> RuleChanges | None:
-        """Return some pods whose possible nodes may have changed, and some members for which a volume is free now."""
+        """Return up to AT_ONCE pods that need `shape_pod` again, and as many members for which a volume is free now.
+
+        None if there are no more.
+        """
         if not (self._changed_pods or self._may_fit):
             return None
         return RuleChanges(self._changed_pods.take(AT_ONCE), members=self._may_fit.take(AT_ONCE))
 
     def take_changed_nodes(self) -> Collection[str]:
-        """Return and forget some of the nodes whose volume limits, or shared volumes, have changed."""
+        """Return and forget up to AT_ONCE nodes that need `extend_node` again.
+
+        Their volume limits have changed, or the volumes that several of their pods share.
+        """
         return self._changed_nodes.take(AT_ONCE)
 
     def extend_node(self, node: Node) -> Node:
@@ -249,7 +262,8 @@ class Volumes(Rule):
     def _find_amounts(self, claims: list[VolumeClaim], shared: Collection[Key]) -> tuple[tuple[str, int], ...]:
         """Return the pseudo resources that a pod with these claims requests, as (name, amount) pairs.
 
-        They are for ReadWriteOncePod claims that another pod uses, and for drivers with volume limits.
+        They are for ReadWriteOncePod claims that another pod uses, and for drivers with volume limits. ``shared`` are
+        the keys of the claims that several pods mount.
         """
         once = (claim.key for claim in claims if claim.once)
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]
@@ -398,13 +412,19 @@ class Volumes(Rule):
             self.supply.update_class(old.wish.storage_class, ())  # the class has no unbound claims any more
 
     def _find_place(self, claim: VolumeClaim) -> tuple[dict[str, dict[Key, None]], str]:
-        """Return the index in which a claim is, by its volume or else by its StorageClass, and its place there."""
+        """Return the index in which a claim is, and the claim's key in it.
+
+        A claim with a volume is in the index by volume, any other in the index by StorageClass.
+        """
         return (self._claims_of, claim.volume) if claim.volume else (self._unbound, claim.wish.storage_class)
 
     # --- what there is for them ---------------------------------------------------------------------------------
 
     def note_state(self, kind: type, state: KindState, why: str) -> None:  # noqa: ARG002 - its obstacles have phrases of their own
-        """Handle a new state of the watch for a kind: only kinds of which all objects are known restrict pods."""
+        """Handle a new state of the watch for a kind: only kinds of which all objects are known restrict pods.
+
+        ``why`` is not used.
+        """
         (self._listing.add if state is KindState.LISTING and kind in _LAZY else self._listing.discard)(kind)
         if self.reading is not bool(self._listing):
             self.reading = bool(self._listing)
@@ -536,7 +556,10 @@ def _add_requests(shape: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
 
 @lru_cache(maxsize=1024)
 def _add_choices(shape: Shape, choices: tuple[VolumeChoice, ...]) -> Shape:
-    """Return the shape with the choices of volumes that a plan has to make, and the pseudo resource of each."""
+    """Return the shape with the claims for which a plan has to choose a volume (``choices``).
+
+    It also requests a pseudo resource for each choice, so that other plans see that a volume will be used.
+    """
     amounts = Counter(choice.amount for choice in choices)
     return replace(_add_requests(shape, tuple(amounts.items())), volumes=choices)
 

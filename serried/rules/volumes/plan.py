@@ -1,10 +1,10 @@
 """The planner's part of the volume rules (`VolumeChoices`): which PersistentVolumes are left for the next member.
 
-Each volume is bound to one claim; a claim that several pods share gets one volume. The rules are those of VolumeBinding
-in kube-scheduler 1.37 (binder.go: findMatchingVolumes): for one pod after another the smallest claim first, and for
-each claim the smallest fitting volume that the node reaches. Among equal volumes kube-scheduler chooses any. The
-planner chooses the one that the fewest nodes reach, so kube-scheduler may choose another one. Then the member is
-planned again.
+`serried.plan.rule` creates a `VolumeChoices` for each plan that the rules concern. Each volume is bound to one claim; a
+claim that several pods share gets one volume. The rules are those of VolumeBinding in kube-scheduler 1.37 (binder.go:
+findMatchingVolumes): for one pod after another the smallest claim first, and for each claim the smallest fitting volume
+that the node reaches. Among equal volumes kube-scheduler chooses any. The planner chooses the one that the fewest nodes
+reach, so kube-scheduler may choose another one. Then the member is planned again.
 
 A pool is the volumes that fit claims with the same requirements (`serried.api.volume.VolumePool`).
 """
@@ -29,7 +29,7 @@ _ChosenVolumes = list[tuple[VolumeChoice, Volume | None]]
 
 
 class _VolumeIndex:
-    """The volumes of a pool, indexed by the node labels in their node affinity."""
+    """The volumes of a pool (which fit claims with equal requirements), indexed by labels in their node affinity."""
 
     def __init__(self, pool: VolumePool) -> None:
         self.keys: dict[str, None] = {}
@@ -48,7 +48,10 @@ class _VolumeIndex:
         """For each list in ``_reached``: the number of volumes at its start that are all chosen already."""
 
     def build(self, limit: Limit) -> None:
-        """Build the index. Call it before `find`."""
+        """Build the index. Call it before `find`.
+
+        ``limit`` counts the steps, and raises an exception if the time for the plan is used up.
+        """
         for place, volume in enumerate(self._volumes):
             limit.spend()
             self._add(place, volume.terms)
@@ -126,7 +129,10 @@ class _Attachments:
         self._here: dict[str, list[MemberClass]] = {}
 
     def find_full(self, kind: MemberClass, name: str) -> str | None:
-        """Return the name of the volume limit that one more member of a class would exceed on a node; None for none."""
+        """Return the volume limit that one more of the equal members ``kind`` would exceed on a node; None for none.
+
+        The limit is the name of its pseudo resource.
+        """
         used, there = self._snapshot.used.get(name, {}), [*self._here.get(name, ()), kind]
         for driver in {driver for each in there for driver in self._shared.get(each, ())}:
             new = {
@@ -139,7 +145,7 @@ class _Attachments:
         return None
 
     def place(self, kind: MemberClass, name: str, pods: int) -> None:
-        """Record that ``pods`` members of a class are placed on a node. A negative number removes them."""
+        """Record that ``pods`` of the equal members ``kind`` are placed on a node. A negative number removes them."""
         here = self._here.setdefault(name, [])
         here += [kind] * pods
         for _ in range(-pods):
@@ -183,7 +189,10 @@ class VolumeChoices(PlanRule):
         self.couples = any(choices for choices in self._choices.values()) or self._attachments.couple
 
     def count(self) -> None:
-        """Index the volumes without those that members of other gangs with a slot will use, and set ``closed``."""
+        """Index the volumes, mark those as used that members of other gangs with a slot will use, and set ``closed``.
+
+        ``closed`` are the nodes on which members lack a volume, wherever other members are placed.
+        """
         limit = self._snapshot.limit
         for index in self._indexes.values():
             index.build(limit)
@@ -213,14 +222,15 @@ class VolumeChoices(PlanRule):
                 self._volume_of[claim] = volume
 
     def _find(self, pool: str, name: str, own: Collection[str]) -> Volume | None:
-        """Return the volume of a pool that kube-scheduler would choose on a node; None if no free one fits there.
+        """Return the volume that kube-scheduler would choose on a node for a claim; None if no free one fits.
 
-        ``own`` are the names of volumes chosen for other claims of the same member.
+        ``pool`` names the volumes that fit the claim (the pseudo resource of a `VolumePool`). ``own`` are the names of
+        volumes chosen for other claims of the same member.
         """
         return self._indexes[pool].find(self._snapshot.nodes[name], self._used_names, own)
 
     def _choose(self, kind: MemberClass, name: str) -> _ChosenVolumes | None:
-        """Return the volumes that the next member of a class would get on a node; None if there is none for a claim."""
+        """Return the volumes that the next of the equal members ``kind`` gets on a node; None if a claim gets none."""
         taken: _ChosenVolumes = []
         for choice in self._choices[kind]:
             if choice.claim and choice.claim in self._volume_of:
@@ -263,7 +273,7 @@ class VolumeChoices(PlanRule):
     # --- members that are placed ----------------------------------------------------------------------------------
 
     def list_keys(self) -> list[str]:
-        """Return the label keys that decide which volumes a node reaches.
+        """Return the label keys that decide which volumes a node reaches. With equal values nodes reach the same.
 
         The host name is added if the volume limit of a node depends on which members are on it.
         """
@@ -271,16 +281,16 @@ class VolumeChoices(PlanRule):
         return [*keys, *([HOSTNAME] if self._attachments.couple and HOSTNAME not in keys else [])]
 
     def admits(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member of a class gets its volumes on a node, within the node's volume limits."""
+        """Return whether one more of the equal members ``kind`` gets its volumes on a node within its limits."""
         return self._choose(kind, name) is not None and self._attachments.find_full(kind, name) is None
 
     def find_hurdle(self, kind: MemberClass, name: str) -> Hurdle | None:
-        """Return the volume limit of a node that one more member of a class would exceed; None if it exceeds none."""
+        """Return the volume limit of a node that one more of the equal members ``kind`` would exceed; None for none."""
         full = self._attachments.find_full(kind, name)
         return Hurdle(HurdleKind.RESOURCE, full) if full is not None else None
 
     def place(self, kind: MemberClass, name: str, pods: int = 1) -> None:
-        """Record that ``pods`` members of a class are placed on a node, and choose their volumes.
+        """Record that ``pods`` of the equal members ``kind`` are placed on a node, and choose their volumes.
 
         A negative number removes the members placed there last, and frees their volumes.
         """
@@ -300,14 +310,19 @@ class VolumeChoices(PlanRule):
                 index.reset()
 
     def begin_wave(self) -> None:
-        """Begin a wave: the members placed from now on may be tried by kube-scheduler in any order."""
+        """Begin a wave, i.e.
+
+        members that kube-scheduler may try in any order when all members placed so far are assumed.
+        """
         self._before = frozenset(self._volume_of)
 
     def fits_wave(self, kind: MemberClass, name: str) -> bool:
-        """Return whether one more member can join the wave on a node, whichever of its members come first.
+        """Return whether one more of the equal members ``kind`` can join the wave. The member is not placed.
 
-        The first member with a shared claim decides where its volume is. Until the volume is bound to the claim,
-        kube-scheduler rejects the other members of the claim on all other nodes. So they have to be in a later wave.
+        A wave has members that kube-scheduler may try in any order. A member cannot join if it mounts a shared claim
+        whose volume was chosen for another member of the same wave. The first member with a shared claim decides where
+        its volume is, and until the volume is bound kube-scheduler rejects the other members of the claim on all other
+        nodes. So they have to be in a later wave.
         """
         shared = (choice.claim for choice in self._choices[kind] if choice.claim in self._volume_of)
         return all(claim in self._before for claim in shared) and name in self._snapshot.nodes
@@ -318,7 +333,7 @@ def _find_size(choice: VolumeChoice) -> int:
 
 
 def concerns(classes: Iterable[MemberClass]) -> bool:
-    """Return whether the rule about volumes concerns any of the classes in a plan.
+    """Return whether a plan needs the rule about volumes for any of these members, which are grouped by shape.
 
     It does if volumes have to be chosen for members, or if they share a volume of a driver with volume limits.
     """

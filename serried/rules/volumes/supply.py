@@ -45,8 +45,8 @@ class VolumeNodes(NamedTuple):
     existing: Terms | None
     """The nodes that reach an existing PersistentVolume that fits and is free.
 
-    If the StorageClass cannot provision volumes, it is only None (some volume fits) or (): the nodes of each volume are
-    known to `VolumeChoices`, which plans choose from.
+    If the StorageClass cannot provision volumes, it is only None (some volume fits) or () (none does). Then plans
+    choose a volume by `VolumeChoices`, which knows the nodes of each.
     """
 
     provisioned: Terms | None
@@ -176,8 +176,9 @@ class Supply:
     def find_choice(self, claim: VolumeClaim, sharing: str) -> VolumeChoice | None:
         """Return the volumes from which a plan has to choose one for a claim.
 
-        None if the claim has a volume, if kube-scheduler does not choose one for it, or if the choice limits no member.
-        ``sharing`` is the claim as ``namespace/name`` if several pods mount it, else "".
+        None if the claim has a volume, if kube-scheduler does not choose one for it, or if its volume can be
+        provisioned for the claim alone. ``sharing`` is the claim as ``namespace/name`` if several pods mount it, else
+        "".
         """
         found = self.classes.get(claim.wish.storage_class)
         if claim.volume or found is None or not found.waits or Volume not in self.seen or StorageClass not in self.seen:
@@ -194,9 +195,10 @@ class Supply:
         return VolumeChoice(pool, sharing)
 
     def copy_pools(self) -> tuple[VolumePool, ...]:
-        """Return copies of the pools, i.e. the volumes to choose from for each wish, for a recorded snapshot.
+        """Return copies of the pools (the volumes that fit claims with equal requirements), to be written to a file.
 
-        Volumes have numbers as names, and only the fields that plans use. A volume in several pools has one number.
+        The file is a recorded snapshot. Volumes have numbers as names, and only the fields that plans use. A volume in
+        several pools has one number.
         """
         pools = [pool for found in self._pools.values() for pool in found.values()]
         known = {each.name: each for pool in pools for each in pool.volumes}
@@ -207,7 +209,7 @@ class Supply:
         return tuple(replace(pool, volumes=tuple(bare[each.name] for each in pool.volumes)) for pool in pools)
 
     def _list_fitting(self, wish: ClaimRequirements) -> Iterator[Volume]:
-        """Return the PersistentVolumes that a claim with these requirements could get, if none is reserved for it."""
+        """Yield the PersistentVolumes that a claim with these requirements could get, and that no claimRef reserves."""
         volumes = (self.volumes[name] for name in self._volumes_of.get(wish.storage_class, ()))
         return (volume for volume in volumes if volume.may_serve(wish))
 
