@@ -29,7 +29,7 @@ from serried.api.group import PodGroup
 from serried.api.names import GroupKey, write_time
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract, total
-from serried.api.verdict import Mark, Reason, Verdict
+from serried.api.verdict import Reason, Trait, Verdict
 from serried.cluster.run_times import PodEnds, Trust
 from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
@@ -816,7 +816,7 @@ def _sum_requests(request: PlanRequest) -> dict[str, int]:
 
 def _may_have_forecast(request: PlanRequest, refusal: Verdict) -> bool:
     opens = request.exclusive or not request.taken
-    return request.need > 0 and opens and Mark.ROOM in refusal.reason.marks
+    return request.need > 0 and opens and Trait.NEEDS_RESOURCES in refusal.reason.traits
 
 
 def _classify_error(at: float | None, now: float) -> tuple[str, float | None]:

@@ -2,7 +2,7 @@
 
 An autoscaler removes nodes on which no pods run. A node looks empty to it while its resources are reserved for members
 that are not bound yet, or kept for the head of the queue. So such a node gets the annotations of
-`serried.api.node.KEEPS_NODE` for as long as that lasts, and a marker annotation that says which of them Serried has
+`serried.api.node.DO_NOT_REMOVE` for as long as that lasts, and a marker annotation that says which of them Serried has
 set.
 
 Nothing else is stored. Twice a second `NodeProtection.list_requeues` compares the nodes that are held now (`Ledger`,

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets (``policy/v1``), and which evictions they limit."""
+"""PodDisruptionBudgets (``policy/v1``), and which evictions they limit by the rules of the API server."""
 
 from dataclasses import dataclass
 
@@ -30,14 +30,17 @@ class DisruptionBudget:
     """The number of evictions that the API server will allow now. 0 while the status is older than the spec."""
 
     disrupted: frozenset[str] = frozenset()
-    """The names of pods whose eviction was allowed already (``disruptedPods``); they do not count any more."""
+    """The names of pods whose eviction the API server has allowed already (``disruptedPods``).
+
+    Evicting them again does not count.
+    """
 
     version: str = ""
 
     frees_unready: bool = False
-    """True if pods that are not Ready may be evicted without using the budget.
+    """True if the API server evicts a pod that is not Ready without decreasing ``allowed``.
 
-    That is so with unhealthyPodEvictionPolicy AlwaysAllow, or while enough pods are Ready.
+    It does so with unhealthyPodEvictionPolicy AlwaysAllow, and else while enough other pods are Ready.
     """
 
 
@@ -57,12 +60,15 @@ def limits_eviction(budget: DisruptionBudget, pod: Pod) -> bool:
 
 
 def uses_allowance(budget: DisruptionBudget, pod: Pod) -> bool:
-    """Return whether the eviction of this pod uses up one of the budget's allowed disruptions."""
+    """Return whether the eviction of this pod uses up one of the evictions that the budget allows.
+
+    That is so for each pod that the budget limits, unless it is not Ready and ``frees_unready`` holds.
+    """
     return limits_eviction(budget, pod) and (pod.ready or not budget.frees_unready)
 
 
 def selects_pod(budget: DisruptionBudget, namespace: str, labels: Labels) -> bool:
-    """Return whether a budget's namespace and selector match a pod with these labels."""
+    """Return whether a budget is for a pod with this namespace and these labels, by namespace and selector."""
     if namespace != budget.key.namespace or budget.selector is None:
         return False
     return selects(budget.selector, labels)
@@ -82,7 +88,7 @@ def _decode(obj: Raw) -> DisruptionBudget:
 
 
 def _frees_unready(spec: Raw, status: Raw) -> bool:
-    """Return `DisruptionBudget.frees_unready`. As the API server does, use the status even if it is outdated."""
+    """Return the value for `DisruptionBudget.frees_unready`. The status counts even if it is outdated, as upstream."""
     if read_text(spec, "unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     return read_int(status, "currentHealthy") >= read_int(status, "desiredHealthy") > 0

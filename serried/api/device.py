@@ -1,7 +1,7 @@
 """Dynamic resource allocation (resource.k8s.io/v1, served since 1.34): device classes, slices, claims, taint rules.
 
 The meaning of fields is in k8s.io/api/resource/v1/types.go (0.37). If a claim uses a field that Serried does not
-support, ``ClaimSpec.beyond`` names it; only kube-scheduler can decide about such a claim.
+support, ``ClaimSpec.unsupported`` names it; only kube-scheduler can decide about such a claim.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,12 +32,12 @@ from serried.api.selectors import Taint, Terms, Toleration, read_taint, read_ter
 from serried.api.volume import VolumeClaim
 
 Selectors = tuple[str, ...]
-"""CEL expressions, all of which a device must match."""
+"""CEL expressions. A device must match all of them; every device matches an empty tuple."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A DeviceClass: selectors of devices under a name that claims use."""
+    """A DeviceClass: the CEL selectors that a claim includes by naming the class."""
 
     name: str
 
@@ -50,7 +50,10 @@ class DeviceClass:
 
     @property
     def provides(self) -> frozenset[str]:
-        """The extended resources by which pods can request its devices without a claim."""
+        """The names of the extended resources by which pods can request devices of the class without a claim.
+
+        One is `resources.DEVICE_CLASS_PREFIX` with the name of the class, the other one is ``resource`` if it is set.
+        """
         return frozenset({DEVICE_CLASS_PREFIX + self.name, self.resource}) - {""}
 
 
@@ -82,17 +85,21 @@ NOWHERE = NodeScope()
 
 
 class Amount(NamedTuple):
-    """An amount of a capacity or counter, in billionths. The name of a counter is (counter set, counter)."""
+    """An amount of a device's capacity or of a shared counter. ``amount`` is in billionths.
+
+    ``name`` has one element, the name of the capacity; or two, the names of the counter set and of the counter.
+    """
 
     name: tuple[str, ...]
     amount: int
 
 
 class Capacity(NamedTuple):
-    """A capacity of a device, and its request policy. All amounts are in billionths; None for what is not set.
+    """A capacity of a device that several claims can share, and the rules for the amount that one claim may request.
 
-    ``default`` applies if a claim requests nothing. A request is rounded up to one of ``values``, or to ``least`` plus
-    a multiple of ``step``; ``most`` is the largest valid request.
+    All amounts are in billionths. ``amount`` is what the device has. ``default`` is what a claim gets that requests
+    nothing. A request is rounded up to one of ``values``; or, if there are none, to ``least`` plus a multiple of
+    ``step``. ``most`` is the largest valid request. A rule that is None or empty is not set.
     """
 
     name: tuple[str, ...]
@@ -116,16 +123,19 @@ class Device:
     """True if several claims can use the device at once (allowMultipleAllocations)."""
 
     capacities: tuple[Capacity, ...] = ()
-    """The capacities with their request policies. (``capacity`` has them as values for CEL.)"""
+    """The capacities with their request policies. (The field ``capacity`` has them as values for CEL selectors.)"""
 
     consumes: tuple[Amount, ...] = ()
-    """The amounts that it takes from counters shared with other devices of its pool."""
+    """The amounts of shared counters that the device uses up while it is allocated (consumesCounters).
 
-    binds: bool = False
-    """True if the device has binding conditions. kube-scheduler tries pools with such devices last."""
+    Several devices of a pool share a counter, such as the partitions of one GPU.
+    """
+
+    has_binding_conditions: bool = False
+    """True if the device has bindingConditions. kube-scheduler tries pools with such devices last."""
 
     place: NodeScope = NOWHERE
-    """The device's own place, if its slice has perDeviceNodeSelection; else NOWHERE."""
+    """The nodes that can use the device, if its slice has perDeviceNodeSelection; else NOWHERE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +154,12 @@ class DeviceTaintRule:
     device: str = ""
     version: str = ""
 
-    def means(self, pool: "PoolId", device: str) -> bool:
-        """Return whether the rule applies to a device (resourceslice/tracker: applyPatches)."""
-        return self.reaches(pool) and self.device in {"", device}
+    def applies_to(self, pool: "PoolId", device: str) -> bool:
+        """Return whether the rule puts its taint on ``device`` of ``pool`` (resourceslice/tracker: applyPatches)."""
+        return self.may_apply_in(pool) and self.device in {"", device}
 
-    def reaches(self, pool: "PoolId") -> bool:
-        """Return whether the rule may apply to devices of this pool."""
+    def may_apply_in(self, pool: "PoolId") -> bool:
+        """Return whether the rule puts its taint on devices of this pool: on all, or on the one that it names."""
         return self.selects and self.driver in {"", pool.driver} and self.pool in {"", pool.name}
 
 
@@ -173,14 +183,14 @@ def _decode_taint_rule(obj: Raw) -> DeviceTaintRule:
 
 
 class PoolId(NamedTuple):
-    """Identifies a pool of devices."""
+    """Identifies a pool of devices: ``name`` is unique for one ``driver``."""
 
     driver: str
     name: str
 
 
 class DeviceId(NamedTuple):
-    """Identifies a device in the cluster."""
+    """Identifies a device in the cluster: ``name`` is unique in its ``pool``."""
 
     pool: PoolId
     name: str
@@ -188,25 +198,31 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """A ResourceSlice: a part of the devices in a pool."""
+    """A ResourceSlice: some or all of the devices in a pool.
+
+    A driver that changes its pool writes slices of a new ``generation``; older ones are outdated then.
+    """
 
     name: str
     pool: PoolId
     generation: int = 0
     slices: int = 0
-    """The number of slices that the pool has in this generation."""
+    """The number of slices of this generation that the pool must have to be complete (resourceSliceCount)."""
 
     place: NodeScope = NOWHERE
     per_device: bool = False
-    """True if each device has its own place (perDeviceNodeSelection)."""
+    """True if each device says which nodes can use it (`Device.place`); else ``place`` holds for all devices."""
 
     devices: tuple[Device, ...] = ()
 
     counters: tuple[tuple[str, tuple[Amount, ...]], ...] = ()
-    """The available amounts of shared counters: pairs of counter set and amounts (sharedCounters)."""
+    """The available amounts of shared counters: pairs of a counter set's name and its amounts (sharedCounters)."""
 
-    opaque: bool = False
-    """True if the slice uses compatibility groups (alpha). With the feature off kube-scheduler ignores the slice."""
+    has_compatibility_groups: bool = False
+    """True if devices of the slice have compatibilityGroups (alpha), which Serried does not support.
+
+    kube-scheduler ignores the slice if the feature is off.
+    """
 
     version: str = ""
 
@@ -235,7 +251,7 @@ def _decode_slice(obj: Raw) -> ResourceSlice:
             (read_name(each, "name"), _read_amounts(each, "counters", read_name(each, "name")))
             for each in read_objects(spec, "sharedCounters")
         ),
-        opaque=any(
+        has_compatibility_groups=any(
             read_texts(taken, "compatibilityGroups")
             for device in devices
             for taken in read_objects(device, "consumesCounters")
@@ -262,13 +278,16 @@ def _read_device(obj: Raw, driver: str) -> Device:
             for taken in read_objects(obj, "consumesCounters")
             for amount in _read_amounts(taken, "counters", read_name(taken, "counterSet")) or [_read_unused_set(taken)]
         ),
-        binds=bool(read_texts(obj, "bindingConditions")),
+        has_binding_conditions=bool(read_texts(obj, "bindingConditions")),
         place=_read_place(obj),
     )
 
 
 def _read_unused_set(obj: Raw) -> Amount:
-    """Return an amount of 0 for a counter set from which nothing is consumed; the pool must have the set anyway."""
+    """Return an amount of 0 for a counter set that a device names without consuming anything from it.
+
+    So the set is known to be needed: kube-scheduler requires that the pool has it.
+    """
     return Amount((read_name(obj, "counterSet"), ""), 0)
 
 
@@ -299,7 +318,10 @@ def _read_capacity_rule(name: str, obj: Raw) -> Capacity:
 
 
 def _read_values(obj: Raw, name: str, driver: str, read: Callable[[Raw], Value | None]) -> Values:
-    """Return values by domain and identifier. A name without a domain is in the driver's domain."""
+    """Return the attributes or capacities at field ``name`` of a device, by domain and identifier.
+
+    ``read`` returns the value of one entry, None to leave it out. A name without a domain is in the driver's domain.
+    """
     found: dict[str, dict[str, Value]] = {}
     for full in read_map(obj, name):
         domain, _, identifier = full.rpartition("/")
@@ -331,7 +353,10 @@ def _read_attribute(obj: Raw) -> Value | None:
 
 @dataclass(frozen=True, slots=True)
 class SubRequest:
-    """One alternative of a request: a number of devices of one class."""
+    """One alternative of a request: a number of devices of one class.
+
+    It is an entry of ``firstAvailable``, or the only alternative (``exactly``).
+    """
 
     device_class: str
     selectors: Selectors = ()
@@ -343,14 +368,14 @@ class SubRequest:
     """True for adminAccess, which does not take the devices away from other claims."""
 
     capacity: tuple[Amount, ...] = ()
-    """The requested amounts of each device's capacities."""
+    """The amounts of capacities that are requested of each device."""
 
     name: str = ""
-    """The name of the alternative; "" if the request has only one."""
+    """The name of the alternative; "" for ``exactly``."""
 
 
 class Request(NamedTuple):
-    """A request of a claim, fulfilled by the first of its alternatives for which there are enough devices."""
+    """A request of a claim. kube-scheduler allocates devices for the first alternative for which there are enough."""
 
     name: str
     alternatives: tuple[SubRequest, ...]
@@ -360,10 +385,10 @@ class Constraint(NamedTuple):
     """A constraint of a claim on an attribute of its devices: all have the same value, or all have different ones."""
 
     attribute: str
-    """The name of the attribute, with its domain."""
+    """The name of the attribute, such as ``example.com/numa``."""
 
     requests: tuple[str, ...]
-    """The names of the requests to which it applies; empty for all."""
+    """The names of the requests to whose devices it applies; empty for all requests of the claim."""
 
     distinct: bool
     """True if all values must differ (distinctAttribute). If False, all must be equal (matchAttribute)."""
@@ -376,13 +401,16 @@ class ClaimSpec:
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
 
-    beyond: str = ""
-    """A phrase naming a field that Serried does not support; "" if it supports the whole claim."""
+    unsupported: str = ""
+    """A phrase that names a field of the claim which Serried does not support; "" if it supports all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """A ResourceClaim, with its allocation."""
+    """A ResourceClaim, with the devices that are allocated to it.
+
+    Devices with adminAccess are left out, because other claims can still get them.
+    """
 
     key: Key
     uid: str
@@ -390,13 +418,13 @@ class ResourceClaim:
     allocated: bool = False
 
     devices: tuple[DeviceId, ...] = ()
-    """The devices that are allocated to it exclusively."""
+    """The devices that are allocated to this claim alone."""
 
     shares: tuple[tuple[DeviceId, tuple[Amount, ...]], ...] = ()
-    """The devices of which it has a share, with the consumed amounts. Other claims may have shares, too."""
+    """The devices that the claim may share with other claims, each with the capacity that it consumes."""
 
     terms: Terms | None = None
-    """The nodes on which the allocated devices can be used; None for all."""
+    """The node selector of the allocation: the nodes on which the allocated devices can be used; None for all."""
 
     consumers: tuple[str, ...] = ()
     """The UIDs of the pods for which it is reserved (reservedFor)."""
@@ -430,7 +458,10 @@ def _decode_claim(obj: Raw) -> ResourceClaim:
 
 
 def decode_claim_template(obj: object) -> tuple[Key, ClaimSpec] | Malformed:
-    """Decode a ResourceClaimTemplate: its key, and the spec of the claims made from it. Both names are required."""
+    """Decode a ResourceClaimTemplate. Return its key, and the spec of the claims that are created from it.
+
+    Namespace and name are required.
+    """
     return decode_or_malformed("ResourceClaimTemplate", _decode_claim_template, obj)
 
 
@@ -440,7 +471,11 @@ def _decode_claim_template(obj: Raw) -> tuple[Key, ClaimSpec]:
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalClaims:
-    """Hypothetical claims and claim templates, for a what-if question. Existing objects take precedence."""
+    """Claims and claim templates that do not exist yet, but would if a user created the objects of a what-if question.
+
+    ``volumes`` are PersistentVolumeClaims, ``devices`` ResourceClaims. Existing objects with the same key take
+    precedence.
+    """
 
     volumes: Mapping[Key, VolumeClaim] = field(default_factory=dict)
     devices: Mapping[Key, ResourceClaim] = field(default_factory=dict)
@@ -448,10 +483,10 @@ class HypotheticalClaims:
     """The specs of claims by the key of their ResourceClaimTemplate."""
 
     shared: frozenset[Key] = frozenset()
-    """The claims that several pods of the question name."""
+    """The keys of the claims, of volumes or devices, that more than one of the hypothetical pods names."""
 
     default_class: str = ""
-    """The StorageClass of volume claims that name none; "" if there is no default."""
+    """The default StorageClass of the cluster; "" if there is none."""
 
 
 NOTHING = HypotheticalClaims()
@@ -527,14 +562,17 @@ class ClaimRef(NamedTuple):
     """A pod's reference to a device claim."""
 
     template: str
-    """The template from which the claim is created; "" for a claim that a user has created."""
+    """The name of the template from which the pod's own claim is created; "" if the pod names a claim."""
 
     claim: str
-    """The name of the claim; "" until it is created from the template, or if none is needed."""
+    """The name of the claim; "" as long as it is not created from the template, or if the pod needs none."""
 
 
 def read_claim_refs(spec: Raw, status: Raw) -> tuple[ClaimRef, ...]:
-    """Return the device claims of a pod, in the order of its spec (resourceclaim.Name)."""
+    """Return the references to device claims in a pod's ``spec``, in their order (upstream: resourceclaim.Name).
+
+    The names of claims that were created from templates are in the pod's ``status``.
+    """
     entries = read_objects(status, "resourceClaimStatuses") if spec.get("resourceClaims") else []
     made = {read_text(entry, "name"): read_text(entry, "resourceClaimName") for entry in entries}
     return tuple(
@@ -546,9 +584,10 @@ def read_claim_refs(spec: Raw, status: Raw) -> tuple[ClaimRef, ...]:
 
 
 def find_uncreated_claim(spec: Raw, status: Raw) -> str:
-    """Return the first template from which a claim of the pod is still to be created; "" if all claims exist.
+    """Return the name of the first template from which no claim has been created yet for a pod; "" if all exist.
 
-    kube-controller-manager creates the claim and writes it into the pod's status; kube-scheduler waits for that.
+    kube-controller-manager creates the claim and writes its name into the pod's ``status``. kube-scheduler does not
+    schedule the pod before.
     """
     claims = read_objects(spec, "resourceClaims")
     if not claims:

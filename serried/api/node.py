@@ -21,14 +21,14 @@ from serried.api.names import (
 from serried.api.resources import Resources, read_amounts
 from serried.api.selectors import Labels, Taint, read_taint
 
-KEEPS_NODE = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
-"""The annotations by which autoscalers leave a node alone, Cluster Autoscaler and Karpenter. The value is "true"."""
+DO_NOT_REMOVE = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+"""The annotations by which Cluster Autoscaler and Karpenter do not remove a node. Their value is "true"."""
 
-PROTECTS = "scheduling.serried.dev/protects"
-"""The marker on a node that Serried protects from autoscalers: ``NAMESPACE: ANNOTATION, ANNOTATION``.
+PROTECTED_BY = "scheduling.serried.dev/protects"
+"""Annotation of a node that Serried protects from being removed by an autoscaler: who protects it, and how.
 
-The namespace is that of the installation. The annotations are those of `KEEPS_NODE` that it has set. It has set none if
-others had set both.
+Its value is ``NAMESPACE: ANNOTATION, ANNOTATION``. The namespace is that of the Serried installation. Listed are those
+of the `DO_NOT_REMOVE` annotations that it has set itself. It sets none that is on the node already.
 """
 
 _SET = "true"
@@ -36,58 +36,59 @@ _SET = "true"
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """The marker of a node that one installation of Serried protects from autoscalers, as it was read."""
+    """By whom and how a node is protected from being removed by autoscalers, from its annotation `PROTECTED_BY`."""
 
     installation: str
     """The namespace of the installation."""
 
     own: frozenset[str]
-    """The annotations of `KEEPS_NODE` that the installation has set, and that have its value still."""
+    """The `DO_NOT_REMOVE` annotations that the installation has set itself, and that still are "true"."""
 
     missing: frozenset[str]
-    """The annotations of `KEEPS_NODE` that are not on the node, because somebody has removed them."""
+    """The `DO_NOT_REMOVE` annotations that are not on the node, because somebody has removed them."""
 
 
 def read_protection(annotations: Mapping[str, object]) -> Protection | None:
-    """Return what the annotations of a node say of its protection; None without a marker.
+    """Return how a node with these annotations is protected; None if no installation of Serried protects it.
 
-    Raise ValueError if the marker is not a string.
+    Raises ValueError if the annotation `PROTECTED_BY` is not a string.
     """
-    if PROTECTS not in annotations:
+    if PROTECTED_BY not in annotations:
         return None
-    installation, _, listed = read_text(annotations, PROTECTS).partition(":")
+    installation, _, listed = read_text(annotations, PROTECTED_BY).partition(":")
     set_by_it = {name.strip() for name in listed.split(",")}
-    own = frozenset(name for name in KEEPS_NODE if name in set_by_it and annotations.get(name) == _SET)
-    return Protection(installation, own, frozenset(KEEPS_NODE) - annotations.keys())
+    own = frozenset(name for name in DO_NOT_REMOVE if name in set_by_it and annotations.get(name) == _SET)
+    return Protection(installation, own, frozenset(DO_NOT_REMOVE) - annotations.keys())
 
 
 def protect(annotations: Mapping[str, object], installation: str) -> dict[str, str | None]:
-    """Return the merge patch of a node's annotations that protects it; {} if nothing is to be done.
+    """Return the merge patch for a node's annotations by which an installation protects the node from autoscalers.
 
-    Annotations that are there stay as they are. Nothing is done where another installation protects the node. Raise
-    ValueError if the marker is not a string.
+    ``installation`` is its namespace. The patch does not change `DO_NOT_REMOVE` annotations that are there. It is {} if
+    the node is protected already, or if another installation protects it. Raises ValueError if the annotation
+    `PROTECTED_BY` is not a string.
     """
     found = read_protection(annotations)
     if found is not None and found.installation != installation:
         return {}
-    added = frozenset(KEEPS_NODE) - annotations.keys()
+    added = frozenset(DO_NOT_REMOVE) - annotations.keys()
     own = added if found is None else added | found.own
     marker = f"{installation}: {', '.join(sorted(own))}".rstrip()
-    if not added and annotations.get(PROTECTS) == marker:
+    if not added and annotations.get(PROTECTED_BY) == marker:
         return {}
-    return {**dict.fromkeys(sorted(added), _SET), PROTECTS: marker}
+    return {**dict.fromkeys(sorted(added), _SET), PROTECTED_BY: marker}
 
 
 def unprotect(annotations: Mapping[str, object], installation: str) -> dict[str, str | None]:
-    """Return the merge patch of a node's annotations that removes what an installation has set; {} for nothing.
+    """Return the merge patch for a node's annotations by which an installation ends its protection of the node.
 
-    An annotation that has another value by now is somebody else's, and stays. Raise ValueError if the marker is not a
-    string.
+    It removes what the installation has set; {} if that is nothing. An annotation that has another value by now stays,
+    because somebody else has set that value. Raises ValueError if the annotation `PROTECTED_BY` is not a string.
     """
     found = read_protection(annotations)
     if found is None or found.installation != installation:
         return {}
-    return dict.fromkeys([*sorted(found.own), PROTECTS])
+    return dict.fromkeys([*sorted(found.own), PROTECTED_BY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Node:
     unschedulable: bool = False
 
     features: tuple[str, ...] = ()
-    """The features that the kubelet declares (``status.declaredFeatures``)."""
+    """The features that the node's kubelet supports (``status.declaredFeatures``), which pods may require."""
 
     created: int | None = None
     """The time of creation, in seconds since 1970."""
@@ -109,7 +110,10 @@ class Node:
     version: str = ""
 
     protection: Protection | None = field(default=None, compare=False)
-    """The marker of its protection when the object was decoded. `Store.protections` has those that count."""
+    """How the node is protected, by this version of the object; None if it is not.
+
+    Serried's own writes may be newer: `Store.protections` includes them.
+    """
 
 
 def decode_node(obj: object) -> Node | Malformed:
@@ -134,5 +138,5 @@ def _decode(obj: Raw) -> Node:
 
 @lru_cache(maxsize=256)
 def _share(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Return an equal tuple that is shared by all nodes with these features, to save memory."""
+    """Return a tuple equal to ``features`` that all nodes with these features share, to save memory."""
     return features

@@ -25,14 +25,14 @@ NODE_POOL_LABEL = "karpenter.sh/nodepool"
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """One NodePool that may add nodes."""
+    """A NodePool of Karpenter: a template for nodes that Karpenter adds when pods do not fit."""
 
     name: str
     labels: Labels
     """The labels of its template, which each of its nodes gets."""
 
     requirements: tuple[Requirement, ...] = ()
-    """The conditions that the labels of the pool's nodes meet, beside ``labels``."""
+    """The requirements that the labels of the pool's nodes fulfil, in addition to ``labels``."""
 
     taints: tuple[Taint, ...] = ()
 
@@ -40,31 +40,38 @@ class NodePool:
     """True if the pool adds nodes for pods: it is ready, is not being deleted, and has no fixed number of nodes."""
 
     limits: Resources = field(default_factory=dict)
-    """The amounts that its nodes may have together, by resource; ``nodes`` is their number. No entry is no limit."""
+    """The maximum amounts that its nodes may have in total, by resource; ``nodes`` is their number.
+
+    A resource without an entry is not limited.
+    """
 
     provided: Resources = field(default_factory=dict)
-    """The amounts that its nodes have together, as Karpenter has last counted them: maybe some seconds ago."""
+    """The amounts that its nodes have in total, from its status. Karpenter updates that with a delay of seconds."""
 
-    def names(self, key: str) -> bool:
-        """Return whether the NodePool itself says that its nodes have a label with this key."""
+    def names_label(self, key: str) -> bool:
+        """Return whether the NodePool sets or restricts a label with this key for its nodes."""
         return key in self.labels or any(each.key == key for each in self.requirements)
 
     def list_values(self, key: str) -> frozenset[str] | None:
-        """Return the values that a label of its nodes may have; None if the NodePool leaves them open."""
+        """Return the values that the label ``key`` may have on its nodes; None if the NodePool lists no values."""
         if key in self.labels:
             return frozenset((self.labels[key],))
         lists = [frozenset(each.values) for each in self.requirements if each.key == key and each.operator == "In"]
         return frozenset.intersection(*lists) if lists else None
 
-    def count_left(self, provided: Resources) -> dict[str, int]:
-        """Return how much it may still add, by limited resource; ``provided`` is what its nodes are seen to have."""
+    def count_remaining(self, provided: Resources) -> dict[str, int]:
+        """Return how much the NodePool may still add before it reaches its limits, for each limited resource.
+
+        ``provided`` are the amounts that its nodes in the cache have. They may be newer than the NodePool's status, so
+        the larger ones count.
+        """
         return {
             name: max(0, most - max(self.provided.get(name, 0), provided.get(name, 0)))
             for name, most in self.limits.items()
         }
 
-    def allows(self, key: str, value: str) -> bool:
-        """Return whether a node of it may have this label."""
+    def allows_label(self, key: str, value: str) -> bool:
+        """Return whether a node of the NodePool may have the label ``key`` with this value."""
         values = self.list_values(key)
         barred = any(
             each.key == key and each.operator == "NotIn" and value in each.values for each in self.requirements

@@ -14,7 +14,7 @@ from serried.api.names import Raw, is_label_key, quote, read_int, read_map, read
 
 
 class Style(StrEnum):
-    """The packing style: the choice of nodes in a domain, and of a domain if several fit."""
+    """The packing style: which nodes in a domain a gang gets, and which domain if it fits in several."""
 
     PACK = "pack"
     """Use few nodes, in the domain with the least free resources, so that large gangs fit later."""
@@ -23,13 +23,13 @@ class Style(StrEnum):
 
 
 class Level(NamedTuple):
-    """A preferred level of the topology."""
+    """A topology level in one domain of which the gang should run if possible."""
 
     key: str
-    """The label key."""
+    """The key of the node label, or the name of a level in LEVELS."""
 
     wait: float = 0.0
-    """Seconds that the gang waits for a domain of this level before a wider level is tried."""
+    """The time in seconds for which the gang waits for a domain of this level before Serried tries the next level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Preference:
     """The preferences of one gang."""
 
     levels: tuple[Level, ...] = ()
-    """Preferred levels, the narrowest first."""
+    """The preferred levels, the narrowest first; empty if the gang has none."""
 
     style: Style = Style.PACK
 
@@ -57,27 +57,31 @@ def names_levels(topology_key: str | None, preference: Preference) -> bool:
 
 
 PREFERRED_TOPOLOGY = "scheduling.serried.dev/preferred-topology"
-"""Annotation: label keys, the narrowest first, separated by commas. ``key=30s``: wait 30 s before wider levels."""
+"""Annotation: the preferred levels as label keys, the narrowest first: ``example.com/rack=30s,example.com/row``.
+
+``=30s`` means that the gang waits 30 seconds before Serried tries the next level.
+"""
 
 PACKING = "scheduling.serried.dev/packing"
 """Annotation: the packing style, ``pack`` or ``spread``."""
 
 EXCLUSIVE = "scheduling.serried.dev/exclusive"
-"""Annotation: whether domains are exclusive, ``true`` or ``false``."""
+"""Annotation: ``true`` if no other exclusive gang may use the gang's domain (`Preference.exclusive`), or ``false``."""
 
 MAX_LEVELS = 4
-"""The limit on preferred levels: the nesting depth of CompositePodGroups (KEP-6012)."""
+"""The maximum number of preferred levels. It is the maximum depth of a tree of CompositePodGroups (KEP-6012)."""
 
 _LEVEL = re.compile(r"(?P<key>[^=\s]+)(=(?P<count>[0-9]{1,6})(?P<unit>[smh]))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _MAX_COUNT = 1_000_000
-"""The upper bound (exclusive) of a number in a wait, which has at most six digits."""
+"""One more than the largest number in a wait, which may have six digits: ``999999s``."""
 
 
 def read_preference(obj: Raw) -> Preference:
-    """Return the preference in an object's spec and annotations; raise ValueError if it is invalid.
+    """Return the preference in the spec and annotations of a PodGroup or Workload.
 
-    If the field preferredTopology is set, the annotation for it is ignored.
+    If the field preferredTopology is set, the annotation for preferred levels is ignored. Raises ValueError if the
+    preference is invalid.
     """
     levels = read_levels(read_map(obj, "spec"))
     said = read_map(read_map(obj, "metadata"), "annotations")
@@ -169,7 +173,10 @@ def _seconds(found: Mapping[str, str | None]) -> float:
 
 
 def _write_level(level: Level) -> str:
-    """Return the annotation's text for a level, with the smallest unit in which the number has six digits at most."""
+    """Return the text for a level in the annotation PREFERRED_TOPOLOGY, such as ``example.com/rack=30s``.
+
+    The unit is seconds, or a larger one if the number would have more than six digits.
+    """
     if not level.wait:
         return level.key
     units = ((count, unit) for unit, seconds in _SECONDS.items() if (count := int(level.wait // seconds)) < _MAX_COUNT)

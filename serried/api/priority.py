@@ -39,19 +39,22 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True)
 class PriorityMismatch:
-    """A group whose spec, or some of whose members, have another priority than the one that counts."""
+    """A group whose spec or members have another priority than the one with which Serried schedules the group."""
 
     counts: int
     """The priority with which the group is scheduled."""
 
     priority_class: str
-    """The class that the group names, "" for none."""
+    """The PriorityClass that the group names; "" for none."""
 
     written: int | None
-    """The differing ``spec.priority`` of the group; None if it does not differ."""
+    """The ``spec.priority`` of the group if it differs from ``counts``; else None."""
 
     strays: int = 0
-    """The number of ``members`` with another priority. ``stray`` names one of them, which has ``stray_priority``."""
+    """The number of members with another priority than ``counts``; ``members`` is the number of all.
+
+    ``stray`` is the name of one of them, and ``stray_priority`` its priority.
+    """
 
     members: int = 0
     stray: str = ""
@@ -59,7 +62,7 @@ class PriorityMismatch:
 
 
 def find_class(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
-    """Return the PriorityClass that applies to a group which names the class ``name``, "" for the default class.
+    """Return the PriorityClass of a group that names the class ``name``; for "" return the cluster's default class.
 
     Return None if there is no such class, or if it is a system class, which a group may not have.
     """
@@ -72,9 +75,10 @@ def find_class(name: str, classes: Mapping[str, PriorityClass]) -> PriorityClass
 
 
 def resolve_priority(name: str, classes: Mapping[str, PriorityClass]) -> int | None:
-    """Return the priority of a group that names the class ``name``, "" for none (plugin/pkg/admission/priority).
+    """Return the priority of a group that names the class ``name``, as the API server resolves it.
 
-    Return None if the class does not exist, or is a system class. Without a name and a default class it is 0.
+    For the name "" it is that of the default class, or 0 without one. Return None if the class does not exist or is a
+    system class. Upstream: plugin/pkg/admission/priority.
     """
     found = find_class(name, classes)
     if found is None:

@@ -1,4 +1,4 @@
-"""Replaces the names of topology levels in an owner, such as ``rack``, by the cluster's node labels."""
+"""Replaces the names of topology levels in a Job or parent, such as ``rack``, by the cluster's node labels."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -12,30 +12,31 @@ Named = TypeVar("Named", bound=Owner)
 
 
 class Resolved(NamedTuple, Generic[Named]):
-    """An owner whose level names are replaced by node labels."""
+    """The result of `resolve_owner`: a Job or parent in which level names are replaced by node labels."""
 
     owner: Named
 
     missing: str = ""
-    """The level that could not be resolved, so that no groups may be created yet; "" if there is none.
+    """The level for which no label is known, so that no PodGroups may be created yet; "" if there is none.
 
-    It is a required level without a label, or, without a table, the first level that the owner names. It is not
-    replaced in ``owner``.
+    It is the required level. If there is no table yet, it is the first level that the owner names. In ``owner`` it is
+    not replaced.
     """
 
     left_out: tuple[str, ...] = ()
-    """The preferred levels without a label. They are removed from ``owner``."""
+    """The preferred levels for which the cluster has no label. They are removed from ``owner``."""
 
 
 def resolve_owner(
     owner: Named, table: LevelTable | None, kept: Collection[str] = (), *, has_groups: bool = False
 ) -> Resolved[Named]:
-    """Return an owner with labels instead of level names, from which its groups can be created.
+    """Return a Job or parent with node labels instead of level names, from which its PodGroups can be created.
 
-    ``kept`` are the labels in the groups that exist already (``has_groups``): they win over those in the table. A
-    preferred level without a label is removed, so that a Job also runs in a cluster without that level; if groups
-    exist, a preferred level that they lack stays removed. Without a table nothing is replaced, because it is not known
-    yet which levels have labels.
+    ``table`` says which label stands for a level. With None nothing is replaced, because the labels are not known yet.
+    ``has_groups`` is True if its PodGroups exist already, and ``kept`` are the labels in them. These take precedence
+    over the table, so that existing groups do not change. A preferred level without a label is removed, so that a Job
+    also runs in a cluster without this level. With ``has_groups``, a preferred level that the groups lack is removed,
+    too.
     """
     key = owner.topology_key
     named = [name for name in (key, *(level.key for level in owner.preference.levels)) if name in LEVELS]
@@ -60,7 +61,10 @@ def resolve_owner(
 
 
 def _resolve_preference(preference: Preference, labels: Mapping[str, str]) -> Preference:
-    """Return the preference with labels. If two levels have the same label, only the narrower one stays."""
+    """Return the preference with labels instead of level names. ``labels`` has the label by level, "" for none.
+
+    Levels without a label are removed. If two levels have the same label, the wider one is removed.
+    """
     found = {labels[level.key]: level for level in reversed(preference.levels) if labels[level.key]}
     levels = tuple(level._replace(key=label) for label, level in reversed(found.items()))
     return replace(preference, levels=levels)

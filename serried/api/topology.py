@@ -91,7 +91,7 @@ class Pool(NamedTuple):
     """The labels by level; a level without a label has no entry."""
 
     @property
-    def meant(self) -> dict[str, str]:
+    def label_by_level(self) -> dict[str, str]:
         """The labels by level, without the numbers of nodes."""
         return {level: each.label for level, each in self.labels.items()}
 
@@ -113,7 +113,7 @@ class LevelTable:
         It has the candidates, and the labels by resource and level, rare resources first, but no numbers of nodes.
         """
         rarest = sorted(self.pools, key=lambda pool: pool.nodes)
-        return self.candidates, [(pool.resource, pool.meant) for pool in rarest]
+        return self.candidates, [(pool.resource, pool.label_by_level) for pool in rarest]
 
     def find_pool(self, wanted: Collection[str]) -> Pool | None:
         """Return the smallest pool with one of the ``wanted`` resources; the pool of all nodes if none is wanted.
@@ -133,7 +133,7 @@ class LevelTable:
         """
         earlier = next((label for label in self.candidates.get(level, ()) if label in kept), "")
         pool = self.find_pool(wanted)
-        return earlier or (pool.meant.get(level, "") if pool is not None else "")
+        return earlier or (pool.label_by_level.get(level, "") if pool is not None else "")
 
     def name_labels(self) -> dict[str, str]:
         """Return the level of each label that is in use; the narrowest one if a label stands for several."""

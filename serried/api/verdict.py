@@ -1,7 +1,7 @@
 """Reasons why a gang waits (`Reason`), verdicts (a reason with numbers), and the sentences that users read (`render`).
 
-The value of a Reason is used everywhere: as metric label, as the event's reason, as first word of the message in the
-PodGroup's condition, and in ``/debug``.
+Users see the value of a Reason everywhere: as a metric's label, as the reason of an event, as the first word of the
+message in the PodGroup's condition, and in ``/debug``.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from serried.api.priority import PriorityMismatch
 
 
 class Stage(Enum):
-    """The progress of a gang while it has a reason."""
+    """How far a gang has come on its way to being bound. Each `Reason` belongs to one stage."""
 
     FORMING = "forming"
-    """The quorum of pods does not exist yet, or it is not known whether it does."""
+    """Fewer than minCount pods exist so far, or Serried does not know yet whether enough do."""
 
     WAITING = "waiting"
     """The gang waits for free resources, for its turn in the queue, or for its plan."""
@@ -28,60 +28,64 @@ class Stage(Enum):
     """A plan failed, and the gang will be planned again."""
 
     BROKEN = "broken"
-    """The gang was running and has lost its quorum."""
+    """The gang was bound, and now has fewer members than minCount."""
 
 
-class Mark(Enum):
-    """A property of a reason that decides how the extender treats a gang with it."""
+class Trait(Enum):
+    """A property of a `Reason` that decides how the extender treats a gang which waits for this reason."""
 
-    ROOM = "room"
-    """Free resources would help: preemption is tried, and a forecast is made of when resources become free."""
+    NEEDS_RESOURCES = "room"
+    """The gang lacks free resources. So Serried tries preemption, and forecasts when resources become free."""
 
-    SHAPE = "shape"
-    """The numbers in the refusal hold for every gang with members of the same shape: one hint wakes all of them."""
+    SAME_FOR_SHAPE = "shape"
+    """The number of members that fit, in the verdict, is the same for every gang with such members.
 
-    IN_VAIN = "inVain"
-    """Preemption would not help."""
+    So if a change in the cluster lets one such gang fit, Serried plans all of them again.
+    """
 
-    LASTS = "lasts"
-    """The reason is kept while the next plan is being made, because it says more than Planning does."""
+    PREEMPTION_USELESS = "inVain"
+    """Evicting pods would not help, so Serried does not search for victims."""
+
+    OUTLASTS_PLANNING = "lasts"
+    """Users still see this reason while Serried computes the gang's next plan, instead of the reason Planning."""
 
     BACKS_OFF = "backsOff"
-    """The gang waits with exponential backoff before it is tried again."""
+    """Serried waits before it tries the gang again, twice as long after each failure (exponential backoff)."""
 
     RETRIED = "retried"
-    """The gang is planned again even if nothing in the cluster has changed."""
+    """Serried plans the gang again even if nothing in the cluster has changed."""
 
-    OURS = "ours"
-    """Serried failed, not the cluster: the reason in the condition of a PodGroup is SchedulerError."""
+    SERRIED_FAILED = "ours"
+    """Serried has failed, not the cluster: the reason in the PodGroup's condition is SchedulerError."""
 
-    PASSES = "passes"
-    """The state usually ends within a moment. It is reported only if it lasts."""
+    TRANSIENT = "passes"
+    """A gang usually has this reason for a moment only. Serried reports it to users only if it lasts."""
 
-    GOOD = "good"
-    """The gang makes progress: an event with this reason has type Normal."""
+    PROGRESS = "good"
+    """The gang makes progress: an event with this reason has type Normal, otherwise Warning."""
 
 
 _FREE_ROOM = "free resources, or add nodes"
 
 
 class Reason(StrEnum):
-    """A reason why a gang or a pod waits. Each member is one row with all that is known about the reason.
+    """A reason why a gang or a pod waits.
 
-    The row has the word (the value), the stage, the sentence for users with placeholders for the numbers of the
-    verdict, the advice (short for the headings of ``docs/troubleshooting.md``; "" if nothing waits), and marks.
+    The value is the word that users see. ``sentence`` is the text for users, with placeholders for ``have``, ``need``
+    and ``key`` of the verdict. ``advice`` is what a user can do, as in ``docs/troubleshooting.md``; "" if nothing
+    waits.
     """
 
     stage: Stage
     sentence: str
     advice: str
-    marks: frozenset[Mark]
+    traits: frozenset[Trait]
 
-    def __new__(cls, word: str, stage: Stage, sentence: str, advice: str, *marks: Mark) -> Self:
-        """Create a member whose value is ``word``."""
+    def __new__(cls, word: str, stage: Stage, sentence: str, advice: str, *traits: Trait) -> Self:
+        """Create an enum member whose value is ``word``, with the other arguments as attributes."""
         made = str.__new__(cls, word)
         made._value_ = word
-        made.stage, made.sentence, made.advice, made.marks = stage, sentence, advice, frozenset(marks)
+        made.stage, made.sentence, made.advice, made.traits = stage, sentence, advice, frozenset(traits)
         return made
 
     JOB_UNKNOWN = (
@@ -128,7 +132,7 @@ class Reason(StrEnum):
         Stage.FORMING,
         "{have} of {need} members exist",
         "check why the owner of the pods does not create more, or why ResourceClaims are missing",
-        Mark.IN_VAIN,
+        Trait.PREEMPTION_USELESS,
     )
     MEMBER_GATED = (
         "MemberGated",
@@ -141,35 +145,35 @@ class Reason(StrEnum):
         Stage.WAITING,
         "{need} members do not fit into any domain of {key}",
         f"{_FREE_ROOM}, in one domain: serried top shows how full each domain is",
-        Mark.ROOM,
-        Mark.SHAPE,
-        Mark.LASTS,
+        Trait.NEEDS_RESOURCES,
+        Trait.SAME_FOR_SHAPE,
+        Trait.OUTLASTS_PLANNING,
     )
     NO_CAPACITY = (
         "NoCapacity",
         Stage.WAITING,
         "only {have} of {need} members fit into the cluster",
         f"{_FREE_ROOM}: serried top shows how full the cluster is",
-        Mark.ROOM,
-        Mark.SHAPE,
-        Mark.LASTS,
-        Mark.BACKS_OFF,
+        Trait.NEEDS_RESOURCES,
+        Trait.SAME_FOR_SHAPE,
+        Trait.OUTLASTS_PLANNING,
+        Trait.BACKS_OFF,
     )
     GROUPS_UNPLACED = (
         "GroupsUnplaced",
         Stage.WAITING,
         "only {have} of {need} groups of the tree fit together",
         f"{_FREE_ROOM}, so that all groups of the tree fit together",
-        Mark.ROOM,
-        Mark.LASTS,
+        Trait.NEEDS_RESOURCES,
+        Trait.OUTLASTS_PLANNING,
     )
     PLANNING = (
         "Planning",
         Stage.WAITING,
         "Serried is planning nodes for {need} members",
         "wait: planning takes a moment",
-        Mark.PASSES,
-        Mark.GOOD,
+        Trait.TRANSIENT,
+        Trait.PROGRESS,
     )
     PLAN_UNFINISHED = (
         "PlanUnfinished",
@@ -179,23 +183,23 @@ class Reason(StrEnum):
             "more similar members are planned faster"
         ),
         "make members more alike: the same requests, selectors, tolerations and volumes are planned faster",
-        Mark.LASTS,
+        Trait.OUTLASTS_PLANNING,
     )
     DOMAIN_FULL = (
         "DomainFull",
         Stage.WAITING,
         "only {have} of {need} waiting members fit into the gang's domain of {key}",
         "free resources in the domain in which the gang runs",
-        Mark.ROOM,
-        Mark.SHAPE,
-        Mark.LASTS,
+        Trait.NEEDS_RESOURCES,
+        Trait.SAME_FOR_SHAPE,
+        Trait.OUTLASTS_PLANNING,
     )
     DOMAIN_CONFLICT = (
         "DomainConflict",
         Stage.WAITING,
         "members already run in more than one domain of {key}",
         "delete the members of all domains but one: Serried moves no pod",
-        Mark.IN_VAIN,
+        Trait.PREEMPTION_USELESS,
     )
     BEHIND_HEAD = (
         "BehindHead",
@@ -208,63 +212,63 @@ class Reason(StrEnum):
             "set an activeDeadlineSeconds that ends before the forecast, or a higher priority: "
             "serried queue -A shows forecast and priorities"
         ),
-        Mark.LASTS,
+        Trait.OUTLASTS_PLANNING,
     )
     ASKING_FOR_NODES = (
         "AskingForNodes",
         Stage.WAITING,
         "Serried asks an autoscaler for nodes in {key}: only {have} of {need} members fit",
         "wait for the nodes: serried explain shows what the autoscaler says",
-        Mark.LASTS,
+        Trait.OUTLASTS_PLANNING,
     )
     NO_NODES_CAME = (
         "NoNodesCame",
         Stage.WAITING,
         "an autoscaler added too few nodes in {key}: only {have} of {need} members fit",
         "read why the autoscaler adds no nodes: limits, quotas, or no capacity in that domain",
-        Mark.LASTS,
+        Trait.OUTLASTS_PLANNING,
     )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
         Stage.GIVEN_UP,
         "kube-scheduler called bind for only {have} of {need} members in time",
         "read kube-scheduler's log: Serried tries the gang again when resources become free",
-        Mark.LASTS,
-        Mark.BACKS_OFF,
-        Mark.RETRIED,
-        Mark.OURS,
+        Trait.OUTLASTS_PLANNING,
+        Trait.BACKS_OFF,
+        Trait.RETRIED,
+        Trait.SERRIED_FAILED,
     )
     PLAN_OUTDATED = (
         "PlanOutdated",
         Stage.GIVEN_UP,
         "the cluster changed before Serried could bind the gang",
         "nothing: Serried plans the gang again at once",
-        Mark.LASTS,
-        Mark.OURS,
+        Trait.OUTLASTS_PLANNING,
+        Trait.SERRIED_FAILED,
     )
     RECORD_FAILED = (
         "RecordFailed",
         Stage.GIVEN_UP,
         "Serried could not write the Reservation",
         "read the API server's answer in the message",
-        Mark.LASTS,
-        Mark.BACKS_OFF,
-        Mark.RETRIED,
-        Mark.OURS,
+        Trait.OUTLASTS_PLANNING,
+        Trait.BACKS_OFF,
+        Trait.RETRIED,
+        Trait.SERRIED_FAILED,
     )
     RECORDS_UNREADABLE = (
         "RecordsUnreadable",
         Stage.FORMING,
         "Serried plans no gang before it has read all Reservations",
         "install the CRDs and apply the roles: serried check says which",
-        Mark.OURS,
+        Trait.SERRIED_FAILED,
     )
     BROKEN = (
         "Broken",
         Stage.BROKEN,
         "only {have} of {need} members are left of this gang, which was running",
         "check why the missing members are not created, or why they do not start",
-        Mark.LASTS,
+        Trait.OUTLASTS_PLANNING,
     )
     PREEMPTING = (
         "Preempting",
@@ -283,30 +287,30 @@ class Reason(StrEnum):
         Stage.GIVEN_UP,
         "only {have} of {need} evicted pods of lower priority have ended in time",
         "check the finalizers and nodes of the pods that do not end",
-        Mark.RETRIED,
+        Trait.RETRIED,
     )
     PLANNED = (
         "Planned",
         Stage.PLANNED,
         "kube-scheduler still has to schedule {need} planned members",
         "nothing, or check kube-scheduler if the state lasts",
-        Mark.PASSES,
-        Mark.GOOD,
+        Trait.TRANSIENT,
+        Trait.PROGRESS,
     )
     BINDING = (
         "Binding",
         Stage.BINDING,
         "Serried is binding the gang: {have} of {need} members are bound",
         "nothing, or what the message says",
-        Mark.PASSES,
-        Mark.GOOD,
+        Trait.TRANSIENT,
+        Trait.PROGRESS,
     )
     SCHEDULED = (
         "Scheduled",
         Stage.BOUND,
         "{have} members are bound",
         "",
-        Mark.GOOD,
+        Trait.PROGRESS,
     )
 
 
@@ -314,52 +318,56 @@ _BY_WORD: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
 
 def find_reason(word: str) -> Reason | None:
-    """Return the reason with this word; None for a word that this version does not know."""
+    """Return the reason whose value is ``word``; None if this version has no such reason."""
     return _BY_WORD.get(word)
 
 
 @dataclass(frozen=True, slots=True)
 class DomainShortage:
-    """A domain that is too small for the quorum."""
+    """A domain in which fewer members fit than the quorum needs."""
 
     domain: str
 
     slots: int
-    """The number of members that fit into the domain."""
+    """The number of members that fit in the domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A reason with its numbers: ``have`` of ``need`` members, or groups of a tree. The result of a failed plan."""
+    """Why a gang or pod waits, with numbers: ``have`` of the ``need`` members fit, exist or are bound.
+
+    What the numbers count depends on the reason; for a tree they may be PodGroups. It is also the result of a plan that
+    has failed.
+    """
 
     reason: Reason
     have: int = 0
     need: int = 0
 
     key: str = ""
-    """The name in the sentence: a topology key or level, a PriorityClass, scheduling gates, or a group."""
+    """The name for the placeholder ``key`` in the reason's sentence, such as a topology key; "" if it has none."""
 
     domains: tuple[DomainShortage, ...] = ()
-    """The largest of the domains that were too small, the largest first."""
+    """Some of the domains in which the gang does not fit, those with most slots first; empty without a topology key."""
 
     domain_count: int = 0
-    """The number of domains that were too small."""
+    """The number of all domains in which the gang does not fit, also of those that ``domains`` leaves out."""
 
     detail: str = ""
-    """An additional phrase without a full stop; "" for none."""
+    """A phrase that is appended to the sentence, without a full stop; "" for none."""
 
 
 NO_LABEL = "no node has this label"
-"""The `Verdict.detail` if no node carries the topology key: free resources would not help."""
+"""The `Verdict.detail` if no node has the gang's topology key as a label, so that free resources would not help."""
 
 NO_USE_TO_WAIT = "so waiting does not help"
-"""The `Verdict.detail` if the gang would not even fit onto the nodes if they were empty."""
+"""The end of the `Verdict.detail` for a gang that would not fit even if no other pods were in the cluster."""
 
 _MAX_DOMAINS_SHOWN = 5
 
 
 def render(verdict: Verdict) -> str:
-    """Return the sentence that users read: ``Reason: text (numbers by domain); detail``."""
+    """Return the text for users, for instance ``NoCapacity: 3 of 8 members fit (rack-1: 3, rack-2: 2); DETAIL``."""
     text = verdict.reason.sentence.format(have=verdict.have, need=verdict.need, key=verdict.key)
     if verdict.domains:
         shown = ", ".join(f"{d.domain}: {d.slots}" for d in verdict.domains[:_MAX_DOMAINS_SHOWN])
@@ -371,25 +379,29 @@ def render(verdict: Verdict) -> str:
 
 
 def render_disruption(pod: str, why: str, others: int) -> str:
-    """Return the sentence for a gang of disruption mode ``all`` whose members are evicted together with one of them.
+    """Return the sentence for a gang of disruption mode ``all`` of which one member is being evicted, so all are.
 
-    ``pod`` is that member, ``why`` the reason in its condition DisruptionTarget, ``others`` the number of the others.
+    ``pod`` is this member's name, ``why`` the reason in its condition DisruptionTarget, ``others`` the number of the
+    other members.
     """
     return f"{pod} is disrupted ({why}), and {others} more members with it, because the disruption mode is all"
 
 
 def describe_ignored(key: str, why: str) -> str:
-    """Return the sentence for a group whose required topology does not count; ``why`` is a phrase."""
+    """Return the sentence for a group whose required topology key Serried ignores. ``why`` is the reason, a phrase."""
     return f"Serried does not place the members in one domain of {key}: {why}"
 
 
 def describe_invalid_tree(why: str) -> str:
-    """Return the sentence for a tree that kube-scheduler 1.38 rejects as invalid; ``why`` is a phrase."""
+    """Return the sentence for a tree that kube-scheduler 1.38 rejects as invalid. ``why`` is the reason, a phrase."""
     return f"kube-scheduler 1.38 with its own gang scheduling rejects every pod of this tree: {why}"
 
 
 def describe_mismatch(found: PriorityMismatch) -> str:
-    """Return the sentence for a group with conflicting priorities: the one that counts, and who has another."""
+    """Return the sentence for a group with conflicting priorities.
+
+    It names the priority with which Serried schedules the group, and the spec or members that have another one.
+    """
     others = []
     if found.written is not None:
         source = f"not that of PriorityClass {found.priority_class}" if found.priority_class else "set without a class"

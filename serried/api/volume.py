@@ -1,4 +1,4 @@
-"""The storage objects that decide on which nodes a pod's volumes can be used: claims, volumes, classes, CSI objects.
+"""The storage objects that decide on which nodes a pod with volumes can run: claims, volumes, classes, CSI objects.
 
 Source: Kubernetes 1.37, component-helpers storage/volume (pv_helpers.go, helpers.go), and kube-scheduler's plugins
 VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits. In-tree volumes count for the CSI drivers to which
@@ -61,7 +61,10 @@ ZONE_LABELS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""The labels of a volume whose values its node must have; and the label that a node may have instead (VolumeZone)."""
+"""The labels of a PersistentVolume that a node must have as well, with a value in common (VolumeZone).
+
+The value is the newer name of the label, which a node may have instead.
+"""
 
 
 class Migration(NamedTuple):
@@ -70,7 +73,7 @@ class Migration(NamedTuple):
     driver: str
 
     zone: str = ""
-    """The driver's node label for the zone; "" if the driver's node affinity is not translated."""
+    """The node label by which the CSI driver names the zone; "" if upstream translates no zones for the driver."""
 
 
 MIGRATIONS: Mapping[str, Migration] = {
@@ -80,7 +83,7 @@ MIGRATIONS: Mapping[str, Migration] = {
     "kubernetes.io/gce-pd": Migration("pd.csi.storage.gke.io", "topology.gke.io/zone"),
     "kubernetes.io/portworx-volume": Migration("pxd.portworx.com"),
 }
-"""The migrations that kube-scheduler assumes to be enabled (isCSIMigrationOn), by provisioner."""
+"""The CSI migrations that kube-scheduler assumes to be enabled (isCSIMigrationOn), by the in-tree plugin's name."""
 
 _PLUGIN_BY_FIELD = {
     "awsElasticBlockStore": "kubernetes.io/aws-ebs",
@@ -89,12 +92,12 @@ _PLUGIN_BY_FIELD = {
     "gcePersistentDisk": "kubernetes.io/gce-pd",
     "portworxVolume": "kubernetes.io/portworx-volume",
 }
-"""The in-tree plugins, by the field of a PersistentVolume's spec."""
+"""The name of the in-tree plugin, by the field of a PersistentVolume's spec in which its volumes are described."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequirements:
-    """The requirements of a claim on its volume. Claims with equal wishes can use the same volumes."""
+    """What a PersistentVolumeClaim requires of its volume. Claims with equal requirements can use the same volumes."""
 
     storage_class: str = ""
     """The name of the StorageClass; "" for none."""
@@ -120,7 +123,7 @@ class Volume:
     """The terms of its node affinity, of which a node must match one; None for all nodes."""
 
     zones: tuple[Requirement, ...] = ()
-    """The volume's labels among ZONE_LABELS, with the values that a node may have."""
+    """The volume's labels for zone and region (ZONE_LABELS), with the values of which a node must have one."""
 
     storage_class: str = ""
 
@@ -136,7 +139,7 @@ class Volume:
     """The claim to which it is bound or pre-bound (claimRef); None if it is free."""
 
     claim_uid: str = ""
-    """The UID of that claim; "" for any claim with its name."""
+    """The UID of the claim to which it is bound or pre-bound; "" if any claim with that name may use it."""
 
     available: bool = False
     """True while the volume's phase is Available."""
@@ -144,26 +147,35 @@ class Volume:
     deleting: bool = False
 
     driver: str = ""
-    """The CSI driver that attaches it; "" for a volume of another kind."""
+    """The CSI driver that attaches the volume; "" if none does, as for NFS."""
 
     bound_terms: Terms | None = None
-    """The terms once the volume is bound: ``terms``, and for an in-tree volume also with its driver's label."""
+    """The node affinity that kube-scheduler checks once the volume is bound; None for all nodes.
+
+    It is ``terms``. For a migrated in-tree volume, terms with the zone label of the CSI driver are added.
+    """
 
     version: str = ""
 
-    def may_serve(self, wish: ClaimRequirements) -> bool:
-        """Return whether it can be bound to a claim with this wish, regardless of the node (FindMatchingVolume)."""
+    def can_be_bound_to(self, wish: ClaimRequirements) -> bool:
+        """Return whether the volume is free and can be bound to a claim that requires ``wish``, on some node.
+
+        Upstream: FindMatchingVolume, without its check of the node.
+        """
         return (
             self.claim is None
             and self.available
             and self.storage_class == wish.storage_class
-            and self.holds(wish)
+            and self.fulfils(wish)
             and selects(wish.selector, self.labels)
             and wish.access_modes <= self.access_modes
         )
 
-    def holds(self, wish: ClaimRequirements) -> bool:
-        """Return whether its size and modes fulfil a wish: all that is checked for a volume pre-bound to a claim."""
+    def fulfils(self, wish: ClaimRequirements) -> bool:
+        """Return whether the volume's size, mode and attributes class fulfil ``wish``, and it is not being deleted.
+
+        That is all that upstream checks for a volume which is pre-bound to the claim.
+        """
         return (
             self.capacity >= wish.request
             and self.volume_mode == wish.volume_mode
@@ -196,7 +208,10 @@ class VolumeClaim:
     deleting: bool = False
 
     owner: str = ""
-    """The UID of its controller; for the claim of an ephemeral volume that is its pod. "" without a controller."""
+    """The UID of the object in its controlling owner reference; "" if it has none.
+
+    For the claim of an ephemeral volume that is the pod.
+    """
 
     version: str = ""
 
@@ -206,34 +221,35 @@ class VolumeClaim:
         return bool(self.volume) and self.completed
 
     @property
-    def once(self) -> bool:
-        """Return whether only one pod at a time may use the claim."""
+    def is_single_pod(self) -> bool:
+        """Return whether only one pod at a time may use the claim (access mode ReadWriteOncePod)."""
         return READ_WRITE_ONCE_POD in self.wish.access_modes
 
 
 @dataclass(eq=False, slots=True)
 class VolumePool:
-    """The volumes that can serve claims with one wish.
+    """The free PersistentVolumes that can be bound to claims with the requirements ``wish``.
 
-    The rule for volumes owns it, keeps it current, and keeps one object as long as there are claims with the wish.
+    The rule for volumes (`serried.rules.volumes`) owns it and updates it when volumes change. It has one pool for each
+    set of requirements, as long as there are claims with them.
     """
 
     wish: ClaimRequirements
     amount: str
-    """The name of the pseudo resource of which a pod with such a claim takes 1."""
+    """The name of the pseudo resource of which a pod requests 1 for each such claim; it begins with CHOSEN."""
 
     volumes: tuple[Volume, ...] = ()
-    """The volumes at this time, in the order of `VolumePool.rank`."""
+    """The volumes that are free now, in the order of `VolumePool.rank`."""
 
     @staticmethod
     def rank(volume: Volume) -> tuple[int, float, str]:
-        """Return the sort key of a volume: the smallest first; of equal sizes the one that fewer nodes can use."""
+        """Return the sort key of a volume: smaller volumes come first, then those that fewer nodes can use."""
         terms = volume.terms
         values = inf if terms is None else sum(len(each.values) for term in terms for each in term.labels)
         return volume.capacity, values, volume.name
 
     def put(self, volume: Volume) -> None:
-        """Add a volume that can serve the wish."""
+        """Add a volume that can be bound to such claims."""
         at = bisect_left(self.volumes, self.rank(volume), key=self.rank)
         self.volumes = (*self.volumes[:at], volume, *self.volumes[at:])
 
@@ -244,23 +260,26 @@ class VolumePool:
 
 @dataclass(frozen=True, slots=True)
 class VolumeChoice:
-    """A claim of an unscheduled pod whose volume is chosen together with the pod's node."""
+    """An unbound claim of an unscheduled pod: its volume is chosen together with the pod's node.
+
+    It stands in `serried.api.pod.Shape.volumes`.
+    """
 
     pool: VolumePool | None
-    """The volumes to choose from; None if a volume is provisioned."""
+    """The free volumes of which one is chosen; None if a new volume is provisioned instead."""
 
     claim: str = ""
-    """The claim as ``namespace/name`` if several pods mount it, which then share one volume; else ""."""
+    """The claim as ``namespace/name`` if several pods mount it, so that they need one volume together; else ""."""
 
     @property
     def amount(self) -> str:
-        """The name of the pseudo resource that represents the choice."""
+        """The name of the pseudo resource of which the pod requests 1; it names the pool, and a shared claim."""
         amount = self.pool.amount if self.pool is not None else CHOSEN
         return f"{amount}{SHARED}{self.claim}" if self.claim else amount
 
 
 SHARED = "|"
-"""The separator of a pool's amount and a shared claim; it cannot occur in a label."""
+"""The separator of pool and shared claim in the name of a pseudo resource; it cannot occur in a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,20 +289,23 @@ class StorageClass:
     name: str
     provisioner: str = ""
 
-    waits: bool = False
-    """True for the mode WaitForFirstConsumer: claims are bound when their pod is scheduled. Else immediately."""
+    waits_for_consumer: bool = False
+    """True for volumeBindingMode WaitForFirstConsumer: a claim is bound when its pod is scheduled.
+
+    False for Immediate: a claim is bound as soon as it is created.
+    """
 
     topologies: Terms | None = None
     """The nodes for which volumes may be provisioned (allowedTopologies); None for all."""
 
     is_default: bool = False
-    """True for the class of claims that name none."""
+    """True if it is the default class: claims that name no class get it."""
 
     version: str = ""
 
     @property
     def provisions(self) -> bool:
-        """Return whether volumes are provisioned for claims of the class."""
+        """Return whether a new volume is provisioned for a claim of the class if no free volume matches."""
         return self.provisioner not in {"", NO_PROVISIONER}
 
 
@@ -295,10 +317,10 @@ class StorageCapacity:
     storage_class: str = ""
 
     limit: int = -1
-    """The size in bytes; -1 if it is not known."""
+    """The size of the largest volume that can be provisioned, in bytes; -1 if the driver does not say."""
 
     nodes: tuple[Requirement, ...] | None = None
-    """The requirements on the labels of the nodes; None for no node."""
+    """The requirements on the labels of the nodes for which it holds; None for no node, () for all."""
 
     version: str = ""
 
@@ -309,7 +331,7 @@ class CSINode:
 
     name: str
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """The number of volumes that can be attached, by driver. A driver without limit has no entry."""
+    """The number of volumes that can be attached to the node, by driver. A driver without a limit has no entry."""
 
     drivers: tuple[str, ...] = ()
     """The names of the installed drivers, with or without limit."""
@@ -323,8 +345,11 @@ class CSIDriver:
 
     name: str
 
-    tells_capacity: bool = False
-    """True if the driver's CSIStorageCapacities limit where it can provision; if not, it can everywhere."""
+    publishes_capacity: bool = False
+    """True if the driver can provision volumes only where a CSIStorageCapacity of it is large enough (storageCapacity).
+
+    If False, Serried assumes that the driver can provision them on all nodes.
+    """
 
     is_required: bool = False
     """True if pods with volumes of the driver need a node where it is installed (``preventPodSchedulingIfMissing``)."""
@@ -373,9 +398,10 @@ def _find_migration(spec: Raw) -> Migration | None:
 
 
 def _add_csi_zones(terms: Terms, zone: str) -> Terms:
-    """Return the terms, and the same with the driver's label for zones (translateTopologyFromInTreeToCSI).
+    """Return ``terms``, and a copy of each in which the zone label is replaced by ``zone``, the CSI driver's label.
 
-    Upstream chooses one of the two by the node's CSINode (tryTranslatePVToCSI). Here a node may match either.
+    Upstream does the replacement (translateTopologyFromInTreeToCSI) depending on the node's CSINode
+    (tryTranslatePVToCSI). Here a node may match either form.
     """
     keys = {key: zone if now.endswith("/zone") else now for key, now in ZONE_LABELS.items()} if zone else {}
     more = (
@@ -438,7 +464,7 @@ def _decode_storage_class(obj: Raw) -> StorageClass:
     return StorageClass(
         read_key(obj).name,
         read_text(obj, "provisioner"),
-        waits=read_text(obj, "volumeBindingMode") == "WaitForFirstConsumer",
+        waits_for_consumer=read_text(obj, "volumeBindingMode") == "WaitForFirstConsumer",
         topologies=tuple(map(_read_topology, topologies)) if topologies else None,
         is_default=read_text(read_map(read_map(obj, "metadata"), "annotations"), _DEFAULT_CLASS) == "true",
         version=read_version(obj),
@@ -501,7 +527,10 @@ def _decode_csi_driver(obj: Raw) -> CSIDriver:
 
 
 def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
-    """Return the names of the claims that a pod mounts. Claims of ephemeral volumes are named after the ``pod``."""
+    """Return the names of the PersistentVolumeClaims that a pod mounts, including those of its ephemeral volumes.
+
+    ``pod`` is the pod's name, ``spec`` its spec.
+    """
     claims = []
     for volume in read_objects(spec, "volumes"):
         if volume.get("persistentVolumeClaim") is not None:
@@ -512,7 +541,10 @@ def read_claims(pod: str, spec: Raw) -> tuple[str, ...]:
 
 
 def read_own_claims(pod: str, spec: Raw) -> frozenset[str]:
-    """Return the names of the claims that are created for the pod's ephemeral volumes."""
+    """Return the names of the claims that are created for the pod's ephemeral volumes: ``POD-VOLUME`` for each.
+
+    ``pod`` is the pod's name, ``spec`` its spec.
+    """
     volumes = read_objects(spec, "volumes")
     found = [v for v in volumes if v.get("ephemeral") is not None and v.get("persistentVolumeClaim") is None]
     return frozenset(f"{pod}-{read_text(volume, 'name')}" for volume in found) if found else NO_CLAIMS

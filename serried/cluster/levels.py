@@ -87,7 +87,7 @@ def count_levels(
         Pool(resource, total, dict(_choose(resource, total, carried, candidates))) for resource, total in totals.items()
     )
     pools += [everywhere._replace(resource=resource) for resource in provided if resource not in totals]
-    pools.sort(key=lambda pool: (pool.meant == everywhere.meant, -pool.nodes, pool.resource))
+    pools.sort(key=lambda pool: (pool.label_by_level == everywhere.label_by_level, -pool.nodes, pool.resource))
     table = {level: each.labels for level, each in candidates.items()}
     return LevelTable(table, (everywhere, *pools[:MAX_POOLS]))
 

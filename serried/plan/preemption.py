@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from serried.api.node import Node
 from serried.api.pod import Pod
-from serried.api.verdict import Mark, Reason, Verdict
+from serried.api.verdict import Reason, Trait, Verdict
 from serried.plan.budget_reprieve import BudgetReprieve, Exchange, SearchLimit
 from serried.plan.capacity import (
     Capacity,
@@ -581,7 +581,7 @@ def plan_victims(
     answer = plan_group(snapshot, ask, capacity)
     if isinstance(answer, Plan):
         return Preemption(answer, (), Cost())
-    if Mark.IN_VAIN in answer.reason.marks:
+    if Trait.PREEMPTION_USELESS in answer.reason.traits:
         return NoVictims(answer, Blocker.ROOM)
     running = tuple(units)
 

@@ -15,7 +15,7 @@ import httpx
 
 from bench.cluster import Cluster
 from serried.api.job import Job, decode_job
-from serried.api.node import PROTECTS
+from serried.api.node import PROTECTED_BY
 
 RACK = "topology.serried.dev/rack"
 SCHEDULER = "serried"
@@ -405,7 +405,7 @@ class ClusterStage:
 
     def list_protected(self) -> list[str]:
         """The nodes that Serried keeps autoscalers off."""
-        return [name for name in self.list_nodes() if PROTECTS in self.annotations_of_node(name)]
+        return [name for name in self.list_nodes() if PROTECTED_BY in self.annotations_of_node(name)]
 
     def reservations(self) -> list[dict[str, Any]]:
         """Return the Reservation objects of the namespace."""

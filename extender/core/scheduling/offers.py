@@ -17,7 +17,7 @@ from extender.core.scheduling.request import describe_refused
 from serried.api.group import find_path
 from serried.api.pod import Pod, is_by_node, is_partly_checked, lacks_matching_pods
 from serried.api.selectors import selects
-from serried.api.verdict import Mark, Verdict
+from serried.api.verdict import Trait, Verdict
 
 REJECTION_COUNTS_SECONDS = 0.5
 """The seconds without progress of a cycle after which the rejection of a member counts, whatever its reason.
@@ -256,7 +256,7 @@ class Offers:
 
 def _has_no_node(said: Verdict | None) -> bool:
     """Return whether the last plan found no node for any member, by the verdict about it."""
-    return said is not None and Mark.ROOM in said.reason.marks and not said.have
+    return said is not None and Trait.NEEDS_RESOURCES in said.reason.traits and not said.have
 
 
 def is_complete(names: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.resources import Resources, add, count_slots, subtract
-from serried.api.verdict import Mark, Reason, Verdict
+from serried.api.verdict import Reason, Trait, Verdict
 from serried.cluster.cache import Store
 from serried.cluster.usage import Vacancy
 from serried.plan.fit import admits
@@ -93,7 +93,7 @@ class Planning:
 
         None if its last verdict shall stay, because it says more.
         """
-        lasting = state.verdict is not None and Mark.LASTS in state.verdict.reason.marks
+        lasting = state.verdict is not None and Trait.OUTLASTS_PLANNING in state.verdict.reason.traits
         return None if lasting else Verdict(Reason.PLANNING, need=request.need or len(request.members))
 
     def back_off(self, state: GroupState, group: GroupKey, refusal: Verdict) -> None:

@@ -30,7 +30,7 @@ from serried.api.names import GroupKey
 from serried.api.pod import Pod
 from serried.api.preference import NO_PREFERENCE
 from serried.api.reservation import Reservation, Slot, Victim
-from serried.api.verdict import Mark, Reason, Verdict
+from serried.api.verdict import Reason, Trait, Verdict
 from serried.cluster.cache import Store
 from serried.kube.retry import Backoff, backoff
 from serried.plan.eviction import EvictionUnit
@@ -64,7 +64,7 @@ def _find_backoff(reason: Reason, gang: GroupState, size: int) -> float:
     attempts = gang.entry.attempts
     if reason is Reason.NO_CAPACITY and gang.refusals.rejection is not None:
         return _REJECTION_BACKOFF.delay(attempts)
-    if Mark.BACKS_OFF in reason.marks:
+    if Trait.BACKS_OFF in reason.traits:
         return backoff(attempts, size)
     if reason is Reason.VICTIMS_REMAIN:
         return _VICTIMS_REMAIN_SECONDS
@@ -105,7 +105,7 @@ class CycleEndings:
         pause = _find_backoff(verdict.reason, gang, size)
         if pause:
             gang.entry.back_off(now + pause)
-        if Mark.RETRIED in verdict.reason.marks:
+        if Trait.RETRIED in verdict.reason.traits:
             gang.entry.retry_by(now + max(pause, _RETRY_SECONDS if verdict.reason is Reason.DEADLINE_EXCEEDED else 0.0))
         self._notify_features(gang, cycle, refused, verdict)
         self._groups.report(cycle.reservation.group, verdict)

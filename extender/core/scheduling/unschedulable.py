@@ -20,7 +20,7 @@ from serried.api.names import GroupKey
 from serried.api.node import Node
 from serried.api.pod import Shape
 from serried.api.resources import Resources
-from serried.api.verdict import Mark, Verdict
+from serried.api.verdict import Trait, Verdict
 from serried.cluster.usage import Freed
 from serried.plan.fit import count_fitting
 from serried.plan.request import PlanRequest
@@ -358,7 +358,7 @@ class UnschedulableGroups:
     def _enlist_refused(
         self, group: GroupKey, request: PlanRequest, refusal: Verdict
     ) -> tuple[QueueingHint, _GroupsOfHint]:
-        counted = Mark.SHAPE in refusal.reason.marks and _is_decided_by_count(request)
+        counted = Trait.SAME_FOR_SHAPE in refusal.reason.traits and _is_decided_by_count(request)
         hint = self._choose_hint(group, _make_hint(request, counted=counted))
         return hint, self._enlist(group, hint, max(1, request.need) if counted else 1)
 

@@ -50,7 +50,7 @@ from serried.api.names import GroupKey, write_time
 from serried.api.node import Node
 from serried.api.pod import Pod
 from serried.api.reservation import Reservation
-from serried.api.verdict import Mark, Reason, Stage, Verdict
+from serried.api.verdict import Reason, Stage, Trait, Verdict
 from serried.kube.errors import ApiError, NotFound
 from serried.ops.log import name_group
 from serried.ops.steps import Work
@@ -244,7 +244,7 @@ class Asking(Feature):
         self._restore_asks()
         rejected = refused.gang.refusals.rejection is not None
         by_others = any(pod.consumes and not pod.consumes.startswith(NAME_PREFIX) for pod in request.members)
-        if Mark.ROOM not in refusal.reason.marks or refused.opens_in < math.inf or rejected or by_others:
+        if Trait.NEEDS_RESOURCES not in refusal.reason.traits or refused.opens_in < math.inf or rejected or by_others:
             self._forget_unplaced(key)
             return refusal
         # A group that is no gang has no quorum: each member may run alone.
@@ -315,7 +315,7 @@ class Asking(Feature):
         if not self._seen or verdict is None or verdict.reason.stage not in _HELD:
             return verdict
         first = members.waiting[0] if members.waiting else None
-        if first is None or first.held_by_gate or first.asked or Mark.PASSES in verdict.reason.marks:
+        if first is None or first.held_by_gate or first.asked or Trait.TRANSIENT in verdict.reason.traits:
             return verdict
         if group.key in self.asks:
             return verdict

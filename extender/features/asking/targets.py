@@ -74,7 +74,7 @@ class Supply:
 
     def sets_label(self, key: str) -> bool:
         """Return whether a NodePool itself sets a label with this key on its nodes."""
-        return any(each.pool.names(key) for each in self.pools or ())
+        return any(each.pool.names_label(key) for each in self.pools or ())
 
     def list_domains(self, key: str) -> frozenset[str]:
         """Return the values of the topology key that new nodes may have: those of existing nodes and of NodePools."""
@@ -97,7 +97,7 @@ def _count_remaining(pools: Iterable[NodePool], nodes: Mapping[str, Node]) -> li
         pool = node.labels.get(NODE_POOL_LABEL)
         if pool is not None:
             provided[pool] = add(provided.get(pool, {}), {**node.allocatable, "nodes": 1})
-    return [_PoolCapacity(pool, pool.count_left(provided.get(pool.name, {}))) for pool in pools]
+    return [_PoolCapacity(pool, pool.count_remaining(provided.get(pool.name, {}))) for pool in pools]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +238,8 @@ class _Fit:
         """
         if not target.key:
             return True
-        named = target.key in PLACE_KEYS or target.key in self._keys or pool.names(target.key)
-        return named and pool.allows(target.key, target.domain)
+        named = target.key in PLACE_KEYS or target.key in self._keys or pool.names_label(target.key)
+        return named and pool.allows_label(target.key, target.domain)
 
     def _sum_lacking(self, have: int) -> dict[str, int]:
         """Return the total requests of the needed members but the first ``have``, which fit on existing nodes.
@@ -285,14 +285,14 @@ def _may_meet(pool: NodePool, wanted: Requirement) -> bool:
     if wanted.operator == "NotIn":
         return values is None or not values <= set(wanted.values)
     if wanted.operator == "DoesNotExist":
-        return not pool.names(wanted.key)
+        return not pool.names_label(wanted.key)
     if wanted.key == HOSTNAME:
         return False  # the name of a node that does not exist yet is not known
     if wanted.key == NODE_POOL_LABEL:
         return wanted.operator != "In" or pool.name in wanted.values
-    if not (pool.names(wanted.key) or _is_well_known(wanted.key)):
+    if not (pool.names_label(wanted.key) or _is_well_known(wanted.key)):
         return False
-    return wanted.operator != "In" or any(pool.allows(wanted.key, value) for value in wanted.values)
+    return wanted.operator != "In" or any(pool.allows_label(wanted.key, value) for value in wanted.values)
 
 
 _KNOWN = PLACE_KEYS | {"kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}

@@ -37,7 +37,7 @@ from serried.api.group import PodGroup
 from serried.api.names import GroupKey
 from serried.api.reservation import Reservation, name_victims
 from serried.api.resources import Resources, add, count_slots, subtract
-from serried.api.verdict import Mark, Reason, Verdict
+from serried.api.verdict import Reason, Trait, Verdict
 from serried.cluster.usage import Vacancy
 from serried.ops.steps import Work
 from serried.plan.capacity import Capacity
@@ -422,7 +422,7 @@ class Preemptions(Feature):
         For instance the gang does not wait for resources, its preemptionPolicy is Never, or no pod of lower priority
         runs.
         """
-        if Mark.ROOM not in search.refusal.reason.marks:
+        if Trait.NEEDS_RESOURCES not in search.refusal.reason.traits:
             return "evictions do not help this gang"
         if search.request.own_slots:
             return "the gang waits for the nodes that Serried keeps for its replacements"

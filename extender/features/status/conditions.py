@@ -18,7 +18,7 @@ from typing import Any
 from serried.api.group import Composite, FirstQuorum, PodGroup, Tree, list_groups, list_leaves
 from serried.api.level import COMPOSITE_CONDITION, FALLBACK, FIRST_QUORUM, READY, ApiLevel
 from serried.api.names import BARE_KINDS, DISRUPTION_TARGET, PREEMPTED, GroupKey, GroupKind, write_time
-from serried.api.verdict import Mark, Reason, Verdict, render
+from serried.api.verdict import Reason, Trait, Verdict, render
 from serried.cluster.forest import Forest
 from serried.cluster.members import Members
 from serried.kube.client import ApiClient
@@ -146,7 +146,7 @@ class Conditions:
 
         ``tree`` is the group's part of the tree, ``placed`` the number of placed members by PodGroup name.
         """
-        reason = "SchedulerError" if Mark.OURS in verdict.reason.marks else "Unschedulable"
+        reason = "SchedulerError" if Trait.SERRIED_FAILED in verdict.reason.traits else "Unschedulable"
         has_quorum = count_missing(tree, placed) == 0
         said = _SCHEDULED if has_quorum else ("False", reason, render(verdict))
         return _GroupConditions(said, self._make_ready(item, verdict, tree, placed))

@@ -23,8 +23,8 @@ from serried.api.parent import api_version_of, kind_of
 from serried.api.pod import HELD
 from serried.api.reservation import Victim
 from serried.api.verdict import (
-    Mark,
     Reason,
+    Trait,
     Verdict,
     describe_ignored,
     describe_invalid_tree,
@@ -45,7 +45,7 @@ _SETTLE_SECONDS = 0.8
 """The time for which a reason must stay the same before it is written to condition and events (decision 4)."""
 
 _PASSING_SECONDS = 0.9
-"""The time for which a reason with `Mark.PASSES` must stay the same before it is written. It usually ends earlier."""
+"""The time for which a reason with `Trait.TRANSIENT` must stay the same until it is written; it usually ends before."""
 
 _MAX_SETTLE_SECONDS = 0.9
 """The longest wait for a reason to stay the same.
@@ -54,10 +54,10 @@ Afterwards the present reason is written even if reasons keep changing.
 """
 
 _PROGRESS_SECONDS = 2.0
-"""The longest wait for a reason with `Mark.PASSES`, or for new numbers of a reason that is written, to settle."""
+"""The longest wait for a reason with `Trait.TRANSIENT`, or for new numbers of a reason that is written, to settle."""
 
 _BURST_SECONDS = 5.0
-"""The longest time for which a verdict with `Mark.GOOD` waits because gangs are being bound.
+"""The longest time for which a verdict with `Trait.PROGRESS` waits because gangs are being bound.
 
 It is counted from the group's first verdict that is not written yet.
 """
@@ -164,8 +164,9 @@ class Reports:
 
     The writes of one group follow each other, and each writes the newest verdict. Groups do not wait for each other,
     but at most eight are written at a time; namespaces take turns. If a condition cannot be written, it is tried again
-    after a pause, which a new verdict does not shorten; events are emitted all the same. Verdicts with `Mark.GOOD` wait
-    while gangs are being bound: their writes would compete with the Bindings, and are often outdated soon.
+    after a pause, which a new verdict does not shorten; events are emitted all the same. Verdicts with
+    `Trait.PROGRESS` wait while gangs are being bound: their writes would compete with the Bindings, and are often
+    outdated soon.
     """
 
     _conditions: Conditions
@@ -260,7 +261,7 @@ class Reports:
 
     def _choose_hold_reason(self, group: GroupKey) -> Reason | None:
         told, now = self._last_events.get(group), self._clock()
-        new = told[1].reason if told is not None and Mark.GOOD not in told[1].reason.marks else None
+        new = told[1].reason if told is not None and Trait.PROGRESS not in told[1].reason.traits else None
         held, since = self._hold_reasons.get(group, (None, -math.inf))
         if held is None and new is None:
             new = _read_reason(self._store.groups.get(group))  # the condition that an earlier process wrote
@@ -349,7 +350,7 @@ class Reports:
         through = verdict.reason is Reason.BINDING and verdict.have >= verdict.need
         if through or not self._store.members.of_group(group):
             return _Pending(verdict, now + _NO_PODS_SECONDS, math.inf)
-        passing = Mark.PASSES in verdict.reason.marks
+        passing = Trait.TRANSIENT in verdict.reason.traits
         due = now + (_PASSING_SECONDS if passing else _SETTLE_SECONDS)
         told = self._last_events.get(group)
         news = told is None or told[1].reason is not verdict.reason
@@ -404,7 +405,7 @@ class Reports:
         return None
 
     def _waits_for_bindings(self, pending: _Pending) -> bool:
-        """Return whether a verdict has to wait because gangs are being bound: it has `Mark.GOOD` and is recent."""
+        """Return whether a verdict has to wait because gangs are being bound: it has `Trait.PROGRESS` and is recent."""
         recent = pending.begun <= self._clock() < pending.begun + _BURST_SECONDS
         return recent and _is_good(pending.verdict) and self._is_binding()
 
@@ -467,11 +468,11 @@ class Reports:
         self._last_events[key] = (about["uid"], verdict)
         if len(self._last_events) > 2 * len(self._store.groups) + _MAX_GONE:
             self._forget_gone()
-        kind = "Normal" if Mark.GOOD in verdict.reason.marks else "Warning"
+        kind = "Normal" if Trait.PROGRESS in verdict.reason.traits else "Warning"
         self._events.emit(about, kind, verdict.reason.value, render(verdict))
-        if Mark.GOOD not in verdict.reason.marks:
+        if Trait.PROGRESS not in verdict.reason.traits:
             self._emit_pod(key, about["uid"], verdict)
-        if Mark.PASSES not in verdict.reason.marks:
+        if Trait.TRANSIENT not in verdict.reason.traits:
             # Users look at the Job that they submitted. Its status belongs to the Job controller, so it gets an event.
             for owner in self._list_owners(group):
                 self._events.emit(owner, kind, verdict.reason.value, render(verdict))
@@ -561,15 +562,15 @@ def _read_reason(group: PodGroup | None) -> Reason | None:
     """Return the reason in a PodGroup's condition if it is one to wait; None if there is none."""
     said = group.condition[2].partition(":")[0] if group is not None and group.condition is not None else ""
     found = find_reason(said)
-    return None if found is None or Mark.GOOD in found.marks else found
+    return None if found is None or Trait.PROGRESS in found.traits else found
 
 
 def _is_good(verdict: Verdict) -> bool:
-    return Mark.GOOD in verdict.reason.marks and not (verdict.reason is Reason.BINDING and verdict.detail)
+    return Trait.PROGRESS in verdict.reason.traits and not (verdict.reason is Reason.BINDING and verdict.detail)
 
 
 def _replaces_delayed(before: _Pending, verdict: Verdict, now: float) -> bool:
-    """Return whether a verdict without `Mark.GOOD` replaces one that was delayed because of Bindings.
+    """Return whether a verdict without `Trait.PROGRESS` replaces one that was delayed because of Bindings.
 
     The new verdict must settle from the beginning: the time of the delay does not count.
     """

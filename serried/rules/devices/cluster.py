@@ -489,7 +489,7 @@ class DeviceClaims(Rule):
     def _add_spec(self, demand: Demand, claim: ResourceClaim) -> bool:
         """Add the requests of a claim to the pod's demand. Return whether pseudo resources can express all of them."""
         spec = claim.spec
-        if demand.add_uncountable(spec.beyond and f"a claim asks for {spec.beyond}"):
+        if demand.add_uncountable(spec.unsupported and f"a claim asks for {spec.unsupported}"):
             return False
         demand.unallocated = demand.unallocated or not claim.allocated
         requests = [(request.name, self._add_request(demand, claim, request)) for request in spec.requests]

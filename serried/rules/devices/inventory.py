@@ -174,7 +174,11 @@ class _Pool:
         self.nodes = {place.node for place in places if place.node}
         self.wide = any(place.everywhere or place.terms is not None for place in places)
         newest = max((each.generation for each in self.slices.values()), default=0)
-        current = [each for _, each in sorted(self.slices.items()) if each.generation == newest and not each.opaque]
+        current = [
+            each
+            for _, each in sorted(self.slices.items())
+            if each.generation == newest and not each.has_compatibility_groups
+        ]
         devices = [
             (_taint(key, device, rules), device.place if each.per_device else each.place)
             for each in current
@@ -187,7 +191,7 @@ class _Pool:
         self.partitions = {name: device for name, (device, _) in self.devices.items() if device.consumes}
         takers = {place for device, place in devices if device.consumes}
         self.spread = len(takers) > 1 or any(not place.node for place in takers)
-        self.binds = any(device.binds for device, _ in devices)
+        self.binds = any(device.has_binding_conditions for device, _ in devices)
         known = {*self.counters, *((name, "") for name, _ in sets)}
         valid = len({name for name, _ in sets}) == len(sets) and all(
             name in known for device in self.partitions.values() for name, _ in device.consumes
@@ -294,7 +298,7 @@ class Inventory:
             self._retaint(old)
 
     def _retaint(self, rule: DeviceTaintRule) -> None:
-        self._unread.update(filter(rule.reaches, self._pools))
+        self._unread.update(filter(rule.may_apply_in, self._pools))
 
     def note_node(self, name: str) -> None:
         """Update which devices a node reaches, after it was added or deleted, or its labels have changed."""
@@ -698,7 +702,7 @@ def _join(sets: Iterable[DeviceUnion]) -> list[DeviceUnion]:
 
 
 def _taint(key: PoolId, device: Device, rules: Iterable[DeviceTaintRule]) -> Device:
-    taints = tuple(rule.taint for rule in rules if rule.means(key, device.name))
+    taints = tuple(rule.taint for rule in rules if rule.applies_to(key, device.name))
     return replace(device, taints=(*device.taints, *taints)) if taints else device
 
 

@@ -138,7 +138,7 @@ class Volumes(Rule):
                 "ask again"
             )
         found = self.supply.classes.get(claim.wish.storage_class)
-        if found is not None and not found.waits and claim.key in coming.volumes:
+        if found is not None and not found.waits_for_consumer and claim.key in coming.volumes:
             return (
                 f"Serried cannot tell where volume claim {name} will be, because StorageClass {found.name} does "
                 "not wait for the first consumer"
@@ -188,7 +188,7 @@ class Volumes(Rule):
         why the pod fits on no node, for instance a claim that does not exist; "" without such a reason.
         """
         reaches = [self.supply.find_allowed_nodes(claim, shared=claim.key in shared) for claim in known]
-        users = [self._restrict_once(pod, claim) for claim in known if claim.once]
+        users = [self._restrict_once(pod, claim) for claim in known if claim.is_single_pod]
         obstacles = (missing, *(each.obstacle for each in (*reaches, *users)))
         shape = pod.shape
         for terms in dict.fromkeys(each.terms for each in (*reaches, *users)):
@@ -265,7 +265,7 @@ class Volumes(Rule):
         They are for ReadWriteOncePod claims that another pod uses, and for drivers with volume limits. ``shared`` are
         the keys of the claims that several pods mount.
         """
-        once = (claim.key for claim in claims if claim.once)
+        once = (claim.key for claim in claims if claim.is_single_pod)
         amounts = [(f"{ONCE}{key.namespace}/{key.name}", SHARES) for key in once if self._is_contested(key)]
         limited = self.attachments.limited
         if limited:
@@ -311,7 +311,7 @@ class Volumes(Rule):
                 others = [self._pods[other] for other in self._users[key] if other != uid]
                 self._changed_pods.update(other.uid for other in others)
                 self._note_nodes(others)
-            if _node_state(old) != _node_state(pod) and key in self.claims and self.claims[key].once:
+            if _node_state(old) != _node_state(pod) and key in self.claims and self.claims[key].is_single_pod:
                 self._note_other_users(key, known)
 
     def _move_pod(self, old: Pod | None, new: Pod | None) -> None:

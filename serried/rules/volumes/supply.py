@@ -118,7 +118,7 @@ class Supply:
         if found is None:
             why = f"its StorageClass {wanted} does not exist" if wanted else "the claim names no StorageClass"
             return AllowedNodes(obstacle=f"volume claim {name} is not bound, and {why}")
-        if not found.waits:
+        if not found.waits_for_consumer:
             return AllowedNodes(
                 obstacle=(
                     f"volume claim {name} is not bound yet, and StorageClass {wanted} does not wait for the first "
@@ -150,7 +150,7 @@ class Supply:
         If there is one, kube-scheduler considers no other existing volume for the claim.
         """
         kept = (self.volumes[name] for name in self._reserved_for.get(claim.key, ()))
-        own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.holds(claim.wish))
+        own = (volume for volume in kept if volume.claim_uid in {"", claim.uid} and volume.fulfils(claim.wish))
         return next((volume for volume in own if volume.storage_class == claim.wish.storage_class), None)
 
     def find_volume_nodes(self, wish: ClaimRequirements) -> VolumeNodes:
@@ -181,7 +181,13 @@ class Supply:
         "".
         """
         found = self.classes.get(claim.wish.storage_class)
-        if claim.volume or found is None or not found.waits or Volume not in self.seen or StorageClass not in self.seen:
+        if (
+            claim.volume
+            or found is None
+            or not found.waits_for_consumer
+            or Volume not in self.seen
+            or StorageClass not in self.seen
+        ):
             return None
         if found.provisions:
             return VolumeChoice(None, sharing) if sharing else None
@@ -211,14 +217,14 @@ class Supply:
     def _list_fitting(self, wish: ClaimRequirements) -> Iterator[Volume]:
         """Yield the PersistentVolumes that a claim with these requirements could get, and that no claimRef reserves."""
         volumes = (self.volumes[name] for name in self._volumes_of.get(wish.storage_class, ()))
-        return (volume for volume in volumes if volume.may_serve(wish))
+        return (volume for volume in volumes if volume.can_be_bound_to(wish))
 
     def _find_provisioned(self, wish: ClaimRequirements) -> Terms | None:
         found = self.classes.get(wish.storage_class)
         if found is None or not self._is_provisioned(wish):
             return _NOWHERE
         driver = self.drivers.get(found.provisioner)
-        tells = driver is not None and driver.tells_capacity and StorageCapacity in self.seen and wish.request > 0
+        tells = driver is not None and driver.publishes_capacity and StorageCapacity in self.seen and wish.request > 0
         return intersect_terms(found.topologies, self._find_storage(wish) if tells else None)
 
     def _find_storage(self, wish: ClaimRequirements) -> Terms | None:
@@ -270,7 +276,7 @@ class Supply:
         if volume.claim is not None:
             self._reserved_for.setdefault(volume.claim, {})[volume.name] = None
         for wish, pool in self._pools.get(volume.storage_class, {}).items():
-            if volume.may_serve(wish):
+            if volume.can_be_bound_to(wish):
                 pool.put(volume)
         return old
 
@@ -280,7 +286,7 @@ class Supply:
         if old is not None:
             discard(self._volumes_of, old.storage_class, name)
             for wish, pool in self._pools.get(old.storage_class, {}).items():
-                if old.may_serve(wish):
+                if old.can_be_bound_to(wish):
                     pool.drop(name)
             if old.claim is not None:
                 discard(self._reserved_for, old.claim, name)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from serried.api.node import KEEPS_NODE, PROTECTS
+from serried.api.node import DO_NOT_REMOVE, PROTECTED_BY
 from tests.e2e.queue.stage import QueueStage
 from tests.support.cluster_stage import eventually
 
 pytestmark = pytest.mark.e2e
 
-_OTHERS_NOTE = {KEEPS_NODE[0]: "true", "example.com/note": "mine"}
+_OTHERS_NOTE = {DO_NOT_REMOVE[0]: "true", "example.com/note": "mine"}
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def autoscaled(stage: QueueStage) -> Iterator[QueueStage]:
 def _is_left(stage: QueueStage) -> bool:
     """Return whether a person's annotation on the first node is all that is left on the nodes."""
     first, *others = stage.list_nodes()
-    ours = {PROTECTS, *KEEPS_NODE}
+    ours = {PROTECTED_BY, *DO_NOT_REMOVE}
     left = [stage.annotations_of_node(name).keys() & ours for name in others]
-    return stage.annotations_of_node(first).keys() & ours == {KEEPS_NODE[0]} and not any(left)
+    return stage.annotations_of_node(first).keys() & ours == {DO_NOT_REMOVE[0]} and not any(left)
 
 
 def test_nodes_are_protected_while_they_are_kept_and_a_leader_that_comes_after_a_death_ends_it(
@@ -46,8 +46,8 @@ def test_nodes_are_protected_while_they_are_kept_and_a_leader_that_comes_after_a
     first, *others = stage.list_nodes()
     for name in others:
         found = stage.annotations_of_node(name)
-        assert [found[key] for key in KEEPS_NODE] == ["true", "true"]
-    assert KEEPS_NODE[0] not in stage.annotations_of_node(first)[PROTECTS]
+        assert [found[key] for key in DO_NOT_REMOVE] == ["true", "true"]
+    assert DO_NOT_REMOVE[0] not in stage.annotations_of_node(first)[PROTECTED_BY]
     assert stage.selfcheck()["nodeProtection"]["obstacle"] == ""
 
     stage.cluster.kill("extender")

@@ -3,7 +3,7 @@
 import pytest
 
 from serried.api.names import JOB, GroupKey, Key
-from serried.api.node import PROTECTS
+from serried.api.node import PROTECTED_BY
 from serried.api.parent import OwnerKey
 from serried.cluster.cache import Store
 from serried.cluster.usage import UsageSource
@@ -144,7 +144,7 @@ class TestRoom:
 
 def test_a_marked_node_is_in_the_index_of_protections_for_as_long_as_it_is_marked() -> None:
     store = Store(["serried"], rules=RULES)
-    marked = node("n").cpu(1).with_field("here:", "metadata", "annotations", PROTECTS)
+    marked = node("n").cpu(1).with_field("here:", "metadata", "annotations", PROTECTED_BY)
     store.put_node(marked.value())
     assert store.protections.keys() == {"n"}
     seen = store.nodes["n"]

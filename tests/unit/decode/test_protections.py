@@ -3,31 +3,31 @@
 import pytest
 
 from serried.api.names import Malformed
-from serried.api.node import PROTECTS, Node, Protection, decode_node, protect, read_protection, unprotect
+from serried.api.node import PROTECTED_BY, Node, Protection, decode_node, protect, read_protection, unprotect
 from tests.support.builders import node
 
 CA = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 KARPENTER = "karpenter.sh/do-not-disrupt"
 MARKER = f"here: {CA}, {KARPENTER}"
-WHOLE = {CA: "true", KARPENTER: "true", PROTECTS: MARKER}
+WHOLE = {CA: "true", KARPENTER: "true", PROTECTED_BY: MARKER}
 
 READ = {
     "both are set and named": (WHOLE, Protection("here", frozenset({CA, KARPENTER}), frozenset())),
     "one is somebody else's": (
-        {CA: "true", KARPENTER: "true", PROTECTS: f"here: {CA}"},
+        {CA: "true", KARPENTER: "true", PROTECTED_BY: f"here: {CA}"},
         Protection("here", frozenset({CA}), frozenset()),
     ),
-    "both are": ({CA: "true", KARPENTER: "true", PROTECTS: "here:"}, Protection("here", frozenset(), frozenset())),
+    "both are": ({CA: "true", KARPENTER: "true", PROTECTED_BY: "here:"}, Protection("here", frozenset(), frozenset())),
     "one was removed": (
-        {CA: "true", PROTECTS: MARKER},
+        {CA: "true", PROTECTED_BY: MARKER},
         Protection("here", frozenset({CA}), frozenset({KARPENTER})),
     ),
     "one was given another value": (WHOLE | {CA: "false"}, Protection("here", frozenset({KARPENTER}), frozenset())),
     "a later release names more": (
-        {PROTECTS: f"here:{CA},example.com/more", CA: "true", KARPENTER: "no", "example.com/more": "true"},
+        {PROTECTED_BY: f"here:{CA},example.com/more", CA: "true", KARPENTER: "no", "example.com/more": "true"},
         Protection("here", frozenset({CA}), frozenset()),
     ),
-    "somebody has written nonsense": ({PROTECTS: ",:,"}, Protection(",", frozenset(), frozenset({CA, KARPENTER}))),
+    "somebody has written nonsense": ({PROTECTED_BY: ",:,"}, Protection(",", frozenset(), frozenset({CA, KARPENTER}))),
     "there is no marker": ({CA: "true", KARPENTER: "true"}, None),
     "there is nothing": ({}, None),
 }
@@ -43,14 +43,14 @@ def test_a_marker_is_read(annotations: dict[str, str], found: Protection | None)
 
 PROTECTED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "nothing is there": ({"note": "mine"}, WHOLE),
-    "one is there": ({CA: "true"}, {KARPENTER: "true", PROTECTS: f"here: {KARPENTER}"}),
-    "one is there that says the opposite": ({CA: "false"}, {KARPENTER: "true", PROTECTS: f"here: {KARPENTER}"}),
-    "both are there": ({CA: "true", KARPENTER: "true"}, {PROTECTS: "here:"}),
+    "one is there": ({CA: "true"}, {KARPENTER: "true", PROTECTED_BY: f"here: {KARPENTER}"}),
+    "one is there that says the opposite": ({CA: "false"}, {KARPENTER: "true", PROTECTED_BY: f"here: {KARPENTER}"}),
+    "both are there": ({CA: "true", KARPENTER: "true"}, {PROTECTED_BY: "here:"}),
     "it is protected already": (WHOLE, {}),
-    "it is protected already, by others": ({CA: "true", KARPENTER: "true", PROTECTS: "here:"}, {}),
-    "one was removed": ({CA: "true", PROTECTS: MARKER}, {KARPENTER: "true", PROTECTS: MARKER}),
-    "one was given another value": (WHOLE | {CA: "false"}, {PROTECTS: f"here: {KARPENTER}"}),
-    "another installation protects it": ({PROTECTS: f"there: {CA}", CA: "true"}, {}),
+    "it is protected already, by others": ({CA: "true", KARPENTER: "true", PROTECTED_BY: "here:"}, {}),
+    "one was removed": ({CA: "true", PROTECTED_BY: MARKER}, {KARPENTER: "true", PROTECTED_BY: MARKER}),
+    "one was given another value": (WHOLE | {CA: "false"}, {PROTECTED_BY: f"here: {KARPENTER}"}),
+    "another installation protects it": ({PROTECTED_BY: f"there: {CA}", CA: "true"}, {}),
 }
 
 
@@ -63,13 +63,13 @@ def test_a_node_is_protected_without_a_change_of_what_others_have_set(
 
 
 FREED: dict[str, tuple[dict[str, str], set[str]]] = {
-    "both are ours": (WHOLE, {CA, KARPENTER, PROTECTS}),
-    "one is somebody else's": ({CA: "true", KARPENTER: "true", PROTECTS: f"here: {CA}"}, {CA, PROTECTS}),
-    "one was given another value": (WHOLE | {CA: "false"}, {KARPENTER, PROTECTS}),
-    "one was removed": ({CA: "true", PROTECTS: MARKER}, {CA, PROTECTS}),
-    "none is ours": ({CA: "true", KARPENTER: "true", PROTECTS: "here:"}, {PROTECTS}),
+    "both are ours": (WHOLE, {CA, KARPENTER, PROTECTED_BY}),
+    "one is somebody else's": ({CA: "true", KARPENTER: "true", PROTECTED_BY: f"here: {CA}"}, {CA, PROTECTED_BY}),
+    "one was given another value": (WHOLE | {CA: "false"}, {KARPENTER, PROTECTED_BY}),
+    "one was removed": ({CA: "true", PROTECTED_BY: MARKER}, {CA, PROTECTED_BY}),
+    "none is ours": ({CA: "true", KARPENTER: "true", PROTECTED_BY: "here:"}, {PROTECTED_BY}),
     "there is no marker": ({CA: "true", KARPENTER: "true"}, set()),
-    "another installation protects it": ({PROTECTS: f"there: {CA}", CA: "true"}, set()),
+    "another installation protects it": ({PROTECTED_BY: f"there: {CA}", CA: "true"}, set()),
 }
 
 
@@ -87,12 +87,12 @@ def test_a_node_that_is_protected_from_nothing_is_as_it_was_before() -> None:
 
 
 def test_a_marker_that_is_no_text_makes_the_node_malformed() -> None:
-    raw = node("n").with_field(7, "metadata", "annotations", PROTECTS).raw()
-    assert decode_node(raw) == Malformed("Node", "n", f"{PROTECTS} is not a string")
+    raw = node("n").with_field(7, "metadata", "annotations", PROTECTED_BY).raw()
+    assert decode_node(raw) == Malformed("Node", "n", f"{PROTECTED_BY} is not a string")
 
 
 def test_a_protection_is_no_difference_between_two_states_of_a_node() -> None:
     """Room is not looked at anew because of it."""
     assert decode_node(node("n").raw()) == decode_node(
-        node("n").with_field(MARKER, "metadata", "annotations", PROTECTS).raw()
+        node("n").with_field(MARKER, "metadata", "annotations", PROTECTED_BY).raw()
     )

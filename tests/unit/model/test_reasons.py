@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serried.api.verdict import Mark, Reason, Stage
+from serried.api.verdict import Reason, Stage, Trait
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [
@@ -40,9 +40,9 @@ def test_such_a_collection_would_be_found() -> None:
 def test_a_row_does_not_contradict_itself(reason: Reason) -> None:
     assert reason.sentence
     assert reason.advice or reason.stage is Stage.BOUND
-    if Mark.PASSES in reason.marks:
-        assert Mark.GOOD in reason.marks
-    if Mark.SHAPE in reason.marks:
-        assert Mark.ROOM in reason.marks
-    assert not {Mark.ROOM, Mark.IN_VAIN} <= reason.marks
-    assert not {Mark.GOOD, Mark.OURS} <= reason.marks
+    if Trait.TRANSIENT in reason.traits:
+        assert Trait.PROGRESS in reason.traits
+    if Trait.SAME_FOR_SHAPE in reason.traits:
+        assert Trait.NEEDS_RESOURCES in reason.traits
+    assert not {Trait.NEEDS_RESOURCES, Trait.PREEMPTION_USELESS} <= reason.traits
+    assert not {Trait.PROGRESS, Trait.SERRIED_FAILED} <= reason.traits

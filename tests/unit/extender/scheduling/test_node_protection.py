@@ -10,7 +10,7 @@ import pytest
 
 from extender.autoscalers import NO_AUTOSCALERS, FoundAutoscalers
 from serried.api.names import Key
-from serried.api.node import PROTECTS
+from serried.api.node import PROTECTED_BY
 from tests.support.builders import node, pod, pod_group
 from tests.support.extender_harness import GANG, Harness, gang, members, small_nodes
 from tests.support.fake_api import Call, FakeApi, error
@@ -20,7 +20,7 @@ CLUSTER_AUTOSCALER = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 BOTH = {
     KARPENTER: "true",
     CLUSTER_AUTOSCALER: "true",
-    PROTECTS: f"serried-system: {CLUSTER_AUTOSCALER}, {KARPENTER}",
+    PROTECTED_BY: f"serried-system: {CLUSTER_AUTOSCALER}, {KARPENTER}",
 }
 TAKEOVER = 30
 
@@ -65,7 +65,7 @@ def annotate(world: Harness, name: str, values: dict[str, str]) -> None:
 
 
 def protected(world: Harness) -> set[str]:
-    return {key.name for key, raw in world.api.nodes.items() if PROTECTS in raw["metadata"].get("annotations", {})}
+    return {key.name for key, raw in world.api.nodes.items() if PROTECTED_BY in raw["metadata"].get("annotations", {})}
 
 
 def of_nodes(world: Harness) -> list[Call]:
@@ -181,7 +181,7 @@ class TestWhatSomebodyElseHasSet:
         await planned(cluster)
         annotate(cluster, "n1", {KARPENTER: value, "note": "mine"})
         await pass_time(cluster, 2)
-        ours = {CLUSTER_AUTOSCALER: "true", PROTECTS: f"serried-system: {CLUSTER_AUTOSCALER}"}
+        ours = {CLUSTER_AUTOSCALER: "true", PROTECTED_BY: f"serried-system: {CLUSTER_AUTOSCALER}"}
         assert annotations(cluster, "n1") == {KARPENTER: value, "note": "mine"} | ours
         await bind_all(cluster)
         await pass_time(cluster, 2)
@@ -193,7 +193,7 @@ class TestWhatSomebodyElseHasSet:
         annotate(cluster, "n1", theirs)
         for _ in range(3):
             await pass_time(cluster, 2)
-        assert annotations(cluster, "n1") == theirs | {PROTECTS: "serried-system:"}
+        assert annotations(cluster, "n1") == theirs | {PROTECTED_BY: "serried-system:"}
         assert sorted(call.name for call in cluster.api.list_calls("annotate")) == ["n1", "n2"]
         await bind_all(cluster)
         await pass_time(cluster, 2)
@@ -218,7 +218,7 @@ class TestWhatSomebodyElseHasSet:
         assert annotations(cluster, "n1") == {KARPENTER: "false"}
         await pass_time(cluster, 2)
         assert annotations(cluster, "n1")[KARPENTER] == "false"
-        assert annotations(cluster, "n1")[PROTECTS] == f"serried-system: {CLUSTER_AUTOSCALER}"
+        assert annotations(cluster, "n1")[PROTECTED_BY] == f"serried-system: {CLUSTER_AUTOSCALER}"
 
     async def test_is_added_again_while_the_plan_lasts_if_it_is_removed(self, cluster: Harness) -> None:
         await pass_time(await planned(cluster), 2)
@@ -229,7 +229,11 @@ class TestWhatSomebodyElseHasSet:
 
     async def test_by_another_installation_is_left_to_it(self, cluster: Harness) -> None:
         await planned(cluster)
-        theirs = {KARPENTER: "true", CLUSTER_AUTOSCALER: "true", PROTECTS: f"other: {CLUSTER_AUTOSCALER}, {KARPENTER}"}
+        theirs = {
+            KARPENTER: "true",
+            CLUSTER_AUTOSCALER: "true",
+            PROTECTED_BY: f"other: {CLUSTER_AUTOSCALER}, {KARPENTER}",
+        }
         annotate(cluster, "n1", theirs)
         await pass_time(cluster, 2)
         assert (protected(cluster), annotations(cluster, "n1")) == ({"n1", "n2"}, theirs)
