@@ -14,25 +14,28 @@ from typing import Any
 from serried.api.resources import parse_exact
 
 Value = str | int | bool | bytes | list[Any]
-"""The value of an attribute or capacity. A version or quantity is bytes, made by `version` or `quantity`."""
+"""The value of a device's attribute or capacity. A version or quantity is bytes, made by `version` or `quantity`."""
 
 Values = Mapping[str, Mapping[str, Value]]
-"""Attributes or capacities of a device, by domain and identifier."""
+"""Attributes or capacities of a device, by domain and identifier: ``example.com/numa`` is in ``example.com``."""
 
 
 class Broken(ValueError):
-    """The selector is invalid, or fails for a device: kube-scheduler places no pod with it. The message says why."""
+    """Raised for a selector that is invalid, or that fails for a device. The message says why.
+
+    kube-scheduler schedules no pod whose claim has such a selector.
+    """
 
 
 class Unsupported(ValueError):
-    """The selector uses something that is not supported here. It may be valid for kube-scheduler."""
+    """Raised for a selector that Serried cannot evaluate. It may be valid for kube-scheduler."""
 
 
 class Selector:
-    """A compiled selector, with a cache of its results. `compile_selector` owns it."""
+    """A compiled CEL selector of devices, with a cache of its results. `compile_selector` creates it."""
 
     def __init__(self, expression: str) -> None:
-        """Compile an expression. Raises Broken if it is invalid, Unsupported if it cannot be evaluated here."""
+        """Compile an expression. Raises Broken if it is invalid, Unsupported if Serried cannot evaluate it."""
         self.expression = expression
         environment, boolean, dynamic = _open_environment()
         try:
@@ -50,9 +53,9 @@ class Selector:
         self._results: dict[object, bool | ValueError] = {}
 
     def matches(self, driver: str, attributes: Values, capacity: Values, *, shareable: bool) -> bool:
-        """Return whether a device matches; ``shareable`` is its allowMultipleAllocations.
+        """Return whether a device with these properties matches. ``shareable`` is its allowMultipleAllocations.
 
-        Raises Broken if the evaluation fails for the device, Unsupported if it is not known whether it would fail in
+        Raises Broken if the evaluation fails for the device. Raises Unsupported if it fails here, but may succeed in
         kube-scheduler.
         """
         seen: list[object] = [driver, shareable]
@@ -72,9 +75,10 @@ class Selector:
         return found
 
     def _add_visible(self, seen: list[object], values: Values) -> None:
-        """Append the values of a device that the selector reads to ``seen``, the key of the cache of results.
+        """Append those of the ``values`` of a device that the selector may read to ``seen``.
 
-        A selector reads few attributes, so many devices have the same key.
+        ``seen`` becomes the key in the cache of results. A selector reads few attributes, so many devices have the same
+        key.
         """
         if self._domains is None:
             seen += values
@@ -84,7 +88,7 @@ class Selector:
                 seen += (domain, name, type(value), tuple(value) if isinstance(value, list) else value)
 
     def _select_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names that the selector may read, from a cache: most devices have the same names."""
+        """Return those of the ``names`` of attributes or capacities that the selector may read, from a cache."""
         chosen = self._relevant_names.get(names)
         if chosen is None:
             if len(self._relevant_names) >= _MAX_CACHED:
@@ -117,13 +121,13 @@ class Selector:
 
 
 _MAX_CACHED = 65536
-"""The maximum number of entries in each cache of a selector."""
+"""The maximum number of entries in each cache of a selector. A full cache is cleared."""
 
 _ITERATES_DOMAINS = re.compile(r"\bdevice\s*\.\s*(?:attributes|capacity)\b(?!\s*(?:\[|\.\s*\w+\s*(?:[^\w\s(]|$)))")
-"""Finds expressions that read the map of domains itself, instead of one domain in it."""
+"""Matches expressions that read ``device.attributes`` or ``device.capacity`` as a whole, not only one domain in it."""
 
 _ITERATES_NAMES = re.compile(r"\.\s*(?:exists|exists_one|all|filter|map)\s*\(|\bsize\s*\(|[!=]=\s*\{|\+")
-"""Finds expressions that may read attributes which they do not name, such as by ``exists``."""
+"""Matches expressions that may read attributes without naming them, for instance by ``exists``."""
 
 _WORD = re.compile(r"\w+")
 _NAMES = re.compile(r"\"([^\"\\]*)\"|'([^'\\]*)'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\.\s*(\w+)")
@@ -153,7 +157,7 @@ _QUANTITY, _VERSION = b"quantity ", b"version "
 
 
 def quantity(text: str) -> bytes:
-    """Return a quantity as a CEL value; raise ValueError if the text is none."""
+    """Return a Kubernetes quantity such as ``10Gi`` as a CEL value. Raises ValueError if ``text`` is no quantity."""
     return _QUANTITY + str(parse_exact(text)).encode()
 
 
@@ -168,8 +172,8 @@ _PARTS = re.compile(r"v?0*([0-9]+)(?:\.0*([0-9]+)(?:\.0*([0-9]+.*))?)?(.*)", re.
 def version(text: str, normalize: object = False) -> bytes:  # noqa: FBT002  # as CEL calls it
     """Return a semantic version as a CEL value, without the build metadata behind ``+``.
 
-    With ``normalize``, incomplete versions are accepted as upstream does: "v1.2" is 1.2.0. Raises ValueError if the
-    text is no version.
+    If ``normalize`` is true, incomplete versions are completed as upstream does it: "v1.2" is 1.2.0. Raises ValueError
+    if ``text`` is no semantic version.
     """
     if normalize and (parts := _PARTS.fullmatch(text)):
         text = f"{parts[1]}.{parts[2] or 0}.{parts[3] or 0}{parts[4]}"
@@ -180,7 +184,10 @@ def version(text: str, normalize: object = False) -> bytes:  # noqa: FBT002  # a
 
 
 def _comparison_key(value: bytes) -> tuple[Any, ...]:
-    """Return a tuple by which two quantities, or two versions, are compared; raise ValueError for another value."""
+    """Return a tuple by which two quantities, or two versions, can be compared. Its first element is the kind.
+
+    Raises ValueError for other bytes.
+    """
     kind, _, text = value.decode().partition(" ")
     if kind == "quantity":
         return kind, int(text)
@@ -223,9 +230,10 @@ def _make_getter(index: int) -> Callable[[bytes], int]:
 
 @lru_cache(maxsize=1)
 def _open_environment() -> tuple[Any, Any, Any]:
-    """Return the CEL environment of all selectors, and the two allowed types of results (bool, dynamic).
+    """Return the CEL environment for all selectors, and the two types that their results may have (bool, dynamic).
 
-    The library is loaded here, so only in clusters with device claims. If the platform has none, Unsupported is raised.
+    The CEL library is imported here, so that it is only loaded in clusters with device claims. Raises Unsupported if
+    it is not installed, because there is none for the platform.
     """
     try:
         cel = import_module("cel_expr_python.cel")

@@ -55,7 +55,10 @@ from serried.api.topology import read_extended_resources
 
 
 class GangPolicy(StrEnum):
-    """The explicit gang policy of a Job (KEP-5764). A Job without one is classified by its shape (KEP-5547)."""
+    """What the author of a Job has said about it being a gang, by a field (KEP-5764) or annotation.
+
+    If the author has said nothing, parallelism, completions and completionMode decide (KEP-5547).
+    """
 
     JOB_AS_GANG = "JobAsGang"
     NO_GANG = "NoGang"
@@ -79,13 +82,16 @@ class Job:
     scheduler: str = "default-scheduler"
 
     group: GroupKey | None = None
-    """The group that its pod template names by field or label: Serried creates none for the Job then. Else None."""
+    """The group that its pod template names by field or label; None if it names none.
+
+    With such a group, Serried creates no PodGroup for the Job.
+    """
 
     topology_key: str | None = None
-    """The required topology key: a label, or the name of a level. None if the Job requires none."""
+    """The required topology key: a node label, or the name of a level such as ``rack``. None if the Job has none."""
 
     gang_policy: GangPolicy | None = None
-    """The explicit gang policy; None if the Job has none."""
+    """Whether the Job's author wants a gang; None if the author has not said so."""
 
     disruption: Disruption | None = None
     """The disruption mode of its gang; None if it is not set."""
@@ -100,10 +106,10 @@ class Job:
     """The resource claims in ``spec.scheduling`` that its pods share."""
 
     annotated: bool = False
-    """True if the Job has any annotation of Serried: its author expects Serried to act."""
+    """True if the Job has any annotation of Serried. Its author then expects Serried to do something with the Job."""
 
     contradiction: bool = False
-    """True if the Job's field and its annotation contradict each other on being a gang."""
+    """True if the field says that the Job is a gang and the annotation says that it is none, or the reverse."""
 
     problem: str = ""
     """A phrase about an invalid annotation; "" for none."""
@@ -115,13 +121,16 @@ class Job:
     """
 
     selects_itself: bool = False
-    """True if the Job has ``manualSelector``: only owner references identify its pods then."""
+    """True if the Job has ``manualSelector``, so that no label identifies its pods, only their owner references."""
 
     owner: OwnerRef | None = None
     """The controlling owner reference; None if nothing controls the Job."""
 
     delegation: Delegation | None = None
-    """The annotation ``scheduling.k8s.io/group-template-name``; None without it, or if nothing controls the Job."""
+    """The template in the Workload of the Job's controller from which the Job's PodGroup is made; None for none.
+
+    It is from the annotation ``scheduling.k8s.io/group-template-name``.
+    """
 
     managed_by: str = ""
     """The controller that creates its pods (``spec.managedBy``); "" for kube-controller-manager."""
@@ -135,25 +144,31 @@ class Job:
     deleting: bool = False
 
     completed: int = 0
-    """The number of indexes that have succeeded; of pods, if the Job is not Indexed."""
+    """The number of indexes that have succeeded. If the Job is not Indexed: the number of pods."""
 
     given_up: int = 0
-    """The number of indexes that have failed finally."""
+    """The number of indexes for which no pod is created any more, because too many have failed (failedIndexes)."""
 
     started: int | None = None
-    """The time at which it started, or was last resumed, in seconds since 1970."""
+    """The time at which it started or was last resumed, in seconds since 1970; None if it never was."""
 
     lifetime: int | None = None
     """The activeDeadlineSeconds; None if it has none."""
 
     work: int = 0
-    """A hash that is equal for Jobs whose pods do the same work (`names.fingerprint`)."""
+    """A hash of its pod template's spec, equal for Jobs that run the same pods (`names.fingerprint`).
+
+    So Serried can expect such Jobs to run equally long.
+    """
 
     version: str = ""
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """The extended resources of its pods. Read only if a topology level is named; else empty."""
+    """The extended resources that its pods request, because the label of a topology level depends on them.
+
+    They are only read if the Job names a level such as ``rack``; else empty.
+    """
 
     @property
     def at_once(self) -> int:
@@ -269,7 +284,10 @@ _NO_SCHEDULING = _Scheduling()
 
 
 def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
-    """Return the gang policy and the minCount in ``spec.scheduling``; minCount None means the parallelism."""
+    """Return the gang policy and the minCount in ``spec.scheduling``; None for what is not set.
+
+    A gang without minCount needs as many members as the Job's parallelism.
+    """
     policy = read_map(scheduling, "schedulingPolicy")
     if not policy:
         return None, None
@@ -280,10 +298,10 @@ def _read_gang(scheduling: Raw) -> tuple[GangPolicy | None, int | None]:
 
 
 def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
-    """Return a phrase about the first invalid annotation of an owner; "" if all are valid.
+    """Return a phrase about the first annotation of Serried with an invalid value; "" if all are valid.
 
-    ``policies`` are the valid values of GANG_POLICY for its kind. Serried's admission policies reject the same values,
-    if they are installed.
+    ``annotations`` are those of a Job or parent, ``policies`` the valid values of GANG_POLICY for its kind. Serried's
+    admission policies, if they are installed, reject the same values.
     """
     for name, words in ((GANG_POLICY, policies), (DISRUPTION_MODE, DISRUPTION_MODES)):
         word = annotations.get(name)
@@ -296,7 +314,7 @@ def find_problem(annotations: Raw, policies: Iterable[str]) -> str:
 
 
 def is_annotated(annotations: Raw) -> bool:
-    """Return whether any of these annotations is one of Serried."""
+    """Return whether any of these annotations is one of Serried (its key begins with ANNOTATION_PREFIX)."""
     return any(name.startswith(ANNOTATION_PREFIX) for name in annotations)
 
 
@@ -309,7 +327,10 @@ def _has_condition(status: Raw, *types: str) -> bool:
 
 
 def _count_indexes(status: Raw, name: str) -> int:
-    """Return the number of indexes in a list like ``1,3-5``; raise ValueError if it is none."""
+    """Return the number of indexes in the list at ``name``, 4 for ``1,3-5``; 0 if it is absent.
+
+    Raises ValueError if it is no list of indexes.
+    """
     text = read_text(status, name)
     try:
         return sum(_interval_length(part) for part in text.split(",")) if text else 0
@@ -326,27 +347,28 @@ class GangJobs(StrEnum):
     """The value of ``--gang-jobs``: the Jobs for which Serried creates gangs."""
 
     BY_SHAPE = "by-shape"
-    """Jobs with an explicit policy (KEP-5764), and Jobs with the right shape (KEP-5547)."""
+    """Jobs whose author asks for a gang (KEP-5764), and Indexed Jobs that run all their pods together (KEP-5547)."""
 
     ASKED = "asked"
-    """Only Jobs with an explicit policy (KEP-5764)."""
+    """Only Jobs whose author asks for a gang (KEP-5764)."""
 
     NONE = "none"
-    """No Jobs. Serried creates no objects for Jobs, and holds none of their pods."""
+    """No Jobs. Serried creates no Workloads and PodGroups for Jobs, and treats their pods as plain pods."""
 
 
 def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> bool:
     """Return whether Serried creates a Workload and a PodGroup for this Job.
 
-    By the policy of the Job:
+    It depends on the Job's gang policy:
 
     - JobAsGang: yes, if more than one pod runs at a time.
     - NoGang: no.
-    - none: yes, if ``gang_jobs`` is BY_SHAPE, the Job is Indexed with ``parallelism == completions > 1``, and no other
-      controller decides about it (`is_decided_elsewhere`).
+    - not set: yes, if ``gang_jobs`` is BY_SHAPE, the Job is Indexed with ``parallelism == completions > 1``, and no
+      other controller decides about it (`is_decided_elsewhere`).
 
-    In any case its scheduler must be one of ``schedulers``, it must not name a group or a template, have a
-    manualSelector, or be finished. The caller also has to check that none of its pods is bound or finished yet.
+    In any case, its pods must have one of the ``schedulers``, which Serried serves. It must not name a group or a
+    template, have a manualSelector, or be finished. With ``gang_jobs`` NONE the answer is no. The caller also has to
+    check that none of its pods is bound or finished yet.
     """
     candidate = (
         job.parallelism > 1
@@ -367,19 +389,19 @@ def is_gang_job(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = Gan
 
 
 class NoGang(NamedTuple):
-    """The reason why an owner is no gang, and how it would become one: phrases without full stops."""
+    """Why a Job or parent is no gang (``why``), and how it would become one. Both are phrases without full stops."""
 
     why: str
 
     remedy: str = ""
-    """The property with which it would be a gang if it were recreated; "" if its author wants none or nothing helps."""
+    """What the user would have to set in it and create it again; "" if nothing helps or the author wants no gang."""
 
 
 def find_no_gang(job: Job, schedulers: Collection[str], gang_jobs: GangJobs = GangJobs.BY_SHAPE) -> NoGang | None:
-    """Return the first reason why `is_gang_job` is False for a Job.
+    """Return the first reason why `is_gang_job` is False for a Job with the same arguments.
 
-    Return None if it is True, or if the Job's pods belong to a group that Serried does not create. ``schedulers`` must
-    not be empty.
+    Return None if it is True. Return None also if the Job's pods belong to a group that somebody else creates.
+    ``schedulers`` are those that Serried serves, and must not be empty.
     """
     if job.group is not None or job.delegation is not None or is_gang_job(job, schedulers, gang_jobs):
         return None
@@ -412,14 +434,14 @@ ASKING = f"the annotation {GANG_POLICY}: {GangPolicy.JOB_AS_GANG}"
 
 
 def explain_unserved(scheduler: str, schedulers: Collection[str]) -> NoGang:
-    """Return the reason for an owner whose pods have another scheduler than those that Serried serves."""
+    """Return why a Job or parent is no gang whose pods have another ``scheduler`` than the ``schedulers`` served."""
     return NoGang(f"Serried does not serve its scheduler {scheduler}", f"schedulerName {min(schedulers)}")
 
 
 def is_decided_elsewhere(job: Job) -> bool:
-    """Return whether another controller decides if the Job is a gang.
+    """Return whether a controller other than Serried's decides if the Job is a gang.
 
-    That is the controller of its owner (JobSet, TrainJob; not CronJob), or the Job's own one (``managedBy``), for which
-    kube-controller-manager creates no gang either.
+    That is so if another object controls the Job (such as a JobSet or TrainJob, but not a CronJob). It is also so if
+    another controller creates its pods (``managedBy``): kube-controller-manager creates no gang then either.
     """
     return bool(job.managed_by) or (job.owner is not None and job.owner.kind != "CronJob")

@@ -1,8 +1,8 @@
 """The table of owner kinds (`OWNER_KINDS`): one row for Job, JobSet and LeaderWorkerSet each.
 
-An owner is the object for which pods and groups are created: a Job, or a parent (an owner that is no Job). To support
-another parent, add a row here and a reader of its manifest in `serried.api.layouts`. All other code follows the rows;
-`tests/unit/model/test_kinds.py` fails for code that names the kind of a parent.
+An owner is an object whose pods may be gangs: a Job, or a parent (an owner that is no Job). To support another kind of
+parent, add a row here and a reader of its manifest in `serried.api.layouts`. All other code uses the rows;
+`tests/unit/model/test_kinds.py` fails for code that contains the name of a parent's kind.
 """
 
 from collections.abc import Mapping
@@ -14,50 +14,65 @@ class PodLabels:
     """The keys of the labels that a parent's controller sets on its pods; "" for a label that the kind lacks."""
 
     name: str = ""
-    """The parent's name. Its presence identifies the kind, so each kind must have a different key."""
+    """The key of the label with the parent's name. A pod with this label belongs to a parent of the kind.
+
+    So each kind must have a different key.
+    """
 
     uid: str = ""
-    """The parent's UID."""
+    """The key of the label with the parent's UID."""
 
     stage: str = ""
-    """The stage. If the kind has no such label, pod 0 of a replica is its leader and all others are workers."""
+    """The key of the label with the pod's stage, such as the replicated Job.
+
+    If the kind has no such label, pod 0 of a replica is its leader and all others are workers.
+    """
 
     replica: str = ""
-    """The index of the replica."""
+    """The key of the label with the index of the pod's replica."""
 
     job: str = ""
-    """The index of the pod's Job among those of its stage."""
+    """The key of the label with the index of the pod's Job among the Jobs of its stage."""
 
     index: str = ""
-    """The pod's number in its replica. If the kind has no such label, it is the completion index of the pod's Job."""
+    """The key of the label with the pod's number in its replica.
+
+    If the kind has no such label, the pod's completion index in its Job counts.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerKind:
-    """One row of the table: a kind of owner."""
+    """One row of the table OWNER_KINDS: a kind of object whose pods may be gangs."""
 
     kind: str
 
     group: str
-    """The API group."""
+    """The API group of the kind, such as ``batch``."""
 
     version: str
     plural: str
 
     gang: str
-    """The word for what is one gang: the owner's kind, or a part of the owner such as ``replica``."""
+    """The word for what forms one gang: the kind itself, or a part of the object such as ``replica``."""
 
     staged: str = ""
-    """The sentence why stages that start one after the other are separate gangs; placeholders ``owner``, ``field``."""
+    """The sentence for users that says why stages which start one after the other are separate gangs.
+
+    It has placeholders for the ``owner`` and for the ``field`` that orders the stages.
+    """
 
     labels: PodLabels = PodLabels()
-    """The labels of the kind's pods. Pods of Jobs have none: they are found by their owner reference."""
+    """The keys of labels on the kind's pods. All are "" for Jobs, whose pods are found by their owner reference."""
 
     followed_pods: str = ""
-    """The label selector of the pods that Serried's controller watches; "" if it watches their Jobs instead."""
+    """The label selector of those pods of the kind that Serried's controller watches; "" if it watches Jobs instead.
+
+    The controller has to know when pods exist or run.
+    """
 
     short_names: tuple[str, ...] = ()
-    """Short names of the resource in kubectl."""
+    """The short names of the kind in kubectl, such as ``lws``."""
 
     api_version: str = field(init=False)
     """The ``apiVersion`` of the kind's objects."""

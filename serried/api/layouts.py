@@ -16,24 +16,24 @@ WORKERS = "workers"
 
 
 class Stage(NamedTuple):
-    """Pods of a parent that are created together, such as those of one replicated Job."""
+    """Pods of a parent from one template: a replicated Job of a JobSet; leader or workers of a LeaderWorkerSet."""
 
     name: str
 
     size: int
-    """The number of its pods that run at a time; with replicas, in each of them."""
+    """The number of pods in the stage that run at the same time. For a kind with replicas: in one replica."""
 
 
 class Span(NamedTuple):
-    """The range of ranks of a stage's pods."""
+    """The ranks of the pods of one stage. A rank is the number of a pod in the whole parent, from 0."""
 
     stage: str
 
     first: int
-    """The lowest rank."""
+    """The lowest rank in the stage."""
 
     each: int
-    """The number of ranks of each Job in the stage."""
+    """The number of ranks for each Job in the stage: its completions."""
 
 
 class Source(NamedTuple):
@@ -51,24 +51,27 @@ class Source(NamedTuple):
 
     @property
     def pod_path(self) -> tuple[str | int, ...]:
-        """The path of the pod template in the manifest."""
+        """The path of the stage's pod template in the manifest: field names and list indexes."""
         return self.path if self.jobs is None else (*self.path, "spec", "template")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The pods of a parent, as its manifest defines them."""
+    """What the manifest of a parent says about its pods: the result of a reader in LAYOUTS."""
 
     sources: tuple[Source, ...]
-    """The stages, in the order of their ranks."""
+    """The stages with their templates; those whose pods have lower ranks come first."""
 
     pod_templates: tuple[Raw, ...]
 
     copies: int = 1
-    """The number of replicas in the manifest, each of which has all stages."""
+    """The number of replicas in the manifest, each with the pods of all stages; 1 for a kind without replicas."""
 
     replicas: int | None = None
-    """See `Parent.replicas`; the fields below are also those of `Parent`."""
+    """The number of replicas, including those that a rolling update adds for a time; None for a kind without replicas.
+
+    This field and all that follow become those of `serried.api.parent.Parent`.
+    """
 
     staged: str = ""
     obstacle: str = ""
@@ -79,12 +82,12 @@ class Layout:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages, in the order of their ranks."""
+        """The stages; those whose pods have lower ranks come first."""
         return tuple(source.stage for source in self.sources)
 
     @property
     def job_templates(self) -> tuple[Raw, ...]:
-        """The Job templates."""
+        """The Job templates of the stages that consist of Jobs."""
         return tuple(source.template for source in self.sources if source.jobs is not None)
 
 
@@ -122,7 +125,10 @@ def _read_source(index: int, job: Raw) -> Source:
 
 
 def _read_spans(jobs: Sequence[Raw]) -> Iterator[Span]:
-    """Yield the ranks of each replicated Job. Ranks are ordered by replicated Job, then Job, then completion index."""
+    """Yield the ranks of each replicated Job of a JobSet.
+
+    ``jobs`` are the replicated Jobs. Ranks are counted by replicated Job, then by Job, then by completion index.
+    """
     first = 0
     for job in jobs:
         spec = read_map(read_map(job, "template"), "spec")
@@ -139,7 +145,10 @@ def _read_order(spec: Raw, jobs: Sequence[Raw]) -> str:
 
 
 def _is_exclusive(annotations: Raw) -> bool:
-    """Return whether JobSet rejects a Job's other pods until its first one is scheduled (webhooks/pod_webhook.go)."""
+    """Return whether JobSet rejects the other pods of a Job until the first one is scheduled (exclusive-topology).
+
+    ``annotations`` are those of the JobSet or of a Job template. Upstream: webhooks/pod_webhook.go.
+    """
     exclusive, node_selector = "alpha.jobset.sigs.k8s.io/exclusive-topology", "alpha.jobset.sigs.k8s.io/node-selector"
     return exclusive in annotations and node_selector not in annotations
 
@@ -169,7 +178,10 @@ def _read_leader_worker_set(obj: Raw) -> Layout:
 
 
 def _read_sources(template: Raw) -> Iterator[Source]:
-    """Yield the leader, then the workers. A leader without a template of its own uses that of the workers."""
+    """Yield the stage of the leader and the stage of the workers, from a ``leaderWorkerTemplate``.
+
+    A leader without a template of its own has that of the workers.
+    """
     stages = (Stage(LEADER, 1), Stage(WORKERS, max(0, read_int(template, "size", 1) - 1)))
     leader = "leaderTemplate" if template.get("leaderTemplate") else "workerTemplate"
     for stage, name in zip(stages, (leader, "workerTemplate"), strict=True):
@@ -177,7 +189,7 @@ def _read_sources(template: Raw) -> Iterator[Source]:
 
 
 def _read_replicas(spec: Raw) -> int:
-    """Return the number of replicas, including the additional ones during a rolling update (maxSurge)."""
+    """Return the number of replicas in a LeaderWorkerSet's spec, with those that a rolling update adds (maxSurge)."""
     replicas = max(0, read_int(spec, "replicas", 1))
     rolling = read_map(read_map(spec, "rolloutStrategy"), "rollingUpdateConfiguration")
     surge = rolling.get("maxSurge")

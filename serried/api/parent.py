@@ -1,4 +1,4 @@
-"""Parents (`Parent`): owners such as a JobSet, whose pods form gangs; and functions for any owner (a Job or a parent).
+"""Parents (`Parent`), such as a JobSet, whose pods form gangs; and functions for any owner, i.e. a Job or a parent.
 
 The kinds of parents are listed in `serried.api.kinds`, the readers of their manifests in `serried.api.layouts`.
 """
@@ -54,7 +54,7 @@ MOST_TEMPLATES = 8
 
 
 class OwnerKey(NamedTuple):
-    """Identifies an owner: its kind, namespace and name."""
+    """Identifies an owner, i.e. a Job or a parent, by kind, namespace and name."""
 
     kind: str
     """A key of ``OWNER_KINDS``."""
@@ -72,7 +72,7 @@ class Place:
     """The name of the parent."""
 
     stage: str
-    """The name of its stage: that of a replicated Job, ``LEADER`` or ``WORKERS``."""
+    """The name of its stage: that of a JobSet's replicated Job; ``LEADER`` or ``WORKERS`` of a LeaderWorkerSet."""
 
     replica: str = ""
     """The index of its replica; "" if the kind has no replicas."""
@@ -85,12 +85,12 @@ class Place:
 
 
 WHOLE = ""
-"""The name of the stage that stands for all stages together."""
+"""The name of the `Stage` with the pods of all stages, for a parent of which all pods are one gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """An owner of a kind in ``PARENTS``, such as a JobSet. From its status only ``finished`` is read."""
+    """An object of a kind in ``PARENTS``, such as a JobSet: its pods are created in stages, which may be gangs."""
 
     kind: str
     key: Key
@@ -102,28 +102,34 @@ class Parent:
     """The value of its annotation ``gang-policy``; "" without one."""
 
     annotated: bool = False
-    """True if the parent has any annotation of Serried."""
+    """True if the parent has any annotation of Serried. Its author then expects Serried to do something with it."""
 
     staged: str = ""
-    """The field that makes stages start one after the other; "" if all pods are created at once."""
+    """The field that makes its stages start one after the other, such as ``dependsOn``; "" if all pods start together.
+
+    With such a field each stage is a gang of its own.
+    """
 
     obstacle: str = ""
-    """The field that makes pods of one stage wait for each other, so that they cannot be a gang; "" for none."""
+    """The field that makes pods of one stage start one after the other, so that they cannot be a gang; "" for none."""
 
     replicas: int | None = None
     """The number of replicas, each of which has all stages; None for a kind without replicas."""
 
     group: GroupKey | None = None
-    """The group that one of its pod templates names; None if none does."""
+    """The group that one of its pod templates names; None if none does. With it, Serried creates no PodGroups."""
 
     jobs_ask: bool = False
-    """True if a Job template has the annotation that makes the Job itself a gang."""
+    """True if a Job template in it has the annotation that makes each of these Jobs a gang of its own."""
 
     topology_key: str | None = None
     preference: Preference = NO_PREFERENCE
 
     wanted: frozenset[str] = frozenset()
-    """The extended resources of its pods. Read only if an annotation names a topology level; else empty."""
+    """The extended resources that its pods request, because the label of a topology level depends on them.
+
+    They are only read if an annotation names a level such as ``rack``; else empty.
+    """
 
     disruption: Disruption | None = None
 
@@ -140,24 +146,27 @@ class Parent:
     """
 
     spans: tuple[Span, ...] = ()
-    """The ranks of the pods by stage, in the order of the stages; empty if labels of the pods contain their ranks."""
+    """The ranks of the pods of each stage, in the order of the stages. A rank is a pod's number in the whole parent.
+
+    Empty if the pods have labels with their ranks.
+    """
 
     finished: bool = False
     """True if the parent has completed or failed."""
 
     suspended: bool = False
-    """True while the parent wants no pods (`spec.suspend`)."""
+    """True while the parent's controller creates no pods because of ``spec.suspend``."""
     deleting: bool = False
     version: str = field(default="", compare=False)
 
     @property
     def asks(self) -> bool:
-        """Return whether the annotation ``gang-policy`` asks for gangs."""
+        """Return whether the author wants gangs: the annotation ``gang-policy`` is, for instance, JobSetAsGang."""
         return self.gang_policy == OWNER_KINDS[self.kind].gang_policy
 
 
 Owner: TypeAlias = Job | Parent
-"""An object for which pods and groups are created."""
+"""An object whose pods may be gangs for which Serried creates PodGroups: a Job or a parent."""
 
 
 def kind_of(owner: Owner) -> str:
@@ -176,24 +185,29 @@ def api_version_of(owner: Owner) -> str:
 
 
 def owner_key_of(owner: Owner) -> OwnerKey:
-    """Return the key of an owner among all kinds."""
+    """Return the key of an owner, which includes its kind."""
     return OwnerKey(kind_of(owner), owner.key)
 
 
 def stages_of(parent: Parent) -> tuple[Stage, ...]:
-    """Return the stages whose pods start together, in each replica: one of all pods, unless stages wait for others."""
+    """Return the sets of pods in each replica of a parent that start together.
+
+    If stages start one after the other (``parent.staged``), they are its stages. Else it is one stage with all pods.
+    """
     return parent.stages if parent.staged else (Stage(WHOLE, sum(stage.size for stage in parent.stages)),)
 
 
 def gangs_of(parent: Parent) -> tuple[Stage, ...]:
-    """Return the stages that are gangs, in each replica: those of more than one pod."""
+    """Return the stages in each replica of a parent that are gangs: those in `stages_of` with more than one pod."""
     return tuple(stage for stage in stages_of(parent) if stage.size > 1)
 
 
 def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
     """Return whether Serried creates a Workload and PodGroups for this parent.
 
-    The caller also has to check that none of its pods is bound or finished yet, as for Jobs (`job.is_gang_job`).
+    It does if its author asks for it, it has stages that can be gangs (not too many), and all its pods have one of the
+    ``schedulers``, which Serried serves. The caller also has to check that none of its pods is bound or finished yet,
+    as for Jobs (`job.is_gang_job`).
     """
     return (
         parent.asks
@@ -207,9 +221,10 @@ def is_gang_parent(parent: Parent, schedulers: Collection[str]) -> bool:
 
 
 def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang | None:
-    """Return why a parent that does not ask for gangs is none.
+    """Return why a parent is no gang whose author has not asked for one.
 
-    Return None if it asks, or if its pods or its Jobs name or ask for a gang themselves.
+    Return None if the author has asked, if its pods name a group, or if its Jobs are gangs of their own.
+    ``schedulers`` are those that Serried serves.
     """
     if parent.asks or parent.group is not None or parent.jobs_ask:
         return None
@@ -224,14 +239,20 @@ def find_no_gang_parent(parent: Parent, schedulers: Collection[str]) -> NoGang |
 
 
 def explain_no_gang(owner: Owner, schedulers: Collection[str], gang_jobs: GangJobs) -> NoGang | None:
-    """Return why an owner is no gang, as `find_no_gang` and `find_no_gang_parent` do; None if nothing is to be said."""
+    """Return why an owner is no gang, by `find_no_gang` for a Job or `find_no_gang_parent`; None where these say None.
+
+    ``gang_jobs`` is the setting for which Jobs are gangs, ``schedulers`` are the schedulers that Serried serves.
+    """
     if isinstance(owner, Job):
         return find_no_gang(owner, schedulers, gang_jobs)
     return find_no_gang_parent(owner, schedulers)
 
 
 def read_place(labels: Raw) -> Place | None:
-    """Return the place that a pod's labels describe; None if the pod has no parent, or labels are missing."""
+    """Return a pod's position in its parent, by the pod's labels; None if it has no parent, or if labels are missing.
+
+    ``labels`` are all labels of the pod.
+    """
     for row in PARENTS.values():
         if row.labels.name in labels and (name := read_text(labels, row.labels.name)):
             return _read_place_in(row, name, labels)
@@ -257,7 +278,10 @@ def _shared_place(kind: str, parent: str, stage: str, replica: str, uid: str, jo
 
 
 def decode_parent(kind: str, obj: object) -> Parent | Malformed:
-    """Decode a parent of this kind; name, uid and the fields that its layout needs are required."""
+    """Decode a parent of this kind, a key of PARENTS.
+
+    Required are name, uid and the fields that the kind's reader in `serried.api.layouts` needs.
+    """
     return decode_or_malformed(kind, partial(_decode_parent, OWNER_KINDS[kind]), obj)
 
 
@@ -313,7 +337,7 @@ PARENT_UID = "scheduling.serried.dev/parent-uid"
 
 
 def labels_for(owner: Owner) -> dict[str, str]:
-    """Return the labels of the objects that Serried creates for an owner."""
+    """Return the labels that Serried sets on the Workload and PodGroups that it creates for an owner."""
     return {MANAGED_BY: MANAGER, PARENT_UID if isinstance(owner, Parent) else JOB_UID: owner.uid}
 
 

@@ -22,7 +22,10 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """A term of a node selector: all ``labels`` and all ``fields`` must hold. A term with neither matches no node."""
+    """A term of a node selector: requirements on a node's labels and on its fields, such as metadata.name.
+
+    A node matches if it fulfils all of them. A term without requirements matches no node.
+    """
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -88,11 +91,14 @@ def _meets(value: str | None, requirement: Requirement) -> bool:
 Terms = tuple[NodeSelectorTerm, ...]
 
 MAX_TERMS = 64
-"""The limit on the terms that `intersect_terms` builds. Larger combinations are left to kube-scheduler."""
+"""The maximum number of terms that `intersect_terms` builds. Larger combinations are left to kube-scheduler."""
 
 
 def read_terms(affinity: Raw, name: str) -> Terms | None:
-    """Return the terms of the node selector at ``name``; None if it is absent. No terms match no node."""
+    """Return the terms of the node selector at ``name``; None if it is absent.
+
+    A node matches if it matches one of them, so an empty tuple matches no node.
+    """
     if affinity.get(name) is None:
         return None
     selector = read_map(affinity, name)
@@ -114,7 +120,7 @@ def read_requirements(term: Raw, name: str) -> tuple[Requirement, ...]:
 
 
 def match_nothing_if_invalid(requirement: Requirement) -> Requirement:
-    """Return the requirement; if one of its values is no valid label value, one that no label meets (no operator).
+    """Return the requirement, or one that no node fulfils if one of its values is no valid label value.
 
     The API server accepts such a requirement, but kube-scheduler fails to parse it whatever the operator is
     (labels.NewRequirement). So not even NotIn matches, and Gt has no negative bounds.
@@ -125,9 +131,9 @@ def match_nothing_if_invalid(requirement: Requirement) -> Requirement:
 
 
 def intersect_terms(one: Terms | None, other: Terms | None) -> Terms | None:
-    """Return terms that match the nodes that ``one`` and ``other`` both match; None matches all nodes.
+    """Return terms that match exactly the nodes that both ``one`` and ``other`` match. None matches all nodes.
 
-    If that takes more than MAX_TERMS terms, return ``one``.
+    If more than MAX_TERMS terms would be needed, return ``one``, which may match too many nodes.
     """
     if one is None or other is None:
         return other if one is None else one
@@ -139,5 +145,5 @@ def intersect_terms(one: Terms | None, other: Terms | None) -> Terms | None:
 
 
 def has_requirements(term: NodeSelectorTerm) -> bool:
-    """Return whether a term has any requirement. One without matches no node."""
+    """Return whether a term has any requirement. A term without one matches no node."""
     return bool(term.labels or term.fields)

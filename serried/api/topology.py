@@ -53,73 +53,77 @@ DEFAULT_LABELS: Mapping[str, tuple[str, ...]] = {
     ),
     "zone": ("topology.kubernetes.io/zone",),
 }
-"""Labels that clouds and tools set, by level. The name of the level itself comes before them (`list_defaults`)."""
+"""The node labels that clouds and tools set for each level. `list_defaults` puts the name of the level before them."""
 
 DEFAULT = "default"
-"""The name of the TopologyLevels object that is used; others are ignored."""
+"""The name of the only TopologyLevels object that Serried uses; others are ignored."""
 
 MAX_POOLS = 16
-"""The maximum number of pools in a table, which has one for each extended resource."""
+"""The maximum number of pools in a `LevelTable`, not counting the one of all nodes. Further resources get no pool."""
 
 _MAX_NAMES_SHOWN = 10
 
 
 def list_defaults(level: str) -> tuple[str, ...]:
-    """Return the candidate labels for a level that no administrator has configured, in order of precedence.
+    """Return the node labels that may stand for a level if no administrator has configured it, the preferred one first.
 
-    The first one is the level's own name: a cluster may have labelled its nodes with, say, ``rack``.
+    That is the level's own name, because an administrator may have labelled nodes with, say, ``rack``.
     """
     return (level, *DEFAULT_LABELS[level])
 
 
 class LabelCount(NamedTuple):
-    """A node label, and the number of nodes that carry it."""
+    """The key of a node label, and the number of nodes that have the label."""
 
     label: str
     nodes: int
 
 
 class Pool(NamedTuple):
-    """The nodes that have an extended resource, and the label for each level on these nodes."""
+    """The nodes that have an extended resource, and the label that stands for each level on these nodes.
+
+    ``nodes`` is the number of these nodes. The labels differ if, for instance, only nodes with GPUs have a rack label.
+    """
 
     resource: str
-    """The extended resource; "" for all nodes of the cluster."""
+    """The name of the extended resource; "" for the pool of all nodes in the cluster."""
 
     nodes: int
 
     labels: Mapping[str, LabelCount]
-    """The labels by level; a level without a label has no entry."""
+    """The label that stands for each level; a level for which there is none has no entry."""
 
     @property
     def label_by_level(self) -> dict[str, str]:
-        """The labels by level, without the numbers of nodes."""
+        """The key of the label that stands for each level; a level for which there is none has no entry."""
         return {level: each.label for level, each in self.labels.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTable:
-    """The mapping of levels to node labels in one cluster."""
+    """Which node labels stand for the topology levels in this cluster."""
 
     candidates: Mapping[str, tuple[str, ...]]
-    """The candidate labels for each level. The first one that enough nodes carry is used."""
+    """The labels that may stand for each level. A pool uses the first one that at least half of its nodes have."""
 
     pools: tuple[Pool, ...]
-    """The pool of all nodes, then one pool for each extended resource."""
+    """The pool of all nodes, then one pool for each extended resource, at most MAX_POOLS."""
 
     @property
     def decision(self) -> tuple[object, ...]:
-        """The part of the table that decides about the labels of Jobs, to be compared with that of another table.
+        """A value that is equal for two tables if they give all Jobs the same labels.
 
-        It has the candidates, and the labels by resource and level, rare resources first, but no numbers of nodes.
+        It consists of the candidates, and of the labels by resource and level. The numbers of nodes are not part of it.
         """
         rarest = sorted(self.pools, key=lambda pool: pool.nodes)
         return self.candidates, [(pool.resource, pool.label_by_level) for pool in rarest]
 
     def find_pool(self, wanted: Collection[str]) -> Pool | None:
-        """Return the smallest pool with one of the ``wanted`` resources; the pool of all nodes if none is wanted.
+        """Return the pool of nodes on which pods that request the ``wanted`` extended resources can run.
 
-        Return None if no node has any of them: the labels of such nodes are not known yet. If the table is full, it may
-        lack the resource; then the pool of all nodes is returned.
+        If several of them have a pool, return the one with the fewest nodes. Without ``wanted``, return the pool of all
+        nodes. Return None if no node has any of the resources, because the labels of such nodes are not known yet. If
+        the table has more than MAX_POOLS pools, it may lack the resource, and the pool of all nodes is returned.
         """
         fitting = [pool for pool in self.pools if pool.resource in wanted]
         if not fitting and (not wanted or len(self.pools) > MAX_POOLS):
@@ -127,28 +131,29 @@ class LevelTable:
         return min(fitting, key=lambda pool: pool.nodes, default=None)
 
     def find_label(self, level: str, wanted: Collection[str], kept: Collection[str] = ()) -> str:
-        """Return the label for a level on nodes with the ``wanted`` resources; "" if there is none.
+        """Return the label that stands for a level on nodes with the ``wanted`` extended resources; "" for none.
 
-        A candidate in ``kept`` takes precedence: groups that exist with that label keep it.
+        ``kept`` are the labels in groups that exist already. A label in ``kept`` that may stand for the level takes
+        precedence, so that existing groups do not change.
         """
         earlier = next((label for label in self.candidates.get(level, ()) if label in kept), "")
         pool = self.find_pool(wanted)
         return earlier or (pool.label_by_level.get(level, "") if pool is not None else "")
 
     def name_labels(self) -> dict[str, str]:
-        """Return the level of each label that is in use; the narrowest one if a label stands for several."""
+        """Return the level for which each label in the table stands; the narrowest one if it stands for several."""
         labels = ((level, each.label) for pool in self.pools for level, each in pool.labels.items())
         return {label: level for level, label in sorted(labels, key=lambda pair: -LEVELS.index(pair[0]))}
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyLevels:
-    """A TopologyLevels object: a table of levels in the cluster."""
+    """A TopologyLevels object: which node labels stand for the topology levels in the cluster."""
 
     name: str
 
     labels: Mapping[str, tuple[str, ...]]
-    """The labels by level that an administrator has configured in its spec."""
+    """The labels that may stand for each level, as an administrator has configured them in the spec."""
 
     status: LevelTable | None = None
     """The table that the leading extender has written; None before its first write."""
@@ -158,12 +163,12 @@ class TopologyLevels:
 
 @dataclass(frozen=True, slots=True)
 class ForeignLevels:
-    """The labels of levels in a Topology of Kueue or a ClusterTopologyBinding of Grove."""
+    """Which node labels stand for topology levels by a Topology of Kueue or a ClusterTopologyBinding of Grove."""
 
     name: str
 
     labels: tuple[tuple[str, str], ...]
-    """Pairs of level and label."""
+    """Pairs of a level and a label that may stand for it."""
 
     version: str = field(default="", compare=False)
 
@@ -179,12 +184,15 @@ def decode_topology_levels(obj: object) -> TopologyLevels | Malformed:
 
 
 def decode_kueue_topology(obj: object) -> ForeignLevels | Malformed:
-    """Decode a Topology of Kueue. A label is for the level that its alias names, or whose default labels have it."""
+    """Decode a Topology of Kueue.
+
+    A label in it stands for the level that its alias names, and for each level that has the label in DEFAULT_LABELS.
+    """
     return decode_or_malformed("Topology", _decode_kueue, obj)
 
 
 def decode_grove_binding(obj: object) -> ForeignLevels | Malformed:
-    """Decode a ClusterTopologyBinding of Grove. Its ``domain`` is the name of a level, its ``key`` the label."""
+    """Decode a ClusterTopologyBinding of Grove. In an entry, ``domain`` names the level and ``key`` the label."""
     return decode_or_malformed("ClusterTopologyBinding", _decode_grove, obj)
 
 
@@ -263,7 +271,10 @@ def is_extended(resource: str) -> bool:
 
 
 def explain_missing(level: str, wanted: Collection[str], table: LevelTable | None) -> str:
-    """Return a phrase that says why a level has no label, and what to do. Without a full stop."""
+    """Return a phrase for users: why no label stands for a level, and what to do about it. Without a full stop.
+
+    ``wanted`` are the extended resources that the pods request. ``table`` is None if the extender has not written one.
+    """
     if table is None:
         return f"TopologyLevels {DEFAULT}, which the extender writes, has no status yet"
     pool = table.find_pool(wanted)
