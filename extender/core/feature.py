@@ -90,7 +90,10 @@ NO_REPAIR = Repair()
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A gang that the planner has just rejected, and what was known of it at that time."""
+    """A gang that the planner has just rejected: its state, its place in the queue and the rejected request.
+
+    Features get it to search for victims for the gang (`Feature.post_filter`).
+    """
 
     gang: "GroupState"
     group: PodGroup
@@ -103,7 +106,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision of a feature to start a gang with the resources that victims free."""
+    """The decision of a feature to start a gang with the resources that victims free: the plan, and the victims."""
 
     request: PlanRequest
     plan: Plan
@@ -156,17 +159,20 @@ class Feature:
         return ""
 
     def pre_enqueue(self, gang: "GroupState", group: PodGroup, members: GroupMembers) -> Repair:
-        """Return the waiting members that may be placed without a quorum. Called for gangs that have run before."""
+        """Return the members that replace deleted ones, and so may be placed although the quorum is missing.
+
+        Called for gangs that have run before. ``NO_REPAIR`` if there are none.
+        """
         return NO_REPAIR
 
     def keep_gated(
         self, gang: "GroupState", group: PodGroup, members: GroupMembers, shortage: Verdict
     ) -> Verdict | None:
-        """Return the verdict of a group whose members Serried keeps behind its scheduling gate; None to lift the gate.
+        """Return the verdict to report if members that no node can take are to keep Serried's scheduling gate.
 
-        Called while ``describes_all`` is not empty, for a group with members that no node can take, which
-        ``shortage`` says. Without the gate kube-scheduler tries these members, as it may know nodes that the
-        planner does not.
+        Return None to lift the gate: kube-scheduler then tries these members, as it may know nodes that the
+        planner does not. ``shortage`` is the verdict so far, which is returned or replaced. Called while
+        ``describes_all`` is not empty.
         """
         return None
 
@@ -193,10 +199,10 @@ class Feature:
         waiting: Waiting,
         request: PlanRequest,
     ) -> PlanRequest:
-        """Return a gang's request, without the domains in which other gangs are to be planned first.
+        """Return the request that the planner gets for a gang, without domains where other gangs are planned first.
 
-        Called for groups that the feature ``concerns``. ``waiting`` has what decides the gang's place in the
-        queue.
+        ``request`` is the one that the core has built. ``waiting`` has what decides the gang's place in the queue.
+        Called for groups that the feature ``concerns``.
         """
         return request
 
@@ -223,16 +229,20 @@ class Feature:
         return frozenset()
 
     def allows_plan(self, group: PodGroup, plan: Plan, gone: AbstractSet[str]) -> bool:
-        """Return whether a plan with victims is still valid, once the pods ``gone`` (UIDs) have ended.
+        """Return whether a plan with victims is still valid, assuming that the victims ``gone`` (UIDs) have ended.
 
-        Called for groups that the feature ``concerns``.
+        The cluster may have changed while victims were searched for. Called before the cycle begins, for groups
+        that the feature ``concerns``.
         """
         return True
 
     # --- no plan -----------------------------------------------------------------------------------------------
 
     def unschedulable(self, waiting: Waiting, request: PlanRequest, refusal: Verdict) -> Verdict:
-        """Handle a gang that the planner has rejected with the verdict ``refusal``. Return the verdict to report."""
+        """Return the verdict to report for a gang that the planner has just rejected with the verdict ``refusal``.
+
+        A feature may also begin to keep nodes for the gang.
+        """
         return refusal
 
     def post_filter(self, refused: Refused, refusal: Verdict) -> Decision | Verdict:
@@ -282,9 +292,9 @@ class Feature:
         return None
 
     def list_kept_domains(self, waiting: Waiting, key: str | None) -> frozenset[str]:
-        """Return the domains of a topology key in which another gang of the namespace is to be planned first.
+        """Return the domains in which another gang of the same namespace is to be planned before the gang ``waiting``.
 
-        ``key`` is the topology key, None for the whole cluster. Not called while ``busy`` is empty.
+        ``key`` is the topology key of the domains, None for the whole cluster. Not called while ``busy`` is empty.
         """
         return frozenset()
 
@@ -364,7 +374,7 @@ class Feature:
 
 
 Point = Callable[..., object]
-"""An extension point: a method of `Feature`, unbound."""
+"""An extension point, as the function that `Feature` defines for it, such as ``Feature.filter``."""
 
 _POINTS: tuple[Point, ...] = tuple(
     each for name, each in vars(Feature).items() if callable(each) and name != "concerns" and name[0] != "_"
@@ -372,7 +382,10 @@ _POINTS: tuple[Point, ...] = tuple(
 
 
 class Features(dict[Point, Sequence[Feature]]):
-    """The installed features by extension point: those whose classes override its method, in the order of the list."""
+    """The installed features by extension point, e.g. ``features[Feature.filter]`` for all that have a ``filter``.
+
+    Those are the features whose classes override the method, in the order of `install`.
+    """
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_POINTS, ()))

@@ -35,10 +35,10 @@ from serried.kube.errors import ApiError
 
 
 def find_simulated_domain(group: PodGroup | None, pod: Pod, names: Sequence[str], store: Store) -> str | None:
-    """Return the domain for which kube-scheduler may simulate a placement: the one that has all offered nodes.
+    """Return the domain for which kube-scheduler may only simulate a placement: the one that has all offered nodes.
 
-    None if there is no such domain, or if kube-scheduler does not simulate for this group. ``names`` are the
-    offered nodes.
+    ``names`` are the nodes that its filter call for ``pod`` offers. None if they are in several domains, or if
+    kube-scheduler does no such simulations for this group (see the module's docstring).
     """
     if group is None or not group.constrained or not names or not may_be_simulated(group, pod, store):
         return None
@@ -54,7 +54,7 @@ def find_domain(group: PodGroup | None, name: str, nodes: Mapping[str, Node]) ->
 
 
 _LAG_SECONDS = 5.0
-"""The seconds after evictions in which a missing node in a filter call does not mean that kube-scheduler refuses it.
+"""The seconds after evictions in which a planned node that filter calls do not offer does not count as rejected.
 
 kube-scheduler's watch may show the end of the victims that late.
 """

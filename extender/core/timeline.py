@@ -108,7 +108,7 @@ _MILESTONES = {
     Stage.BROKEN: Milestone.BROKEN,
     Stage.GIVEN_UP: Milestone.GIVEN_UP,
 }
-"""The milestone that a group has reached once its verdict has a reason of some stage, by that stage."""
+"""The milestone that a group has reached, by the stage of its verdict's reason: e.g. BOUND once it is Scheduled."""
 
 _ONCE_A_ROUND = frozenset({Milestone.STEERED, Milestone.AT_BIND, Milestone.COMMITTED, Milestone.QUORUM})
 """The milestones that are noted at most once per try to bind the quorum (see `_ROUND_BEGINS`)."""
@@ -117,7 +117,7 @@ _ROUND_BEGINS = frozenset({Milestone.PLANNED, Milestone.BROKEN, Milestone.SEEN})
 """The milestones with which a round begins: a new try to bind a group's quorum."""
 
 _TIMED_FROM = frozenset({Milestone.SEEN, Milestone.BROKEN})
-"""The milestones from which the time to a bound quorum is measured."""
+"""The milestones from the last of which the time is measured until the quorum is bound."""
 
 
 class Reached(NamedTuple):

@@ -21,7 +21,7 @@ from serried.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Too
 from serried.kube.wire import PODS
 
 RANK = "scheduling.serried.dev/rank"
-"""The annotation with the rank of a gang's bound pod: its number, from 0, in its Job, parent or replica.
+"""The annotation with the rank of a gang's bound pod: its number in the gang, from 0, such as its completion index.
 
 Serried writes it with the Binding.
 """

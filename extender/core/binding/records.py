@@ -206,7 +206,8 @@ class Records:
     async def _read(self, key: GroupKey) -> JSON | None:
         """Return the record of a gang as the API server has it; None if there is none. Raise ApiError.
 
-        The record may be another term's. The caller has to check that before it calls `_note`.
+        The record may be another term's. The caller has to check that before it takes the record's version for the
+        one that this term has written last (`_note`).
         """
         try:
             return await self._client.get(RESERVATIONS, key.namespace, name_record(key))
@@ -496,9 +497,9 @@ class FinishedRecords:
 
 
 def _log_rejection(record: Key, what: str, error: ApiError) -> None:
-    """Log that the API server has rejected a request for one record: ``what`` could not be done. Then return.
+    """Log the message ``what``, because the API server has rejected a request for one record with ``error``.
 
-    So the takeover of the other records continues. Raise the error instead if it has no HTTP status, i.e. if the API
+    The caller then continues with the other records. Raise the error instead if it has no HTTP status, i.e. if the API
     server has not answered or this instance does not lead.
     """
     if not error.status:

@@ -52,7 +52,10 @@ The members cannot be in kube-scheduler's queue then.
 """
 
 _CHECK_SECONDS = 0.25
-"""The shortest time between two checks of a cycle's deadline, in seconds, as it may be postponed again and again."""
+"""The shortest time in seconds between two checks of whether a cycle has exceeded its deadline.
+
+A deadline that has nearly come may be postponed again and again, and would else be checked all the time.
+"""
 
 _BETWEEN_BURSTS_SECONDS = 0.5
 """For how many seconds after its last Binding a burst of Bindings counts as going on, so that less urgent writes wait.
@@ -452,7 +455,7 @@ class CycleRunner:
     def _send_substitutes(self, cycle: BindingCycle, uid: str) -> None:
         """Bind members that are not part of the commit if they complete the quorum in place of the member ``uid``.
 
-        That member cannot be bound at the moment.
+        They have open bind calls. The Binding of ``uid`` fails at the moment, and is still retried.
         """
         substitutes = (cycle.at_bind & cycle.reservation.slots.keys()) - cycle.reservation.committed
         if substitutes and cycle.binding_sent and self._permit.is_complete_without(cycle, uid, substitutes):
@@ -565,10 +568,10 @@ class CycleRunner:
         return pod is not None and pod.pending
 
     async def bind_surplus(self, cycle: BindingCycle, uid: str) -> None:
-        """Bind a member (UID) beyond the quorum, which needs no commit. The caller has put it into stage SENDING.
+        """Bind a member (UID) beyond the quorum, which needs no commit, and answer its open bind call.
 
-        Its open bind call gets the result. If the permit refuses the Binding, the member gets another slot or is
-        dropped.
+        If the permit refuses the Binding, the member gets another slot or is dropped. The caller has called
+        `BindingCycle.start_sending` for the member before.
         """
         member = cycle.member(uid)
         call = member.call

@@ -158,7 +158,10 @@ ImmediateHandler = Callable[[bytes], Reply]
 """Takes the body of a request and returns the answer at once."""
 
 WaitingHandler = Callable[[bytes, Hangup], Coroutine[Any, Any, Reply]]
-"""Takes the body of a request, and may wait before it returns the answer, as bind calls do."""
+"""Takes the body of a request, and may wait before it returns the answer, as for bind calls.
+
+The second argument (`Hangup`) lets it notice that the client has closed the connection.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +295,7 @@ class Listener:
 
 
 class _Request:
-    """One request as far as it has arrived."""
+    """One HTTP request of a connection, with its head and the parts of its body that have arrived so far."""
 
     __slots__ = ("expects", "keep", "method", "parts", "size", "taken", "url", "whole")
 
@@ -342,7 +345,7 @@ class _Connection(asyncio.Protocol):
     """The bytes of the present request that are not part of its body."""
 
     _body_bytes = 0
-    """The bytes of bodies in the data that is being parsed."""
+    """The number of bytes of the chunk of received data being parsed that are part of the bodies of requests."""
 
     _dropping = False
     """True while all data is dropped that arrives: only the end of the connection is of interest."""

@@ -65,12 +65,11 @@ class SchedulerActivity:
         return self._clock() - self.last_sign > _SILENT_SECONDS
 
     def count_idle(self, cycle: BindingCycle) -> None:
-        """Add the time since the last call for this cycle to its idle seconds, unless kube-scheduler was busy.
+        """Add the time since the last call for this cycle to its idle seconds, which move it towards its deadline.
 
-        Idle seconds move the gang towards its deadline. All of the time counts, even if kube-scheduler was busy, if it
-        has rejected a member without which the quorum fails, or any member of a committed gang. Otherwise only time
-        counts in which kube-scheduler is silent, and none of it moves the deadline while kube-scheduler has assumed a
-        member.
+        If kube-scheduler has rejected a member that the quorum needs, or any member of a committed gang, all of the
+        time counts. Otherwise only time counts in which kube-scheduler was silent: while it was busy with other pods,
+        the deadline waits. While it has assumed a member, the silent time does not move the deadline either.
         """
         now, refused = self._clock(), self.find_rejected(cycle)
         since = max(cycle.idle_counted_until, cycle.progressed)

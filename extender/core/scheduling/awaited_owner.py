@@ -25,7 +25,7 @@ class Waiter(NamedTuple):
     pod: str = ""
     """The UID of the one pod, if ``owner`` is ""; else "".
 
-    The pod is younger than its owner, so any owner that exists under the name may be the one that it means.
+    Such a pod says only the name of its owner. So it waits until the API server has no object of that name at all.
     """
 
     def has_lost(self, found: str) -> bool:
@@ -37,7 +37,7 @@ class Waiter(NamedTuple):
 
 
 def find_waiter(key: GroupKey, pod: Pod) -> Waiter:
-    """Return the `Waiter` that stands for a pod.
+    """Return the `Waiter` of which a pod is part: the pods that wait for the same owner object.
 
     ``key`` is the group under which the pod waits, as long as its owner is unknown. It says whether the owner is a Job
     or the parent of a PodGroup.

@@ -33,7 +33,11 @@ from serried.plan.quorum import MemberState, count_missing
 
 
 class CycleStage(StrEnum):
-    """The progress of a binding cycle, as drawn at the top of this module."""
+    """The progress of a binding cycle, as drawn at the top of this module.
+
+    The record of a plan with victims is written (RECORDING), victims are evicted (PREEMPTING), bind calls of the quorum
+    are awaited (GATHERING), the record is written as Committed (COMMITTING), and members are bound (BINDING).
+    """
 
     RECORDING = "Recording"
 
@@ -81,12 +85,13 @@ class BindingCycle:
     stage: CycleStage = CycleStage.RECORDING
 
     open_slots: OpenSlots = field(default_factory=OpenSlots)
-    """The slots that filter may answer now, and their order."""
+    """Which members may take slots now, i.e. for which filter may answer a planned node, and in which order."""
 
     closed: frozenset[str] = frozenset()
     """The nodes to which no slot of the cycle may move.
 
-    They are kept for other gangs, or kube-scheduler does not offer them to members that only it can count.
+    They are kept for other gangs. Or kube-scheduler does not offer them to members with devices or resources that only
+    it can count.
     """
 
     preempted: bool = False
@@ -178,13 +183,13 @@ class BindingCycle:
     """The members by UID. A member that has lost its slot stays, because it may get another one in this cycle."""
 
     _at_bind: set[str] = field(default_factory=set)
-    """The UIDs of members whose `Member.call` is set, so that the quorum is counted without a loop over all members."""
+    """The UIDs of members whose bind call is open, so that the quorum is counted without a loop over all members."""
 
     _calling: set[str] = field(default_factory=set)
-    """The UIDs of members in stage AT_BIND."""
+    """The UIDs of members whose bind call is open, and whose Binding is not being sent outside of the commit."""
 
     _bound: set[str] = field(default_factory=set)
-    """The UIDs of members in stage BOUND."""
+    """The UIDs of members that are bound."""
 
     _unseen: set[str] = field(default_factory=set)
     """The UIDs of bound members that the watch may not have shown as bound yet."""
@@ -500,7 +505,8 @@ class BindingCycle:
     def note_planned(self, late: Iterable[Pod], state: tuple[object, ...]) -> None:
         """Initialize a new cycle: no member has to be checked, because the plan has just checked all of them.
 
-        ``late`` are the members that got no slot. ``state`` is the value of `describe_gang_state`.
+        ``late`` are the members that got no slot. ``state`` is the gang's state (`describe_gang_state`): as long as it
+        is the same, features are not asked for replacements of deleted members.
         """
         self._changed = {}
         for pod in late:
@@ -667,10 +673,10 @@ class BindingCycle:
 
 
 def describe_gang_state(reservation: Reservation, group: PodGroup, members: Members) -> tuple[object, ...]:
-    """Return a value that changes when it is worthwhile to look for replacements of deleted members once more.
+    """Return a value to be compared later: if it differs, features look for replacements of deleted members again.
 
-    It holds whether the gang is committed, whether its quorum is placed, which PodGroups of its tree lack members, and
-    in which states (`MemberState`) members are. O(PodGroups of the tree).
+    It holds whether the gang is committed, whether its quorum has nodes, which PodGroups of its tree lack members with
+    nodes, and in which states (`MemberState`) members are. O(PodGroups of the tree).
     """
     placed = members.count_placed(group.key)
     short = frozenset(leaf.name for leaf in list_leaves(group.tree) if count_missing(leaf, placed))

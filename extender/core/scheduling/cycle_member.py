@@ -26,7 +26,10 @@ from serried.api.names import IllegalTransition
 
 
 class MemberStage(StrEnum):
-    """The progress of a member from its slot to its Binding, as drawn at the top of this module."""
+    """The progress of a member with a slot: kube-scheduler tries it, filter answers its node, then comes bind.
+
+    The possible changes are drawn at the top of this module.
+    """
 
     WAITING = "Waiting"
     """kube-scheduler will try the member by itself: the pod is in its active queue, or was just activated."""

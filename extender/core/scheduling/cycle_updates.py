@@ -45,8 +45,9 @@ class CycleUpdates:
     def check_periodically(self, cycle: BindingCycle) -> None:
         """Do what depends on time in a cycle, twice a second.
 
-        Open the next wave of slots, activate members that kube-scheduler seems to have missed, and count its idle time.
-        Have members checked that kube-scheduler has rejected by now, and requeue the group for that.
+        If members have to be placed in waves, i.e. some before others, begin with the next wave when its time has come.
+        Activate members that kube-scheduler seems to have missed, and count its idle time. If kube-scheduler has
+        rejected members, requeue the group, so that `update` checks these members.
         """
         self.slot_assigner.open_next(cycle)
         self._outbox.put(ActivateIdle(cycle))
@@ -214,10 +215,10 @@ class CycleUpdates:
         self._drop_lost(cycle, pod, f"kube-scheduler rejected node {node} for {pod.name}")
 
     def _move_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> None:
-        """Move the slots of those of these members whose nodes kube-scheduler has rejected, or that do not fit there.
+        """Check members (UIDs), and move the slots of those for which the planned node will not do to other nodes.
 
-        ``uids`` are the members to check. A member for which there is no other node is dropped. The cycle is aborted if
-        the quorum needs the member.
+        kube-scheduler has rejected that node after filter had answered it, or the member does not fit there any more.
+        A member for which there is no other node is dropped. The cycle is aborted if the quorum needs the member.
         """
         for uid in self.offers.find_rejected_after_filter(cycle, uids):
             pod = self._store.pods.get(uid)
@@ -238,9 +239,10 @@ class CycleUpdates:
                 self._drop_lost(cycle, pod, misfit)
 
     def _find_displaced(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
-        """Return those of these members (UIDs) that do not fit on the nodes of their slots any more.
+        """Return those of these members (UIDs) that seem stuck because they do not fit on their nodes any more.
 
-        kube-scheduler has rejected them, or has not called bind in time. Empty while victims still use the slots.
+        Only members are checked that kube-scheduler has rejected, or for which it has not called bind in time. Empty
+        while victims of the gang still run on the nodes.
         """
         if cycle.waits_for_victims:
             return []

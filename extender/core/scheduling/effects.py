@@ -127,9 +127,9 @@ class Outbox:
 
 
 class Term:
-    """What this instance may do now. The object is used again for each term in which the instance leads.
+    """What this instance may do now: write, and plan groups. One instance per process, used again for each term.
 
-    ``holds_lease`` returns whether this instance still holds the Lease.
+    A term is the time in which the instance leads. ``holds_lease`` returns whether it still holds the Lease.
     """
 
     def __init__(self, holds_lease: Callable[[], bool]) -> None:
@@ -150,7 +150,10 @@ class Term:
 
     @property
     def plans(self) -> bool:
-        """True while this instance plans groups: it is in a term, and there is no ``obstacle``."""
+        """True while this instance plans groups: it is in a term, and nothing such as an unreadable record prevents it.
+
+        The reason that prevents it is in ``obstacle``.
+        """
         return self.active and not self.obstacle
 
     def end(self) -> None:
@@ -162,7 +165,10 @@ class Term:
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """The state and the services that all parts of the core share. It lives as long as the process."""
+    """The objects that all parts of the core share: caches, ledger, states of groups, clocks and outbox.
+
+    One instance per core, which lives as long as the process.
+    """
 
     store: Store
     term: Term

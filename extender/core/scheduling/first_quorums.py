@@ -21,14 +21,15 @@ _MAX_PLACES = 10_000
 _Gang = tuple[str, str, str]
 """The identity of a gang that stays the same if its PodGroup is created again.
 
-That is the UID of the owner, the name of the PodGroup template, and the replica of the template ("" if there is one).
-For a PodGroup without owner or template it is the PodGroup's own UID and name.
+That is the UID of the owner, the name of the owner's PodGroup template, and which replica of that template the PodGroup
+is ("" if the template has only one). For a PodGroup without owner or template it is the PodGroup's own UID, its name,
+and "".
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of one gang: ``since`` when it had its first quorum, and when it ``lost`` the last one.
+    """The place of one gang in the queue: ``since`` when it had its first quorum, and when it ``lost`` the last one.
 
     Times are loop seconds.
     """
@@ -45,10 +46,10 @@ class FirstQuorums(dict[_Gang, _Place]):
     """
 
     def note_lost(self, group: PodGroup, since: float | None, now: float, begun: float) -> None:
-        """Note that a gang has no quorum at the time ``now``.
+        """Note that a gang has no quorum at the time ``now``, and keep its place in the queue.
 
-        ``since`` is the time from which the gang's quorum counts, if the gang had one until now; None if not. In that
-        case the place is read from the PodGroup's condition, unless it is known already.
+        ``since`` is the time of its first quorum, if the gang had a quorum until now; None if it had none. With None,
+        the place is read from the PodGroup's condition, unless it is known already.
         """
         gang, written = _identify(group), group.first_quorum
         if since is not None:

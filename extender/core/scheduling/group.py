@@ -136,8 +136,9 @@ class GroupState:
     def find_rejection(self, waiting: Iterable[Pod], now: float, cluster: Cluster) -> str:
         """Return a phrase that says why the gang could not start even with free resources; "" if it could.
 
-        kube-scheduler has then found no node for a member while other members had theirs. ``waiting`` are the members
-        without a node. If the rejection has ended, the gang is planned again.
+        It could not as long as this counts: kube-scheduler had no node for a member while other members had theirs.
+        ``waiting`` are the members without a node. With the result "" the next try plans the gang even if nothing else
+        has changed.
         """
         if self.refusals.rejection is None:
             return ""
@@ -173,7 +174,8 @@ class HeldPods:
 
     They are remembered by UID, so that a pod which turns out to belong to no gang can be activated. If the watch does
     not show a pod, it may be late, or the pod deleted: the pod is then remembered for _UNSEEN_SECONDS only, and at most
-    _MAX_UNSEEN such pods are. ``len`` and iteration leave these out. ``pods`` is the Store's live map.
+    _MAX_UNSEEN such pods are. ``len`` and iteration leave out pods that the watch does not show. ``pods`` is the
+    Store's live map.
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
@@ -276,9 +278,9 @@ class Groups:
         self.wake()
 
     def pop_due(self, state: GroupState) -> bool:
-        """Return whether the end of a group's backoff, or its time to retry, has come since the last call.
+        """Return whether a group has to be considered, because its backoff has ended or its time to retry has come.
 
-        Each of these times is reported once.
+        Each of these times leads to True once. The retry time does not count while the group has a binding cycle.
         """
         now = self._clock()
         rested = state.entry.pop_backoff(now)

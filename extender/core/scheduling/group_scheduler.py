@@ -111,8 +111,8 @@ class GroupScheduler:
     def drop_queued(self) -> None:
         """Drop the changes of groups that were collected while another instance leads.
 
-        A new term considers every group anyway. The list of pods that belong to no group any more is kept, without
-        deleted pods: when this instance leads, it may have to make kube-scheduler retry them.
+        Nothing is lost, as a new term considers every group. Pods that belong to no group any more stay noted, unless
+        they are deleted: when this instance leads, it may have to make kube-scheduler retry them.
         """
         self._store.dirty.clear_groups()
         self._store.dirty.orphans &= self._store.pods.keys()
@@ -159,9 +159,9 @@ class GroupScheduler:
         return dirty
 
     def take_woken(self) -> set[GroupKey]:
-        """Return the groups in the queue that freed resources could help since the last call.
+        """Return the waiting groups that resources freed since the last call could help.
 
-        Groups with a binding cycle are left out. Empty while a needed kind is not served by the API server.
+        Groups with a binding cycle are left out. Empty while the API server does not serve a kind that Serried needs.
         """
         if self._store.obstacles.needed:
             return set()
@@ -373,9 +373,10 @@ class GroupScheduler:
         return self._scheduling_cycle.schedule(state, group, group_members, repair)
 
     def _constrain(self, group: PodGroup, group_members: GroupMembers) -> PodGroup:
-        """Ask features whether the topology key of a group is to be ignored. Return the group with their answer.
+        """Ask features whether the topology key of a group is to be ignored, and store the answer in the Store.
 
-        The answer is stored. Trees, and groups that no feature concerns, are returned as they are.
+        Return the group as the Store has it then, i.e. without the key if it is ignored. Trees, and groups that no
+        feature concerns, are returned as they are.
         """
         asked = [each for each in self._features[Feature.describe_ignored_key] if each.concerns(group)]
         if not asked or group.branch is not None:
@@ -403,10 +404,11 @@ class GroupScheduler:
     def _activate_refused(
         self, state: GroupState, group: PodGroup, group_members: GroupMembers, shortage: Verdict
     ) -> Verdict:
-        """Have kube-scheduler try members that no node can take, while the quorum is missing. Return the verdict.
+        """Have kube-scheduler try members that no node can take according to the planner, which knows less.
 
-        Its filter calls may offer nodes for them, as it knows more than the planner. It cannot if a feature wants the
-        members to keep their scheduling gates. ``shortage`` is the verdict so far.
+        Its filter calls may offer nodes for them. If a feature wants these members to keep Serried's scheduling gate,
+        kube-scheduler does not try them: return the feature's verdict then, and otherwise ``shortage``, the verdict
+        so far.
         """
         for feature in self._features[Feature.keep_gated]:
             found = feature.keep_gated(state, group, group_members, shortage) if feature.describes_all else None

@@ -54,9 +54,12 @@ class Offers:
     def note_offer(self, uid: str, names: Sequence[str]) -> None:
         """Note the nodes that kube-scheduler offers to a waiting member. Requeue its group if a plan may succeed now.
 
-        ``names`` are noted only if they are all feasible nodes, as a sample proves nothing, and in these cases: the
-        member requests devices that only kube-scheduler can count; a node was rejected for a member before; or the last
-        plan had no node for any member and the member has rules, such as affinity, which may allow a node by now.
+        ``names`` are noted only if they are all feasible nodes, as a sample proves nothing. One of these must be true,
+        too:
+        - the member requests devices that only kube-scheduler can count;
+        - a node was rejected for a member before;
+        - the last plan had no node for any member, and the member has rules, such as affinity, which may allow a node
+          by now.
         """
         pod = self._pods.get(uid)
         key = self._members.group_of(uid)
@@ -125,10 +128,13 @@ class Offers:
     def find_rejected(self, cycle: BindingCycle, uids: Collection[str]) -> list[str]:
         """Return those of these members for which kube-scheduler has found no node since the cycle began.
 
-        Members are given and returned as UIDs. These do not count: members that have reached filter or bind since,
-        whose condition is older; members that must wait until other ones are placed; in a cycle with victims, members
-        that lacked resources on some nodes, as these may be the victims' nodes. If kube-scheduler may not have seen yet
-        that resources were freed, a rejection counts only after some seconds without progress.
+        Members are given and returned as UIDs. Left out are:
+        - members that have reached filter or bind since, as their condition PodScheduled is older;
+        - members that must wait until other ones are placed;
+        - in a cycle with victims, members that lacked resources on some nodes, as these may be the victims' nodes.
+
+        If kube-scheduler may not have seen yet that resources were freed, a rejection counts only after some seconds
+        without progress.
         """
         slots, pods = cycle.reservation.slots, self._pods
         planned = [
@@ -255,7 +261,7 @@ class Offers:
 
 
 def _has_no_node(said: Verdict | None) -> bool:
-    """Return whether the last plan found no node for any member, by the verdict about it."""
+    """Return whether the last plan found no node for any member, by the group's verdict (None if it has none)."""
     return said is not None and Trait.NEEDS_RESOURCES in said.reason.traits and not said.have
 
 

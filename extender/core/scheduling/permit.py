@@ -1,7 +1,7 @@
 """Decides whether a member may be bound: the only place for this, asked before every Binding.
 
-The commit, its roll-forward, members beyond the quorum, late members, replacements and cycles of an earlier leader all
-ask `Permit.refuse` or `Permit.refuse_all` before each Binding. The stage of a cycle permits nothing.
+`Permit.refuse` or `Permit.refuse_all` is asked before each Binding: of a commit, of members beyond the quorum, of
+replacements of deleted members, and of cycles of an earlier leader. The stage of a cycle permits nothing.
 
 A cycle waits for every PodGroup of the tree that was planned (`Reservation.parts`), so no PodGroup starts with less
 than its own quorum. If the members of one do not arrive in time and the tree is complete without that PodGroup, the
@@ -91,8 +91,8 @@ def find_scattered(
     """Return a phrase if slots cannot be bound as planned, because node labels have changed; else None.
 
     Within a tree, each group with a topology key must still have all its nodes in one domain. ``uids`` are the members
-    whose slots are checked; ``beside`` returns the nodes of members that run, by group. The root is not checked here:
-    its domain is that of the reservation.
+    whose slots are checked; ``beside`` returns the nodes of running members by the name of their PodGroup, which count,
+    too. The root of the tree is not checked here: its domain is that of the reservation.
     """
     inner = [tree for each in group.tree.below for tree in list_groups(each) if tree.topology_key is not None]
     if not inner:
@@ -128,7 +128,7 @@ def find_offered_node(
 
 
 class Obstacle(StrEnum):
-    """The kind of obstacle to a Binding.
+    """What makes a Binding impossible now, by kind.
 
     TERM: this instance does not lead. GROUP: the PodGroup is gone. QUORUM: members are missing. SLOT: the slot is not
     valid.
@@ -340,8 +340,8 @@ def find_misfit(
     """Return a phrase with the first reason why these slots cannot be bound as planned; None if all of them can.
 
     A slot is valid if its pod still waits, its node exists, is in the planned domain, admits the pod (taints,
-    selectors), and is not over-committed. The usage of a node includes the slots. Uncommitted reservations in
-    ``beside`` of gangs of lower priority do not count as usage.
+    selectors), and is not over-committed. The usage of a node includes the slots on it, except for those of
+    uncommitted gangs of lower priority. ``beside`` are all reservations, in which these gangs are looked up.
     """
     key = group.topology_key if group is not None else None
     for uid in uids:
@@ -389,8 +389,8 @@ def _iterate_lower_priority(
 ) -> Iterator[Pod]:
     """Iterate over pending pods with a slot on a node whose gangs have a lower priority than this reservation's.
 
-    Only uncommitted gangs count, because they may still be planned elsewhere. ``beside`` are the reservations to look
-    at.
+    Only uncommitted gangs count, because they may still be planned elsewhere. ``beside`` are the reservations in which
+    to look for such slots.
     """
     priority = store.priorities.of_group(reservation.group)
     for other in beside:

@@ -69,10 +69,11 @@ class Planning:
         return found
 
     def plan_at_once(self, request: PlanRequest, given_up: Iterable[Vacancy] = ()) -> Plan | Verdict:
-        """Return as `plan` does, for a binding cycle, which cannot wait: PLAN_UNFINISHED instead of raising Unfinished.
+        """Return as `plan` does, but for a caller that cannot wait for the plan, such as an open binding cycle.
 
-        The group is considered again when the plan is there. If the request needs no quorum, as for members that join a
-        cycle later, and there is no plan, the group backs off. PLAN_UNFINISHED is then returned until the backoff ends.
+        While the plan is being made, return the verdict PLAN_UNFINISHED instead of raising Unfinished; the group is
+        considered again when the plan is there. If no plan was found for members that join a cycle, i.e. a request
+        without a quorum, the group backs off in proportion to the work: until then return PLAN_UNFINISHED, too.
         """
         group = self._members.group_of(request.members[0].uid)
         state = self._groups.states.get(group) if group is not None and not request.need else None
@@ -124,7 +125,7 @@ class Planner(Protocol):
 
 
 class KeptSlots:
-    """Finds out which replacements fit into the vacancies kept for them. Every method is synchronous."""
+    """Assigns replacements of deleted members to the vacancies kept for them. Every method is synchronous."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -233,9 +234,10 @@ class KeptSlotPlanner:
         return Plan(domain, kept_slots) if request.need <= len(kept_slots) else None
 
     def _find_outgrown(self, kept_slots: Mapping[str, str], members: Iterable[Pod]) -> set[str]:
-        """Return the nodes on which a replacement requests other amounts than the vacancy kept for it.
+        """Return the nodes on which a replacement requests more or less resources than the vacancy kept for it has.
 
-        Only the vacancy counts in the usage of the node, so no other member may be planned there.
+        The usage of such a node counts the vacancy, not the replacement. So no other member may be planned there.
+        ``kept_slots`` are the nodes of the replacements by UID, ``members`` the pods of the request.
         """
         asked = {pod.uid: pod.shape.requests for pod in members}
         kept = {vacancy.replacement: vacancy.pod.shape.requests for vacancy in self._kept_slots.list_kept(members)}

@@ -41,7 +41,10 @@ SHORT_SECONDS = 0.05
 """The seconds of work up to which a task counts as short: such tasks go before longer ones."""
 
 Compute = Callable[[Snapshot, Capacity], Any]
-"""Computes the answer of a task from a snapshot. Raises TooLong when the snapshot's limit is reached."""
+"""Computes the answer of a task from a snapshot of the cluster and the known counts of pods that fit on each node.
+
+Raises TooLong when it has worked for as long as ``Snapshot.limit`` allows.
+"""
 
 
 class TaskKind(Enum):
@@ -88,7 +91,7 @@ class PlanningTask:
     """The seconds of work on the task so far."""
 
     batch: list["PlanningTask"] = field(default_factory=list)
-    """Further short plans that the child of this task makes afterwards if there is time, which saves forks."""
+    """Tasks for further short plans, which the child of this task makes afterwards if there is time. It saves forks."""
 
     in_batch: bool = False
     """True while the task is in the ``batch`` of another task, whose child is to work on it."""
@@ -115,10 +118,13 @@ class PlanningTask:
     """The nodes by name as they were at the fork."""
 
     names: Sequence[str] = ()
-    """The names of ``nodes`` at the fork, in the order in which the child sends its counts of slots."""
+    """The names of ``nodes`` in the order in which the child reports how many members fit on each node."""
 
     version: int = 0
-    """The version of the capacity (`Capacity.version`) at the fork."""
+    """The state of the parent's counts of how many members fit on each node (`Capacity.version`) at the fork.
+
+    By it the counts that the child reports are only used for nodes that have not changed since.
+    """
 
     freed_count: tuple[int, int] = (0, 0)
     """The value of `Snapshots.count_freed` at the fork.
@@ -172,7 +178,7 @@ _LONG_SECONDS = 0.5
 
 
 class _Lane(NamedTuple):
-    """The key of a queue of tasks: a namespace, and whether they are searches for victims or other tasks."""
+    """The key of one of the queues in `TaskQueue`: a namespace, and whether its tasks are searches for victims."""
 
     namespace: str
     searches: bool
@@ -241,7 +247,10 @@ class TaskQueue:
         return chosen
 
     def _list_ready_lanes(self) -> list[_Lane]:
-        """Return the queues (one per namespace and kind, see `_Lane`) of which one more task may begin."""
+        """Return the keys of those queues of which one more task may begin: not too many of its tasks are begun.
+
+        There is a queue per namespace for searches for victims, and one for its other tasks.
+        """
         begun = Counter(_lane_of(each) for each in self._begun)
         short = Counter(_lane_of(each) for each in self._begun if not _is_long_search(each))
         free = [lane for lane in self._new if begun[lane] < _MAX_BEGUN]
@@ -330,13 +339,17 @@ _PAUSE_FACTOR = 10.0
 """The backoff after a long plan that found nothing, as a multiple of its seconds of work."""
 
 _MAX_NODES_COUNTED_AT_ONCE = 2_000
-"""The largest plan that this process tries itself, in nodes on which slots have to be counted.
+"""The largest plan that this process tries itself, by how often it has to count how many members fit on a node.
 
-For instance 3 new shapes of members in a cluster of 500 nodes are 1,500. Shapes counted before cost nothing.
+For instance members with 3 different requests in a cluster of 500 nodes make 1,500 counts. Counts made for an earlier
+plan cost nothing.
 """
 
 _MAX_WEIGHT_READ_AT_ONCE = 200
-"""The largest sum of `fit.weigh` over a request's shapes for which this process tries the plan itself."""
+"""The most node constraints of members (labels, taints, resources) with which this process tries a plan itself.
+
+Members with equal requests and constraints count once. The unit is that of `fit.weigh`: 1 for a usual pod.
+"""
 
 _MAX_RESTARTS = 3
 """The number of times that a child makes a plan again because the cluster has changed meanwhile."""
@@ -365,7 +378,7 @@ class ChildMessage(NamedTuple):
     """The results: first that of the child's own task, then those of its ``batch`` for which there was time."""
 
     packed: PackedCounts
-    """The slots per node that the child has counted. The parent adds them to its capacity, to save work."""
+    """How many members fit on each node, as far as the child has counted it. It saves the parent the same work."""
 
 
 class Unfinished(Exception):
@@ -533,9 +546,9 @@ class PlanningTasks:
         """Make a plan again that does not fit the changed cluster. Return it if this process can make it quickly.
 
         Otherwise raise Unfinished, and let a child make it again, up to `_MAX_RESTARTS` times. After that,
-        return the verdict PLAN_UNFINISHED. If the first plan took long, this process only tries the domain that
-        was found, which is much less work. At the last try it may take longer, so that gangs with short plans
-        do not take the resources every time.
+        return the verdict PLAN_UNFINISHED. If the first plan took long, this process only tries the domain of
+        that plan, which is much less work. At the last try this process may work longer than usual, as gangs with
+        short plans may have taken the free resources each time before.
         """
         last = task.restarts >= _MAX_RESTARTS
         again = request

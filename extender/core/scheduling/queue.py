@@ -30,7 +30,10 @@ from serried.api.verdict import Verdict
 from serried.plan.request import Ageing, Plan, PlanRequest, QueueKey, Waiting, order_groups
 
 _REFRESH_SECONDS = 30.0
-"""The seconds between two listings of the priorities that gangs may have (`QueueOrder.refresh_priorities`)."""
+"""The period in seconds in which the priorities that gangs have are listed again.
+
+Ageing raises a waiting gang from one of these priorities to the next.
+"""
 
 
 class QueueOrder:
@@ -127,9 +130,9 @@ class Queue:
         return self.order.raised_priority(waiting)
 
     def list_closed_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return the nodes that the plan for a gang must not use now, because features keep them for other gangs.
+        """Return the nodes that the plan for the gang ``waiting`` must not use, as features keep them for other gangs.
 
-        Kept nodes on which both this gang and the others fit are not among them.
+        Nodes kept for other gangs on which this gang fits beside them are not returned.
         """
         closed = frozenset[str]()
         for feature in self._features[Feature.list_closed_nodes]:
@@ -138,7 +141,10 @@ class Queue:
         return closed
 
     def list_kept_nodes(self, waiting: Waiting, request: PlanRequest) -> frozenset[str]:
-        """Return all nodes that features keep for other gangs: members that join this gang late must not use them."""
+        """Return all nodes that features keep for other gangs than ``waiting``.
+
+        Members of this gang that get a slot after its plan must not use them.
+        """
         kept = frozenset[str]()
         for feature in self._features[Feature.list_kept_nodes]:
             if feature.busy:
@@ -192,9 +198,9 @@ class Queue:
         self.unschedulable.leave(group)
 
     def put_released(self, group: GroupKey, request: PlanRequest) -> None:
-        """Add a gang that has just released its slots to the unschedulable ones, without requeueing it for them.
+        """Add a gang that has just released its slots to the unschedulable ones.
 
-        Other gangs that these slots could help are requeued.
+        Other gangs that these resources could help are requeued, but not this gang: its binding cycle has failed.
         """
         self._woken |= self._take_freed()
         self.leave(group)

@@ -135,10 +135,10 @@ class Reassignments:
     def _list_permitted(
         self, cycle: BindingCycle, group: PodGroup, late: Sequence[Pod], repair: Repair
     ) -> tuple[Pod, ...]:
-        """Return the late members that may be bound one by one.
+        """Return those of the ``late`` members that may be bound one by one.
 
-        The others must wait until the quorum of their PodGroup is complete, except replacements of deleted
-        members.
+        They are the members of PodGroups whose quorum is complete, and the replacements of deleted members
+        (``repair``). Others must wait.
         """
         one_of = {self._store.members.leaf_of(pod.uid): pod.uid for pod in late}
         closed = {leaf for leaf, uid in one_of.items() if self._permit.count_missing(cycle, group, [uid])}
@@ -147,10 +147,11 @@ class Reassignments:
         )
 
     def accept_bind_node(self, uid: str, node: str) -> None:
-        """Move a member's slot to the node of its bind call, if the member fits there.
+        """Move a member's slot to the node of its bind call, if that is another one and the member fits there.
 
-        The node then comes from an earlier plan. A late member without a slot gets one there. Ignored if the
-        node is closed to the cycle or outside of its domain, and for gangs with a tree or waves.
+        kube-scheduler may have got that node from filter for an earlier plan. A late member without a slot gets
+        one there. Ignored if the cycle must not use the node, if it is outside of the gang's domain, for trees,
+        and for gangs whose members are placed one part after another because of rules such as affinity.
         """
         pod, key = self._store.pods.get(uid), self._store.members.group_of(uid)
         cycle = self._groups.states[key].cycle if key in self._groups.states else None
@@ -223,9 +224,10 @@ class Reassignments:
 
 
 def _match(slots: Iterable[Slot], pods: Iterable[Pod], leaf_of: Callable[[str], str]) -> list[tuple[Slot, Pod]]:
-    """Return pairs of a slot and a pod of the same PodGroup that replaces the slot's member; each in one pair at most.
+    """Return pairs of a slot and a pod that may replace the slot's member; each slot and pod is in one pair at most.
 
-    A pod with the name of the slot's member is preferred.
+    Both are of the same PodGroup, and a pod with the name of the slot's member is preferred. ``leaf_of`` returns the
+    name of the PodGroup of a pod by the pod's UID.
     """
     left = {pod.uid: pod for pod in pods}
     named = {(leaf_of(pod.uid), pod.name): pod for pod in left.values()}

@@ -206,7 +206,7 @@ def _describe_class(group: PodGroup, store: Store) -> Verdict:
 def _needs_members(group: PodGroup, group_members: GroupMembers) -> bool:
     """Return whether a gang has to gather a quorum first.
 
-    So it is if its quorum does not run yet, or if a further PodGroup of its tree has members but has not started.
+    True if its quorum does not run yet, or if another PodGroup of its tree has members but does not run yet.
     """
     if count_missing(group.tree, group_members.placed_by_leaf):
         return True
@@ -281,7 +281,7 @@ _SHOWN = 5
 def can_reach_quorum(leaf: Leaf, group_members: GroupMembers) -> bool:
     """Return whether a PodGroup's quorum runs, or is complete with its waiting members.
 
-    A PodGroup with gated members cannot be completed: more members may be planned once the gates are removed.
+    False while members have scheduling gates and the quorum does not run: they are to be planned with the others.
     """
     need = group_members.need(leaf.need)
     return need == 0 or (need <= len(group_members.waiting) and not group_members.gated)
@@ -342,7 +342,7 @@ class _TreeInput:
     """The nodes of running members: these determine the domain in which the other members must be placed."""
 
     assigned_nodes: AssignedNodes
-    """The nodes of members near which the others should be placed."""
+    """The nodes of members that have one already: the other members should be placed close to them."""
 
     nodes: Mapping[str, Node]
 
@@ -362,12 +362,13 @@ def build_request(
     repair: Repair = NO_REPAIR,
     assigned_domain: str = "",
 ) -> PlanRequest | Verdict:
-    """Return the planner's request for all PodGroups of a gang that have their quorum.
+    """Return the planner's request for all PodGroups of a gang that can reach their quorum.
 
-    With replacements in ``repair`` the request is for these alone. Return the verdict DOMAIN_CONFLICT if bound
-    members contradict the gang's topology keys. ``excluded`` are pairs of a member's UID and a node that it must
-    not get. ``waited`` is for how many seconds the gang has had its quorum. ``assigned_domain`` is the domain of
-    its bound members, in which the others must be placed: it counts if all of their nodes are deleted.
+    If ``repair`` has replacements of deleted members, the request is for these alone. Return the verdict
+    DOMAIN_CONFLICT if bound members contradict the gang's topology keys. ``excluded`` are pairs of a member's UID and
+    a node that it must not get. ``waited`` is for how many seconds the gang has had its quorum; it decides which
+    preferred levels the gang may use. ``assigned_domain`` is the domain in which its bound members run: the others
+    must be placed there. It is only used if none of their nodes exists any more.
     """
     conflict = find_conflict(group, group_members, nodes)
     if conflict is not None:
@@ -442,7 +443,10 @@ def _build_root(group: PodGroup, tree_input: _TreeInput) -> PlanRequest:
 
 
 def _build_below(tree: Tree, tree_input: _TreeInput) -> PlanRequest | None:
-    """Return the request for one group of the tree; None if too few of the groups below it take part."""
+    """Return the request for one group of the tree, and all groups below it.
+
+    None for a PodGroup that cannot reach its quorum, and for a CompositePodGroup with too few groups that can.
+    """
     names = [leaf.name for leaf in list_leaves(tree)]
     assigned_nodes = frozenset(node for name in names for node in tree_input.assigned_nodes.get(name, ()))
     residents = {node for name in names for node in tree_input.residents.get(name, ())}
@@ -477,9 +481,10 @@ def _build_leaf(leaf: Leaf, base: PlanRequest, tree_input: _TreeInput) -> PlanRe
 
 
 def subtract_placed(request: PlanRequest, kept_slots: Mapping[str, str], nodes: Mapping[str, Node]) -> PlanRequest:
-    """Return the request for the other members once some have their nodes.
+    """Return what is left of a request when some of its members have their nodes already.
 
-    ``kept_slots`` are these nodes by UID. They count for the number needed, and determine the domain.
+    ``kept_slots`` are these nodes by member UID. The request that is returned has only the other members, needs as many
+    fewer, and is limited to the domain of these nodes.
     """
     assigned_nodes = [kept_slots[member.uid] for member in request.members if member.uid in kept_slots]
     key, pinned = request.topology_key, request.pinned

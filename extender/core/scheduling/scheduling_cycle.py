@@ -47,7 +47,7 @@ It is short enough that the next search for victims still avoids the pods that c
 """
 
 _REJECTION_BACKOFF = Backoff(first=10.0, cap=60.0)
-"""The backoff after kube-scheduler had no node for one member while the others had theirs.
+"""The backoff after kube-scheduler had no node for one member while the others had theirs: 10 s, doubled up to 60 s.
 
 Each try reserves resources for a moment that other pods could use.
 """
@@ -186,7 +186,10 @@ def _list_nominated(cycle: BindingCycle) -> set[str]:
 
 
 _ROUND_BACKOFF = Backoff(first=30.0, cap=120.0)
-"""The time until a gang may use all nodes again, after it fits on none but those that had refused its members."""
+"""After which time a gang may use all nodes again, once it only fits on nodes that were refused for its members.
+
+30 s at first, doubled up to 120 s with each further binding cycle that fails.
+"""
 
 _CONFLICT_SECONDS = 30.0
 """The seconds after which a gang is tried again whose bound members contradict its topology key."""
@@ -306,8 +309,8 @@ class SchedulingCycle:
     def _limit_to_offers(self, state: GroupState, request: PlanRequest) -> PlanRequest:
         """Return the request without the nodes that kube-scheduler has not offered to any member.
 
-        If the gang does not fit on the offered nodes, return the full request. But if only kube-scheduler can
-        count what the members request, they are always limited to the offered nodes.
+        If the gang does not fit on the offered nodes, return the full request. But if all members request devices or
+        resources that only kube-scheduler can count, they are limited to the offered nodes in any case.
         """
         unoffered = state.list_unoffered(request.members, self._clock(), self._store.nodes)
         offered = request.closing_unoffered(unoffered)
@@ -334,7 +337,8 @@ class SchedulingCycle:
     def _preempt(self, state: GroupState, group: PodGroup, found: Decision, waited: Verdict | None) -> Verdict | None:
         """Begin a cycle with victims, as a feature has decided. Return the verdict to report.
 
-        If the decision is outdated, plan the gang again and return ``waited``.
+        If the decision ``found`` is outdated, have the gang planned again, and return ``waited``: the verdict with
+        which the gang waits in the meantime.
         """
         request, plan = found.request, found.plan
         # While victims were searched for, another gang may have become the head, so that other nodes are kept, or
@@ -360,7 +364,10 @@ class SchedulingCycle:
         return all(feature.allows_plan(group, found.plan, gone) for feature in concerned)
 
     def _abort_victim(self, unit: EvictionUnit, to: PodGroup) -> None:
-        """Abort the cycle of a gang that is planned but not bound, and a victim of the gang ``to``."""
+        """Abort the cycle of a gang that has to make way for the gang ``to``, and is planned but not bound.
+
+        ``unit`` are the pods of that gang which have to make way together.
+        """
         gang = self._groups.states[unit.gang] if unit.gang is not None else None
         if gang is not None and gang.cycle is not None:
             detail = f"the gang releases its nodes for {to.key.kind} {to.key} of higher priority"
