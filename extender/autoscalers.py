@@ -35,7 +35,7 @@ PROVISIONING = "autoscaling.x-k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class FoundAutoscalers:
-    """The autoscalers of the cluster at the time of one refresh. It is false if there are none."""
+    """The autoscalers of the cluster at the time of one refresh. An instance is false if it has none."""
 
     karpenter: bool = False
     cluster_autoscaler: bool = False
@@ -95,7 +95,7 @@ class Autoscalers:
     async def run(self, is_active: Callable[[], bool]) -> None:
         """Call `refresh` every ten seconds while ``is_active`` returns True, i.e. while this instance leads.
 
-        Until cancelled.
+        Run until cancelled; return at once with the setting NONE.
         """
         while self._wanted is not Autoscaling.NONE:
             if is_active():

@@ -111,7 +111,7 @@ class Rehearsal:
     def is_guarded(self, pod: Pod) -> bool:
         """Return whether a PodDisruptionBudget selects a pod, by the list or the watch.
 
-        True if they could not be listed.
+        True, too, if they could not be listed. Always False with method DELETION, because budgets do not count then.
         """
         if self._method is Method.DELETION:
             return False

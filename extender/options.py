@@ -28,7 +28,7 @@ class BackfillMode(StrEnum):
     """The way in which free resources are kept for the gang at the head of the queue."""
 
     FORECAST = "forecast"
-    """By a forecast, from the expected ends of running pods, on which nodes the gang will fit, and when."""
+    """A forecast from the expected ends of running pods chooses the nodes, and says when the gang will fit."""
 
     OFF = "off"
 
@@ -150,7 +150,7 @@ class Options:
     plain: PlainRule = PlainRule.PASS
 
     ageing_seconds: float = math.inf
-    """The waiting time for which a gang's priority in the queue rises by 1; infinity if it never rises."""
+    """The waiting time after which a gang's priority in the queue rises by 1, again and again; infinity for never."""
 
     rules: Rules = USUAL
 
@@ -193,7 +193,7 @@ class Options:
     """
 
     barrier_seconds: float = 300.0
-    """The longest time for which bind calls wait for the quorum, from the gang's first bind call on."""
+    """The longest time for which bind calls wait for the quorum, counted from the first call about a member."""
 
     barrier_idle_seconds: float = 60.0
     """The longest time for which bind calls wait for the quorum after the last one, while kube-scheduler is idle."""

@@ -71,8 +71,9 @@ _MOST_OF_A_NAMESPACE = 100
 class Rounds:
     """Divides the groups that are due into rounds, with at most `_MOST_OF_A_NAMESPACE` groups per namespace in each.
 
-    So a namespace with thousands of groups does not delay other namespaces. It is true while groups are left for later
-    rounds. ``sort`` sorts groups into queue order, in steps, because sorting thousands at once would delay filter.
+    So a namespace with thousands of groups does not delay other namespaces. An instance is true while groups are left
+    for later rounds. ``sort`` sorts groups into queue order, in steps, because sorting thousands at once would delay
+    filter.
     """
 
     def __init__(self, sort: Callable[[set[GroupKey]], Work[list[GroupKey]]]) -> None:
@@ -190,7 +191,7 @@ class SchedulingLoop:
             self._groups.wake()
 
     async def _take_steps(self, work: Work[Result]) -> Result | None:
-        """Do the steps of the work, and let other tasks run after each one.
+        """Do the steps of ``work``, a generator, and let other tasks run after each one.
 
         Return the result of the work; None if the term ends first.
         """
@@ -217,7 +218,7 @@ FEATURES: tuple[Callable[[Parts], Feature], ...] = (
     PlainPods,
     NodeProtection,
 )
-"""The features, in the order in which the core calls each of their extension points.
+"""The features (`extender.core.feature.Feature`), in the order in which the core calls each extension point.
 
 `Preemptions` comes after the features that may reject a gang, because victims are searched only for gangs that no
 feature rejects. `Asking` follows it, because nodes are requested from an autoscaler only if there are no victims.

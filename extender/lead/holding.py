@@ -64,7 +64,10 @@ class HoldSwitch:
     """The way in which new members are held since the last write: filter or gate; "" before a term's first write."""
 
     obstacle: str = ""
-    """The reason why the last write of the ConfigMap failed, a sentence; "" if it succeeded or does not matter."""
+    """The reason why the last write of the ConfigMap failed, a sentence; "" if it succeeded.
+
+    It is also "" if the setting is filter and the ConfigMap does not exist, because filter holds then anyway.
+    """
 
     _retry_at: float = 0.0
     """The time before which there is no further write after a failure, by ``_clock``."""
@@ -161,9 +164,10 @@ _MAX_EXAMPLES = 10
 class Isolation:
     """Finds waiting members of gangs that lack a marker, and emits an event about each.
 
-    A kube-scheduler can be configured to call the extender only for pods with markers, so that other pods do not
-    depend on it (an isolated installation, docs/install.md). It binds a member without markers by itself, without its
-    gang. Serried cannot stop that, so it emits an event at once.
+    Markers are pseudo resources that a pod requests (`serried.api.resources.MARKERS`). kube-scheduler can be configured
+    to call the extender only for pods that request them, so that other pods do not depend on it (an isolated
+    installation, docs/install.md). It binds a member without markers by itself, without its gang. Serried cannot stop
+    that, so it emits an event at once.
 
     ``isolated`` is True if kube-scheduler is configured so. Otherwise there are no events, and the members without
     markers are only counted, for administrators who plan to configure it so. ``schedulers`` are the schedulerNames

@@ -285,7 +285,7 @@ _MAX_FAILURES = 3
 
 
 class Takeover:
-    """Begins a term when this instance has won leadership: it takes over the records of earlier terms, then lets plan.
+    """Begins a term when this instance has won leadership: it takes over earlier records, then lets the core plan.
 
     ``recovery`` reads the records. ``wall`` returns the seconds since 1970.
     """

@@ -26,9 +26,10 @@ _COMPUTE_DOMAIN = "ComputeDomain"
 def separate_claims(
     objects: Iterable[tuple[str, Any]], namespace: str, default_class: str
 ) -> tuple[list[tuple[str, Any]], HypotheticalClaims]:
-    """Separate the claims and claim templates of a question from its other objects. Return the others, and the claims.
+    """Separate the claims of a what-if question from its other objects. Return the others, and the claims.
 
-    Each object comes with its place in the body. ``namespace`` is for objects without one. ``default_class`` is the
+    Claims are PersistentVolumeClaims, ResourceClaims and templates of them. Each object comes with its place in the
+    request body. ``namespace`` is for objects without one. ``default_class`` is the
     cluster's default StorageClass. Claims that cannot be decoded are returned with the other objects, so that these
     report the error. So are ComputeDomains, although their templates are returned with the claims.
     """
@@ -55,7 +56,7 @@ def separate_claims(
 def add_ephemeral_claims(
     coming: HypotheticalClaims, pod: Pod, spec: Mapping[str, Any], *, alike: bool
 ) -> HypotheticalClaims:
-    """Return ``coming``, the claims of a question, with those for the ephemeral volumes of one of its pods added.
+    """Return ``coming``, the claims of a what-if question, with those for the ephemeral volumes of a pod added.
 
     ``spec`` is the pod's spec. If ``alike`` is True, more pods are created from the same template; then the other
     claims that the pod names count as shared by several pods. Raises ValueError if a claim cannot be decoded.

@@ -144,7 +144,8 @@ def _fill(store: Store, capture: Capture) -> None:
 def _restore_pools(shape: Shape, pools: Iterable[VolumePool]) -> Shape:
     """Return the shape of a pod with the volumes of its pools filled in from ``pools``.
 
-    In a capture, a shape has its pools without volumes (`_strip_pools`), because many pods share few pools.
+    A pool has the PersistentVolumes that a volume claim may choose from. In a capture, the shape of a pod has its pools
+    without volumes (`_strip_pools`), because many pods share few pools.
     """
     if not shape.volumes:
         return shape
@@ -308,9 +309,10 @@ class _StoreCopy:
 
 
 def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> Work[Capture]:
-    """Return the planner's whole input as it is at the first step, as work that is done in steps.
+    """Return a generator that captures the planner's whole input step by step (`serried.ops.steps.Work`).
 
-    ``group`` is the group whose decision the reader of the capture wants to repeat; None for none in particular.
+    The capture is the state at the first step. ``group`` is the group whose decision the reader of the capture wants to
+    repeat; None for none in particular.
     """
     capture, rest = yield from take_capture_without_pods(core, level, group)
     pods: list[Pod] = []
@@ -323,9 +325,10 @@ def take_capture(core: Core, level: ApiLevel, group: GroupKey | None = None) -> 
 def take_capture_without_pods(
     core: Core, level: ApiLevel, group: GroupKey | None = None
 ) -> Work[tuple[Capture, Iterator[Pod]]]:
-    """Return the capture with an empty list of pods, and an iterator over the pods, as work that is done in steps.
+    """Return a generator that makes a capture without pods, and an iterator over the pods (`serried.ops.steps.Work`).
 
-    The iterator creates the stripped copy of each pod only when it is needed, which saves memory. ``group`` is as for
+    The iterator creates the copy of each pod only when it is needed, which saves memory. A copy has only the fields
+    that matter for decisions. ``group`` is as for
     `take_capture`.
     """
     copied = _copy_store(core, level, group)

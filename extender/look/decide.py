@@ -198,7 +198,7 @@ class Prediction:
 
 @dataclass(slots=True)
 class _ClusterCopy:
-    """A copy of the nodes and of the resources used on each, which the question may change."""
+    """A copy of the nodes and of the resources used on each, which a what-if question may change."""
 
     nodes: dict[str, Node]
     used: dict[str, Resources]
@@ -263,7 +263,7 @@ class Hypothesis:
             self._removed_pods.update((pod.uid, pod) for pod in store.members.of_group(key))
 
     def solve(self, gangs: Iterable[AskedGang]) -> list[Prediction]:
-        """Return the predictions about the gangs of the question, in the order in which they would be planned."""
+        """Return the predictions about the what-if question's gangs, in the order in which they would be planned."""
         self._count_pods()
         gangs = list(gangs)
         self._sent_priorities = {each.group.key: each.priority for each in gangs if each.priority is not None}
@@ -331,7 +331,8 @@ class Hypothesis:
     def _find_own_priority(self, group: PodGroup) -> int | None:
         """Return the priority of the group itself, as admission would set it; None if it has none.
 
-        Then the priorities of its pods count. A PriorityClass is looked up in the question and in the cluster.
+        Without one, the lowest priority of its pods counts. A PriorityClass is looked up in the question and in the
+        cluster.
         """
         if group.key in self._sent_priorities:
             return self._sent_priorities[group.key]
@@ -363,7 +364,7 @@ class Hypothesis:
     def _check_running(self, group: PodGroup, group_members: GroupMembers) -> Verdict:
         """Return the verdict on a gang of which no member waits for a node: BROKEN or SCHEDULED.
 
-        It is BROKEN if the changes of the question remove members below its quorum. They are not planned anew.
+        It is BROKEN if the changes of the what-if question remove members below its quorum. They are not planned anew.
         """
         drained = frozenset(self._changes.drained)
         lost = sum(pod.uid in self._removed_pods or pod.node in drained for pod in group_members.bound)
@@ -422,7 +423,7 @@ class Hypothesis:
     # --- the cluster -------------------------------------------------------------------------------------------
 
     def _copy_cluster(self, group: PodGroup, request: PlanRequest) -> _ClusterCopy:
-        """Return a copy of the cluster as the planner would see it for this gang, with all changes of the question."""
+        """Return a copy of the cluster as the planner would see it for this gang after the question's changes."""
         snapshot = self._store.snapshots.take(request.yielding_priority, request.members)
         used = dict(self._store.occupancy.used)
         used.update((name, snapshot.used[name]) for name in snapshot.over)

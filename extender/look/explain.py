@@ -256,7 +256,7 @@ class PreemptionView(View):
     """The number of these domains in which victims were chosen and their cost compared."""
 
     blocker: str
-    """Why no evictions help; "" if there are victims.
+    """The reason why no evictions help; "" if there are victims.
 
     It is `protection` if pods of lower priority must not be evicted, `priority` if only pods of no lower priority are
     in the way, and `room` if the gang would not fit even on empty nodes.
@@ -360,7 +360,7 @@ class HurdleView(View):
     """The resource, or the key of the taint or label; "" if `kind` says all."""
 
     nodes: int
-    """The number of nodes that are not feasible for this reason."""
+    """The number of nodes that are not feasible for the reason that `kind` and `name` say."""
 
 
 class DomainNeedView(View):
@@ -384,7 +384,7 @@ class DomainNeedView(View):
     """True if an exclusive gang occupies the domain."""
 
     text: str
-    """What is missing in the domain, and who occupies it, as one line for people."""
+    """The reasons and the occupation of the domain, as one line for people."""
 
 
 class QueuePlaceView(View):
@@ -414,7 +414,7 @@ class ForecastView(View):
     nodes: list[str]
 
     basis: str
-    """A phrase that says how it is known when the pods on these nodes will end."""
+    """A phrase that says how it is known when the pods on `nodes` will end."""
 
 
 class AdviceView(View):
@@ -423,7 +423,7 @@ class AdviceView(View):
     change: Change
 
     text: str
-    """What to do, as a phrase for people."""
+    """The action to take, as a phrase for people."""
 
     nodes: list[str]
     """The nodes to uncordon, or the nodes to which another gang would move; empty for other changes."""

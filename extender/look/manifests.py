@@ -64,9 +64,9 @@ def make_pod(
 ) -> Pod:
     """Return the pod that a template would create, with the fields that admission sets, such as default requests.
 
-    ``place`` says where the manifest is in the body, for errors. ``template`` has the pod's spec, ``metadata`` its
-    metadata. ``coming`` are the claims of the question. If ``alike`` is True, more pods are created from this template.
-    Raises ValueError with a text for the user: the place, the error, and what to do.
+    ``place`` says where the manifest is in the request body, for errors. ``template`` has the pod's spec, ``metadata``
+    its metadata. ``coming`` are the claims of the what-if question. If ``alike`` is True, more pods are created from
+    this template. Raises ValueError with a text for the user: the place, the error, and what to do.
     """
     spec = template.get("spec")
     if not isinstance(spec, dict):
@@ -255,7 +255,7 @@ def _describe_place(problem: yaml.YAMLError) -> str:
 
 
 def flatten(documents: list[Any], where: str = "document") -> Iterator[tuple[str, Any]]:
-    """Yield every object of the documents with its place in the body, such as ``document 2, item 1``.
+    """Yield every object of the documents with its place in the request body, such as ``document 2, item 1``.
 
     A List, a JSON array, and an object with only ``manifests`` are not yielded, but their items are. ``where`` is the
     beginning of the place.
@@ -291,7 +291,7 @@ _UNREAD = (
 )
 
 _UID = "whatif:"
-"""The prefix of the UIDs of the question's objects. Real UIDs have no colon, so they differ."""
+"""The prefix of the UIDs of a what-if question's objects. Real UIDs have no colon, so they differ."""
 
 _APIS: Mapping[str, frozenset[str]] = {
     "Pod": frozenset({"v1"}),
@@ -317,10 +317,10 @@ def resolve_levels(place: str, owner: Named, store: "Store") -> Named:
 
 
 class SentOwner(NamedTuple):
-    """An owner of pods in the question: a Job, JobSet or LeaderWorkerSet."""
+    """An owner of pods in a what-if question: a Job, JobSet or LeaderWorkerSet."""
 
     place: str
-    """Where its manifest is in the body, for errors: ``document 2, Job default/train``."""
+    """The place of its manifest in the request body, for errors: ``document 2, Job default/train``."""
 
     raw: Mapping[str, Any]
     owner: Owner
@@ -340,7 +340,7 @@ class Manifests:
     """The pods that name no group."""
 
     coming: HypotheticalClaims = NOTHING
-    """The claims and claim templates among the objects of the question."""
+    """The claims and claim templates among the objects of the what-if question."""
 
     owners: list[SentOwner] = field(default_factory=list)
     workloads: list[tuple[str, Workload]] = field(default_factory=list)
@@ -377,8 +377,8 @@ class Manifests:
     def read(self, place: str, raw: object, namespace: str, store: "Store") -> None:
         """Decode one more object, ``raw``, and add it.
 
-        ``place`` says where it is in the body, for errors. ``namespace`` is for objects without one. Raises ValueError
-        with a text for the user: the place, the error, and what to do.
+        ``place`` says where it is in the request body, for errors. ``namespace`` is for objects without one. Raises
+        ValueError with a text for the user: the place, the error, and what to do.
         """
         obj = _complete(place, raw, namespace)
         kind = obj["kind"]
@@ -517,9 +517,10 @@ _GROUPS = {
 def separate_priority_classes(
     objects: Iterable[tuple[str, Any]], known: Mapping[str, PriorityClass]
 ) -> tuple[list[tuple[str, Any]], dict[str, PriorityClass]]:
-    """Separate the PriorityClasses of a question from its other objects. Return the others, and the classes by name.
+    """Separate the PriorityClasses of a what-if question from its other objects. Return the others, and the classes.
 
-    Each object comes with its place in the body. A class that exists in the cluster (``known``) stays with the others.
+    Each object comes with its place in the request body. A class that exists in the cluster (``known``) stays with the
+    others. The separated classes are returned by name.
     Where the others name one of the separated classes, the priority is filled in, as admission does.
     """
     rest: list[tuple[str, Any]] = []
@@ -552,7 +553,7 @@ def _resolve(value: Any, classes: Mapping[str, PriorityClass]) -> Any:
 def separate_podless(objects: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[str]]:
     """Separate the objects that may create pods from those that create none, such as a chart's Services.
 
-    Return the former with their places in the body, and the latter as kind and name.
+    Return the former with their places in the request body, and the latter as kind and name.
     """
     kept: list[tuple[str, Any]] = []
     skipped: list[str] = []

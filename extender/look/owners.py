@@ -30,13 +30,13 @@ _Raw = Mapping[str, Any]
 
 
 class _Expansion(NamedTuple):
-    """The expansion of one owner of the question, such as a JobSet, into its groups and pods."""
+    """The expansion of one owner of a what-if question, such as a JobSet, into its groups and pods."""
 
     asked: SentOwner
     store: Store
 
     question_store: Store
-    """A Store with only the owners, groups and Workloads of the question. It finds the group of a pod."""
+    """A Store with only the owners, groups and Workloads of the what-if question. It finds the group of a pod."""
 
     manifests: Manifests
 
@@ -78,8 +78,8 @@ class _Expansion(NamedTuple):
 def _find_template(owner: Owner, sent: Sequence[Workload], stage: str, *, is_gang: bool) -> Template:
     """Return the template from which the owner's PodGroup for this stage is created.
 
-    It is from the first Workload in ``sent``, i.e. in the question; otherwise from the Workload that the controller
-    would create if the owner is a gang; otherwise one with policy basic.
+    It is from the first Workload in ``sent``, the Workloads of the what-if question; otherwise from the Workload that
+    the controller would create if the owner is a gang; otherwise one with policy basic.
     """
     found = find_template(sent[0], owner, stage) if sent else None
     if found is not None:
@@ -257,14 +257,14 @@ class AskedGang:
     """
 
     priority: int | None = None
-    """The value of the group's PriorityClass if the question has this class; None if not."""
+    """The value of the group's PriorityClass if the what-if question has this class; None if not."""
 
     no_gang: str = ""
     """The reason why its pods would be placed one by one instead of as a gang, a phrase; "" for a gang."""
 
 
 class FoundGangs(NamedTuple):
-    """The gangs found in the manifests of a question, and what could not be read."""
+    """The gangs found in the manifests of a what-if question, and what could not be read."""
 
     gangs: list[AskedGang]
 
@@ -279,10 +279,11 @@ def find_gangs(
     classes: Mapping[str, PriorityClass] = MappingProxyType({}),
     coming: HypotheticalClaims = NOTHING,
 ) -> FoundGangs:
-    """Return the gangs that the objects of a question would create. Each object comes with its place in the body.
+    """Return the gangs that the objects of a what-if question would create.
 
-    ``classes`` are the PriorityClasses sent with the objects, already resolved in them (`separate_priority_classes`);
-    ``coming`` are the claims that were sent (`separate_claims`). Raises ValueError if there are no gangs, or too many.
+    Each object comes with its place in the request body. ``classes`` are the PriorityClasses sent with the objects,
+    already resolved in them (`separate_priority_classes`); ``coming`` are the claims that were sent
+    (`separate_claims`). Raises ValueError if there are no gangs, or too many.
     """
     manifests = Manifests(coming=coming)
     for place, raw in objects:
@@ -318,7 +319,7 @@ def _set_priority(gang: AskedGang, classes: Mapping[str, PriorityClass]) -> Aske
 
 
 def find_existing(store: Store, key: GroupKey) -> AskedGang:
-    """Return an existing group as a gang of the question, without new members. Raises ValueError if it is not known."""
+    """Return an existing group as a gang of a what-if question. Raises ValueError if it is not known."""
     group = store.groups.get(key)
     if group is None:
         raise ValueError(f"no group {key} is known; see /debug/groups")
@@ -334,9 +335,9 @@ def _add_inline_groups(manifests: Manifests) -> None:
 
 
 def _make_question_store(manifests: Manifests, store: Store) -> Store:
-    """Return a Store with only the groups and Workloads of the question, like ``store`` otherwise.
+    """Return a Store with only the groups and Workloads of the what-if question, like ``store`` otherwise.
 
-    A Workload without owner or pods in the question is refused.
+    A Workload whose owner or PodGroups are not in the question is refused.
     """
     question_store = Store(store.schedulers, store.gang_jobs, level=store.level, rules=RULES)
     named = {owner_key_of(asked.owner) for asked in manifests.owners}

@@ -123,7 +123,7 @@ class SettingView(View):
     default: str
 
     about: str
-    """What `--help` says about the flag."""
+    """The text of `--help` about the flag."""
 
 
 class ConfigView(View):
@@ -176,7 +176,7 @@ class Gauges:
         """The number of pods with Serried's scheduling gate, counted by `count_change`."""
 
     def count_change(self, old: Item | None, new: Item | None) -> None:
-        """Update the counts after one change in the Store.
+        """Update the numbers of gangs and gated pods after one change in the Store.
 
         ``old`` is None for a new object, ``new`` for a deleted one.
         """
@@ -295,10 +295,10 @@ _SOON_SECONDS = 7 * 86_400.0
 """The seconds before a certificate expires in which the self-check warns, so that a broken renewal can be repaired."""
 
 _FLAGS = {Use.SERVING: "--tls-cert-file", Use.CLIENT_CA: "--client-ca-file"}
-"""The flag with the file name of the certificate for each use."""
+"""The flag that names the certificate's file, by the use of the certificate."""
 
 _OUTCOMES = {Use.SERVING: "callers that check it cannot call", Use.CLIENT_CA: "no client can call filter and bind"}
-"""The consequence when the certificate for each use has expired."""
+"""The consequence when a certificate has expired, by its use."""
 
 
 class SelfCheck:

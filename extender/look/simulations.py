@@ -192,7 +192,10 @@ class PredictionView(View):
     outcome: Outcome
 
     noGang: str
-    """The reason why the pods would be placed one by one, a phrase; "" for a gang. `outcome` is for all of the pods."""
+    """The reason why the pods would be placed one by one, a phrase; "" for a gang.
+
+    `Fits` then means that all pods fit.
+    """
 
     priority: int
 
@@ -206,7 +209,7 @@ class PredictionView(View):
     """The number of members that would get a node."""
 
     domain: str
-    """The topology domain of these nodes: the value of the gang's topology key; "" without a key or a plan."""
+    """The topology domain in which the gang would be placed; "" without a topology key or a plan."""
 
     nodes: dict[str, int]
     """The number of members that would get each node, by node name."""
@@ -290,7 +293,7 @@ _BODY = {
 
 
 class _Found(NamedTuple):
-    """The results of a question, before they become a `WhatIfView`."""
+    """The results of a what-if question, before they become a `WhatIfView`."""
 
     predictions: list[Prediction]
     refused: list[str]

@@ -114,7 +114,7 @@ class GroupMemory:
     """True if pods are evicted for its binding cycle."""
 
     features: Mapping[str, Any] = field(default_factory=dict)
-    """What features remember of the group, as JSON, by `extender.core.feature.Memory.captured`."""
+    """The values that features keep about the group, as JSON, by `extender.core.feature.Memory.captured`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class HeadView(GroupName):
     """The time at which the nodes are released if it still does not fit."""
 
     missed: bool
-    """True if it did not fit at an earlier forecast. Only gangs with a deadline may then use its nodes before it."""
+    """True if it did not fit at an earlier forecast. Only gangs with activeDeadlineSeconds may then use its nodes."""
 
     passed: dict[str, str]
     """The gangs that may use its nodes before the forecast, each with the time at which it will have ended."""
@@ -197,7 +197,7 @@ class Diagnose(StrEnum):
     """The reasons for which the nodes of each domain take no member."""
 
     ADVICE = "advice"
-    """The same reasons, and the changes that would make the gang fit."""
+    """The reasons for which the nodes of each domain take no member, and changes with which the gang would fit."""
 
 
 class MemberView(View):
@@ -287,7 +287,7 @@ class GroupDetail(GroupView):
     """The place among the groups that wait for free resources; None if the group does not."""
 
     forecast: ForecastView | None
-    """Where and when the group will fit, if it is the head of the queue; None for other groups."""
+    """The forecast where and when the group will fit, if it is the head of the queue; None for other groups."""
 
     diagnosis: DiagnosisView | None
     """The reasons why the group does not fit.
