@@ -295,7 +295,7 @@ class PodGroup:
     """True if kube-scheduler has written the group's scheduling condition. So its own gang scheduling is on."""
 
     preempted: int | None = None
-    """The time at which Serried preempted all members of the group together, in seconds since 1970; None if never.
+    """The time at which all members of the group were preempted together, in seconds since 1970; None if never.
 
     Read from the group's condition DisruptionTarget; 0 if the condition has no time.
     """

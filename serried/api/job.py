@@ -172,12 +172,12 @@ class Job:
 
     @property
     def at_once(self) -> int:
-        """The maximum number of its pods that run at the same time."""
+        """The maximum number of its pods that run at the same time, by parallelism and completions."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
 
 _BUILT_IN_CONTROLLER = "kubernetes.io/job-controller"
-"""The value of ``spec.managedBy`` for kube-controller-manager."""
+"""The value of ``spec.managedBy`` that names kube-controller-manager, as if the field were not set."""
 
 _POLICIES: dict[str, GangPolicy] = {policy.value: policy for policy in GangPolicy}
 DISRUPTION_MODES: dict[str, Disruption] = {mode.value: mode for mode in Disruption}

@@ -84,7 +84,7 @@ class OwnerKind:
     """The kind in lower case, as kubectl takes it."""
 
     def __post_init__(self) -> None:
-        """Compute the derived fields once, because the controller needs them for every object that it writes."""
+        """Set ``api_version``, ``gang_policy`` and ``word``, which follow from the other fields."""
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}")
         object.__setattr__(self, "gang_policy", f"{self.gang[0].upper()}{self.gang[1:]}AsGang")
         object.__setattr__(self, "word", self.kind.lower())
@@ -130,4 +130,4 @@ OWNER_KINDS: Mapping[str, OwnerKind] = {row.kind: row for row in _ROWS}
 """All owner kinds, by kind."""
 
 PARENTS: Mapping[str, OwnerKind] = {row.kind: row for row in _ROWS if row.labels.name}
-"""The owner kinds other than Job. Each is watched if the cluster serves it; none is required."""
+"""The owner kinds other than Job, by kind. Serried watches each that the API server serves; none is required."""

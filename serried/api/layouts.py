@@ -204,4 +204,4 @@ LAYOUTS: Mapping[str, Callable[[Raw], Layout]] = {
     "JobSet": _read_job_set,
     "LeaderWorkerSet": _read_leader_worker_set,
 }
-"""The reader for each kind of parent. It takes a manifest, and raises ValueError if it cannot read it."""
+"""The reader for each kind of parent. It takes an object as JSON, and raises ValueError if it cannot read it."""

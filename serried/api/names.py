@@ -66,7 +66,7 @@ def read_text(obj: Raw, name: str, default: str = "") -> str:
 
 
 def read_name(obj: Raw, name: str, default: str = "") -> str:
-    """Return the string at ``name`` as ``read_text`` does, interned: for strings that many objects share."""
+    """Return the string at ``name``; ``default`` if absent or empty. It is interned, as many objects have the same."""
     return intern(read_text(obj, name, default))
 
 
@@ -318,7 +318,7 @@ class GroupKey(NamedTuple):
         """The group as one string that is unique in its namespace: for Reservations, ``/debug`` and logs.
 
         For a PodGroup it is the PodGroup's name. For all other kinds it contains a colon or a slash, which a name
-        cannot have: for instance ``job:train::`` for the pods of Job ``train``.
+        cannot have: for instance ``job:train`` for the pods of Job ``train``.
         """
         if self.kind is GroupKind.POD_GROUP:
             return self.name
@@ -543,13 +543,19 @@ def read_uid(obj: Raw) -> str:
 
 
 def read_owner_key(obj: Raw) -> Key:
-    """Return the key of an object as ``read_key`` does, interned: for objects to which others refer by name."""
+    """Return namespace and name of an object; raise ValueError if it has no name.
+
+    Unlike those of `read_key`, the strings are interned, to save memory: other objects refer to this one by its name.
+    """
     namespace, name = read_key(obj)
     return Key(namespace, intern(name))
 
 
 def read_owner_uid(obj: Raw) -> str:
-    """Return the UID of an object as ``read_uid`` does, interned: for objects to which others refer by UID."""
+    """Return the UID of an object; raise ValueError if it has none.
+
+    Unlike that of `read_uid`, the string is interned, to save memory: other objects refer to this one by its UID.
+    """
     return intern(read_uid(obj))
 
 
@@ -564,7 +570,7 @@ def is_deleting(obj: Raw) -> bool:
 
 
 def read_owners(obj: Raw) -> tuple[OwnerRef, ...]:
-    """All owner references, in their order."""
+    """Return all owner references of an object, in their order."""
     references = read_objects(read_map(obj, "metadata"), "ownerReferences")
     return tuple(
         OwnerRef(
@@ -596,7 +602,10 @@ def read_group_field(spec: Raw, namespace: str) -> GroupKey | None:
 
 
 def read_group_label(metadata: Raw, namespace: str) -> GroupKey | None:
-    """Return the group that POD_GROUP_LABEL on a pod or pod template names; None if the label is from a Binding."""
+    """Return the group that POD_GROUP_LABEL on a pod or pod template names; None without the label.
+
+    Return None also if Serried has added the label with the Binding (LABELLED_BY_BINDING).
+    """
     name = read_text(read_map(metadata, "labels"), POD_GROUP_LABEL)
     told = LABELLED_BY_BINDING in read_map(metadata, "annotations")
     return _shared_key(namespace, name) if name and not told else None
@@ -648,7 +657,7 @@ def read_group(template: Raw, namespace: str) -> GroupKey | None:
 
 
 REPLICA = "scheduling.serried.dev/replica"
-"""Label of a PodGroup that exists once for each replica: the replica's index."""
+"""Label of a PodGroup that Serried creates for one replica of a LeaderWorkerSet: the index of the replica."""
 
 JOB = "Job"
 

@@ -110,9 +110,9 @@ class Node:
     version: str = ""
 
     protection: Protection | None = field(default=None, compare=False)
-    """How the node is protected, by this version of the object; None if it is not.
+    """How the node was protected when the object was decoded; None if it was not.
 
-    Serried's own writes may be newer: `Store.protections` includes them.
+    Use `Store.protections` instead, which is always current: the Store keeps its old Node if only this changes.
     """
 
 

@@ -693,7 +693,7 @@ _SPEC_FIELDS = frozenset(
 _CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
 
 _MAX_CACHED_BYTES = 4096
-"""The size of the largest serialized spec that is cached."""
+"""The maximum size, in bytes, of a serialized pod spec whose decoded form is cached."""
 
 
 def _read_spec_cached(spec: Raw) -> _Spec:
@@ -930,7 +930,7 @@ def _shared_owner(kind: str, name: str, uid: str) -> ControllerRef:
 
 
 _Conditions = Mapping[tuple[str, str], Raw]
-"""The conditions of a pod by (type, status)."""
+"""The conditions of a pod, as JSON objects, by (type, status)."""
 
 _READ_CONDITIONS = frozenset({"PodScheduled", "Ready", DISRUPTION_TARGET})
 
@@ -957,7 +957,7 @@ def _read_disruption(conditions: _Conditions) -> dict[str, Any]:
 
 
 def _read_refusal(status: Raw) -> str:
-    """Return `Pod.refusal`: the reason with which the kubelet rejected the pod; "" if it did not."""
+    """Return the reason with which the kubelet rejected the bound pod (`Pod.refusal`); "" if it did not."""
     if read_text(status, "phase") != "Failed":
         return ""
     reason = read_name(status, "reason")
