@@ -1,6 +1,7 @@
 """The cache of the cluster (`Store`): the objects from the watches, and everything that is derived from them.
 
-`serried.feed` calls the ``put_*`` and ``drop_*`` methods; readers get the maps and facets that they need.
+`serried.feed` calls the ``put_*`` and ``drop_*`` methods. Readers get those of the Store's maps and derived objects
+(such as the `Occupancy`) that they need.
 
 An API level is a version of the API of PodGroups, such as v1alpha2. A group is identified by its name, whichever level
 its object is at. So pods stay members when the cluster switches to another level. If there are two objects with one
@@ -52,15 +53,17 @@ V = TypeVar("V")
 
 
 class Layers(Generic[K, V]):
-    """The objects of one kind at two API levels. An object of the level in use hides one of the same key at the second.
+    """The objects of one kind, such as PodGroups, that are read at two API levels (two versions of the PodGroup API).
 
-    ``identify`` returns the key of an object. ``put`` and ``drop`` are methods of the Store, which are called with the
-    objects that are not hidden.
+    The level in use is usually Kubernetes' own API. The second level is then Serried's CRD (`ApiLevel.second_level`),
+    for gangs that were created before the cluster switched. If both have an object of one key, that of the level in use
+    counts. ``identify`` returns the key of an object. ``put`` and ``drop`` are methods of the Store, which are called
+    with the objects that count. `serried.feed` owns one instance for each kind.
     """
 
     def __init__(self, identify: Callable[[V], K], put: Callable[[V], None], drop: Callable[[K], None]) -> None:
         self.upper: dict[K, V] = {}
-        """The objects of the level in use."""
+        """The objects of the API level in use."""
 
         self.lower: dict[K, V] = {}
         """The objects of the second level (`ApiLevel.second_level`)."""
@@ -71,21 +74,24 @@ class Layers(Generic[K, V]):
 
     @property
     def above(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """The objects of the level in use by key, and the functions that add and remove one."""
+        """What a watch at the API level in use is given: its objects by key, `put_upper` and `drop_upper`."""
         return self.upper, self.put_upper, self.drop_upper
 
     @property
     def below(self) -> tuple[dict[K, V], Callable[[V], None], Callable[[K], None]]:
-        """The objects of the second level by key, and the functions that add and remove one."""
+        """What a watch at the second API level is given: its objects by key, `put_lower` and `drop_lower`."""
         return self.lower, self.put_lower, self.drop_lower
 
     def put_upper(self, item: V) -> None:
-        """Add or replace an object of the level in use."""
+        """Add or replace an object that was read at the API level in use. It always counts."""
         self.upper[self._identify(item)] = item
         self._put(item)
 
     def drop_upper(self, key: K) -> None:
-        """Remove an object of the level in use. If the second level has one with its key, that replaces it."""
+        """Remove an object that was read at the API level in use.
+
+        If there is one with the same key at the second level, this one counts from now on.
+        """
         self.upper.pop(key, None)
         below = self.lower.get(key)
         if below is None:
@@ -94,21 +100,24 @@ class Layers(Generic[K, V]):
             self._put(below)
 
     def put_lower(self, item: V) -> None:
-        """Add or replace an object of the second level, which counts only if the level in use has none with its key."""
+        """Add or replace an object that was read at the second API level (Serried's CRD).
+
+        It counts only if the level in use has none with its key.
+        """
         key = self._identify(item)
         self.lower[key] = item
         if key not in self.upper:
             self._put(item)
 
     def drop_lower(self, key: K) -> None:
-        """Remove an object of the second level."""
+        """Remove an object that was read at the second API level (Serried's CRD)."""
         self.lower.pop(key, None)
         if key not in self.upper:
             self._drop(key)
 
 
 class EndedMembers(Enum):
-    """What happens to the slot of a gang's bound member that has ended without success."""
+    """The setting what the Store does with the slot of a gang's bound member that has ended without success."""
 
     KEEP_SLOTS = "keep"
     """The slot becomes a vacancy. The process repairs gangs, and has to close each vacancy in the end."""
@@ -122,20 +131,24 @@ MAX_UPDATES = 32
 
 
 DEFERRED_COST = 4
-"""The cost of one call of `Rule.run_deferred`, expressed as a number of updated nodes and pods."""
+"""The share of MAX_UPDATES that one piece of a rule's deferred work uses up (`Rule.run_deferred`).
+
+For instance a call of `Store.apply_rule_changes` that runs one piece updates at most 28 nodes and pods instead of 32.
+"""
 
 
 @dataclass(eq=False, repr=False)
 class Store:
-    """The cache of one cluster. It has maps and facets to read, and methods to write.
+    """The cache of one cluster. It has maps and derived objects to read, and methods to write.
 
-    Objects are in one map for each kind. Derived data is in objects called facets, such as ``occupancy``. Maps and
-    facets live as long as the Store, so readers are given the ones that they need instead of the Store.
+    API objects are in one map for each kind. Derived data is in objects such as ``occupancy`` (the usage of nodes) or
+    ``members``. Both live as long as the Store, so readers are given those that they need instead of the Store.
 
     Only `serried.feed` calls the ``put_*`` and ``drop_*`` methods. Each is one change of one object, and takes time in
-    proportion to what it affects. When it returns, all maps and facets are consistent.
+    proportion to what it affects. When it returns, all maps and derived objects are consistent.
 
-    ``level`` is the API level of PodGroups, except for those with `PodGroup.api`.
+    ``level`` is the API level of PodGroups, except for those with `PodGroup.api`. ``rules`` change pods and nodes
+    because of other objects (`serried.cluster.rule`).
     """
 
     served: InitVar[Collection[str]]
@@ -185,7 +198,10 @@ class Store:
     """The number of bound pods of other schedulers that could be victims: no DaemonSets', no system priorities."""
 
     rivals: Counter[Shape] = field(default_factory=Counter, init=False)
-    """The number of unschedulable pods of other schedulers that might use freed resources (`is_rival`), by shape."""
+    """The number of unschedulable pods of other schedulers that might use freed resources (`is_rival`).
+
+    They are counted by shape, i.e. by requests, node affinity and the like.
+    """
 
     levels: Levels = field(init=False)
 
@@ -313,7 +329,7 @@ class Store:
         self._apply_rule_changes_if_few()
 
     def _extend_node(self, old: Node | None, shown: Node) -> None:
-        """Store a node with the amounts and labels that rules add to it, and update the facets.
+        """Store a node with the pseudo resources and labels that rules add to it, and update what is derived from it.
 
         ``shown`` is the node from the watch, ``old`` is the node as stored before; None if it is new.
         """
@@ -406,9 +422,10 @@ class Store:
         self._note_reached(old, pod)
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:
-        """Return a hypothetical pod, of a what-if question, with the shape that rules would give it in this cluster.
+        """Return a hypothetical pod, of a what-if question, with what the rules add to it in this cluster.
 
-        ``coming`` are the claims that would be created with it. The call may change the shapes of existing pods, until
+        For instance node affinity to the nodes that its volumes reach, or pseudo resources for its devices. ``coming``
+        are the claims that would be created with it. The call may change the shapes of existing pods, until
         `forget_hypothetical` is called.
         """
         for rule in self.all_rules:
@@ -446,9 +463,11 @@ class Store:
         self._apply_rule_changes_if_few()
 
     def _note_reached(self, old: Pod | None, new: Pod | None) -> None:
-        """Report to the occupancy that waiting pods may fit on other nodes, because a bound pod has changed.
+        """Record in the Occupancy that waiting pods with rules about a bound pod may fit on other nodes now.
 
-        That is so if waiting pods have rules about the pod, such as affinity. None: the pod did or does not exist.
+        For instance pods with affinity to it.
+
+        ``old`` is the pod before the change, None if it is new; ``new`` is the pod now, None if it was deleted.
         """
         bound = [each for each in (old, new) if each is not None and each.bound]
         stays = len(bound) > 1 and bound[0].node == bound[1].node
@@ -461,9 +480,9 @@ class Store:
     # --- rules -------------------------------------------------------------------------------------------------
 
     def _apply_rules(self, raw: Pod) -> Pod:
-        """Return a pod from the watch with the shape that the rules give it.
+        """Return a pod from the watch with what the rules add to it because of other objects (`Rule.shape_pod`).
 
-        Rules that do not concern it are skipped.
+        For instance node affinity to the nodes that its volumes reach. Rules that do not concern the pod are skipped.
         """
         pod = raw
         for rule in self.all_rules:
@@ -486,18 +505,24 @@ class Store:
         return pod.uid in self._unruled or pod.shape.neighbours is not None
 
     def list_caveats(self, pods: Collection[Pod]) -> list[str]:
-        """Return phrases that say why a plan for these pods may fail in kube-scheduler, from all rules."""
+        """Return phrases that say why kube-scheduler may reject a plan for these pods. Each rule may add some.
+
+        For instance volume claims that are not bound yet.
+        """
         return [said for rule in self.all_rules for said in rule.list_caveats(pods)]
 
     def rule(self, rule_type: type[R]) -> R:
-        """Return the rule of this class; raise LookupError if this Store does not have it."""
+        """Return the one rule of this class, e.g. `Volumes`. A rule changes pods or nodes because of other objects.
+
+        Raises LookupError if the Store was created without it.
+        """
         for rule in self.all_rules:
             if isinstance(rule, rule_type):
                 return rule
         raise LookupError(f"this Store was made without {rule_type.__name__}")
 
     def _note_keys(self, before: Collection[str], after: Collection[str]) -> None:
-        """Report to the rules that the topology keys of a PodGroup have changed."""
+        """Tell the rules that the topology keys of a PodGroup have changed from ``before`` to ``after``."""
         if before != after:
             for rule in self.all_rules:
                 rule.note_keys(before, after)
@@ -505,12 +530,15 @@ class Store:
             self._apply_rule_changes_if_few()
 
     def put_object(self, item: Any) -> None:
-        """Add or replace an object of a kind that a rule watches."""
+        """Add or replace an object of a kind that only rules use, such as a ResourceSlice or a PersistentVolume."""
         self._kinds[type(item)].put(item)
         self._note_object(type(item))
 
     def drop_object(self, kind: type, key: Key | str) -> None:
-        """Remove an object of a kind that a rule watches."""
+        """Remove an object of a kind that only rules use, such as a ResourceSlice or a PersistentVolume.
+
+        ``key`` is its name, or its `Key` if the kind is namespaced.
+        """
         self._kinds[kind].drop(key)
         self._note_object(kind)
 
@@ -524,7 +552,7 @@ class Store:
         self._apply_rule_changes_if_few()
 
     def note_state(self, kind: type, state: KindState, why: str = "") -> None:
-        """Report the state of the watch for a kind to the rules that use it.
+        """Tell the rules that use a kind, such as ResourceSlice, if its objects are being listed, known or unreadable.
 
         ``why`` says why the kind cannot be read, a phrase; "" if it can.
         """
@@ -537,15 +565,18 @@ class Store:
         self._pending_rules.update(dict.fromkeys(self.all_rules))
 
     def _apply_rule_changes_if_few(self) -> None:
-        """Apply the changes that rules report now, unless earlier ones are still left."""
+        """Call `apply_rule_changes` once, unless an earlier call could not finish.
+
+        Then the loop that calls it again and again will also apply the new changes.
+        """
         if not self._has_backlog:
             self.apply_rule_changes()
 
     def apply_rule_changes(self) -> bool:
-        """Update some of the nodes and pods that rules have changed, MAX_UPDATES at most. Return whether more are left.
+        """Update nodes and pods that need it because of the rules, MAX_UPDATES at most. Return whether more are left.
 
-        One object may change the shapes of thousands of pods. The loop that plans calls this again and again, so that
-        no other change waits for all of them.
+        For instance a new PersistentVolume changes on which nodes many pods fit: one object may change thousands of
+        pods. The loop that plans calls this again and again, so that no other change waits for all of them.
         """
         left = MAX_UPDATES
         while self._pending_rules and left > 0:
@@ -561,14 +592,20 @@ class Store:
         return self._has_backlog
 
     def _run_deferred(self, rule: Rule) -> int:
-        """Let a rule do some of its deferred work. Return the cost, expressed as a number of updated nodes and pods."""
+        """Let a rule do one piece of its deferred work (`Rule.run_deferred`).
+
+        Return how much of MAX_UPDATES it has used up: DEFERRED_COST, or 0 if there was no work.
+        """
         if not rule.run_deferred():
             return 0
         self._pending_rules[rule] = None
         return DEFERRED_COST
 
     def _extend_again(self, rule: Rule) -> int:
-        """Update some of the nodes that a rule has changed. Return their number."""
+        """Compute again what rules add to some nodes, which are those that ``rule`` returns as changed.
+
+        Return their number.
+        """
         names = rule.take_changed_nodes()
         for name in names:
             if name in self.nodes:
@@ -578,7 +615,10 @@ class Store:
         return len(names)
 
     def _apply_changes(self, changes: RuleChanges) -> int:
-        """Update the pods that a rule has changed, and wake the gangs that may fit now. Return the number of pods."""
+        """Update the pods in ``changes``, which a rule has returned. Return their number.
+
+        Gangs that may fit by these changes are planned again.
+        """
         for uid in changes.pods:
             if (pod := self._unruled.get(uid) or self.pods.get(uid)) is not None:
                 self._put_pod(pod)
@@ -770,9 +810,10 @@ class Store:
         self._rebuild_trees(trees, *trees)
 
     def _rebuild_trees(self, trees: Iterable[GroupKey], *moved: GroupKey) -> None:
-        """Rebuild trees in which a group has changed.
+        """Build trees again in which a PodGroup or CompositePodGroup has changed; ``trees`` are their keys.
 
-        Then resolve again to which group the members of ``moved`` belong.
+        Then find out again to which group the pods belong that are members of ``moved`` now, because these groups have
+        got another parent or were deleted.
         """
         for tree in trees:
             self.dirty.add(tree)
@@ -887,7 +928,10 @@ def _node_facts(node: Node) -> tuple[object, ...]:
 
 
 def _is_concerned(rule: Rule, pod: Pod) -> bool:
-    """Return whether a rule has to be called for a pod. For most pods no rule has to."""
+    """Return whether a rule has to be called for a pod, because the pod uses what the rule is about, such as volumes.
+
+    For most pods no rule has to.
+    """
     return rule.watches_all or pod.uid in rule.remembered or bool(rule.concerns(pod))
 
 

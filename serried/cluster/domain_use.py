@@ -1,6 +1,6 @@
-"""Scores nodes for pods without topology keys, which kube-scheduler then puts into domains that are in use already.
+"""Scores nodes for pods without topology keys, so that whole domains stay empty for gangs (`DomainUse.score`).
 
-So whole domains stay empty for gangs.
+Such pods are put into domains that are in use already. kube-scheduler calls prioritize for the scores.
 """
 
 import math
@@ -107,7 +107,10 @@ def list_keys(group: PodGroup | None) -> set[str]:
 
 
 def _relative_places(shares: Sequence[float]) -> Mapping[float, float]:
-    """Return by value the rank of each share among the different values, scaled from 0 (lowest) to 1 (highest)."""
+    """Return the rank of each share among the different values, scaled from 0 (lowest) to 1 (highest), by share.
+
+    For instance for 0.1, 0.1, 0.5 and 0.9 return {0.1: 0, 0.5: 0.5, 0.9: 1}.
+    """
     ordered = sorted(set(shares))
     return {share: place / max(len(ordered) - 1, 1) for place, share in enumerate(ordered)}
 

@@ -32,7 +32,10 @@ class EarlierSlots:
     pending_victims: Collection[str]
 
     awaiting: set[GroupKey] = field(default_factory=set, init=False)
-    """The provisional keys of gangs with vacancies from the previous Store that have no PodGroup at this level yet."""
+    """The provisional keys (made from the owner) of gangs that have no PodGroup yet at the API version in use now.
+
+    They have vacancies that are taken over from the previous Store, which used another API version.
+    """
 
     def restore_ended(self, pod: Pod, since: float) -> None:
         """Open a vacancy for a member that has ended and whose pod still exists, if its node still has the resources.
@@ -50,8 +53,8 @@ class EarlierSlots:
     def restore_vacancies(self, kept: Iterable[Vacancy]) -> None:
         """Open the vacancies ``kept`` by the previous Store again. Call it when all kinds are listed.
 
-        Their age continues, so they end when they would have ended in that Store. Vacancies whose gang is gone, or
-        whose replacement was bound, are not opened.
+        They end when they would have ended in that Store. Vacancies whose gang is gone, or whose replacement was bound,
+        are not opened.
         """
         for vacancy in kept:
             replacement = self.pods.get(vacancy.replacement)
@@ -64,9 +67,10 @@ class EarlierSlots:
                 self.awaiting.add(group)
 
     def move_inherited(self) -> None:
-        """Move vacancies from the previous Store to their PodGroup, if it exists now.
+        """Move vacancies from a provisional key to their gang's PodGroup, if it exists by now.
 
-        Called after a group has changed.
+        These vacancies are from the previous Store, which used another API version. The Store calls this after a group
+        has changed.
         """
         for key in list(self.awaiting):
             for vacancy in self.vacancies.of_group(key):
@@ -85,9 +89,9 @@ class EarlierSlots:
     def _find_successor(self, pod: Pod) -> tuple[GroupKey, str] | None:
         """Return the gang of a member that ended, and the member's PodGroup in the tree; None if the gang is gone.
 
-        The gang is found by what the pod names, else by its owner, because the name may not be valid at this level: an
-        API server drops fields that it does not serve, and in 1.35 groups have keys of another kind. The gang of an
-        owner counts even if its objects still have to be recreated.
+        The gang is found by what the pod names, else by its owner, because the name may not be valid at the API version
+        in use: an API server drops fields that it does not serve, and in 1.35 groups have keys of another kind. The
+        gang of an owner counts even if its objects still have to be recreated.
         """
         for each in (pod, replace(pod, group=None)):
             own = self.membership.resolve(each)

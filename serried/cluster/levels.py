@@ -1,6 +1,7 @@
-"""Computes which node label stands for each topology level, such as rack or zone (`LevelTable`).
+"""Computes which node label stands for each topology level, such as rack or zone (`Levels.table`).
 
-Sources are the configuration by administrators, Kueue and Grove, and the labels that nodes carry.
+The Store owns a `Levels` and reports nodes and objects to it. Sources are the configuration by administrators, Kueue
+and Grove, and the labels that nodes carry.
 """
 
 from collections import Counter
@@ -70,11 +71,12 @@ def merge_candidates(declared: TopologyLevels | None, foreign: Iterable[ForeignL
 def count_levels(
     nodes: Mapping[NodeProfile, int], candidates: Mapping[str, Candidates], provided: Collection[str] = ()
 ) -> LevelTable:
-    """Return the label of each level, for all nodes and for the nodes with each extended resource.
+    """Return the node label of each topology level: for all nodes, and for the nodes with each extended resource.
 
-    ``nodes`` is the number of nodes by profile. ``provided`` are the extended resources of DeviceClasses: one that no
-    node lists may be on any node, so for it all nodes count. If there are more than MAX_POOLS resources, those remain
-    whose labels differ from those of all nodes, then those with the most nodes.
+    ``nodes`` is the number of nodes by profile, ``candidates`` are the labels to choose from by level. ``provided`` are
+    the extended resources of DeviceClasses: one that no node lists may be on any node, so for it all nodes count. If
+    there are more than MAX_POOLS resources, those remain whose labels differ from those of all nodes, then those with
+    the most nodes.
     """
     totals: Counter[str] = Counter({"": 0})
     carried: Counter[tuple[str, str]] = Counter()
@@ -123,13 +125,19 @@ class Levels:
 
     @property
     def published(self) -> LevelTable | None:
-        """The table in the status of the TopologyLevels object, which the leading extender writes; None before that."""
+        """The node label of each topology level as in the status of the TopologyLevels object.
+
+        The leading extender writes it; None before that.
+        """
         declared = self.declared.get(DEFAULT)
         return declared.status if declared is not None else None
 
     @property
     def table(self) -> LevelTable:
-        """The table computed from the nodes. Only valid in a process that watches nodes, such as the extender."""
+        """The node label of each topology level such as rack, computed from the nodes when it is needed.
+
+        Only valid in a process that watches nodes, such as the extender.
+        """
         return self._count()[0]
 
     def name_label(self, label: str) -> str:
@@ -144,7 +152,10 @@ class Levels:
         return self._counted
 
     def note_classes(self) -> None:
-        """Let the table be computed again when it is needed next, because a DeviceClass has changed."""
+        """Discard the computed `table`, because a DeviceClass has changed.
+
+        It is computed again when it is needed next.
+        """
         self._counted = None
 
     def note_node(self, node: Node) -> None:

@@ -97,6 +97,8 @@ class Members:
         self._schedulers = schedulers
         self._group_of: dict[str, GroupKey] = {}
         self._leaf_of: dict[str, GroupKey] = {}
+        """By pod UID: the member's PodGroup within the tree of its group. Only for members of trees."""
+
         self._members: dict[GroupKey, dict[str, None]] = {}
         self._state_of: dict[str, tuple[MemberState, str]] = {}
         """The state with which each member was counted, and the name of its PodGroup in the tree."""
@@ -150,7 +152,7 @@ class Members:
         return (self._pods[uid] for uid in self._members.get(group, ()))
 
     def iterate_in_state(self, group: GroupKey, state: MemberState) -> Iterator[Pod]:
-        """Yield the members of a group with this state, in the order in which they got it."""
+        """Yield the members of a group in one state, such as BOUND or WAITING, in the order in which they got it."""
         return (self._pods[uid] for uid in self._by_state.get((group, state), ()))
 
     def iterate_disrupted(self, group: GroupKey) -> Iterator[Pod]:
@@ -198,13 +200,19 @@ class Members:
         return counts[MemberState.BOUND] + count_done(counts[MemberState.SUCCEEDED], *self._find_counts(leaf))
 
     def sort_for_placement(self, group: GroupKey, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-        """Return these pods of a group in the order of placement: by PodGroup of the tree, then lowest rank first."""
+        """Return these pods of a group in the order of placement: by PodGroup of the tree, then lowest rank first.
+
+        The rank is the number of a member in its gang, such as its completion index.
+        """
         position = order_by_rank(self._parents)
         below = self.by_leaf(group, pods).values()
         return tuple(chain.from_iterable(sorted(each, key=position) for each in below))
 
     def classify(self, group: GroupKey, without: Collection[str] = ()) -> GroupMembers:
-        """Return the members of a group by their state for a plan, without the members with UIDs in ``without``."""
+        """Return the members of a group by their state (bound, waiting and so on), for a plan.
+
+        The members with UIDs in ``without`` are left out.
+        """
         below: dict[str, dict[MemberState, Sequence[Pod]]] = {}
         for state in MemberState:
             pods = [pod for pod in self.iterate_in_state(group, state) if pod.uid not in without]

@@ -289,14 +289,18 @@ class Membership:
     # The keys separate PodGroups that are being deleted, so that thousands of these are not searched for each pod.
 
     _groups_by_workload: dict[tuple[Key, bool], tuple[GroupKey, ...]] = field(default_factory=dict, init=False)
+    """The PodGroups by Workload. True in the key: those that are being deleted."""
 
     _groups_by_replica: dict[tuple[Key, str, bool], tuple[GroupKey, ...]] = field(default_factory=dict, init=False)
-    """The PodGroups by Workload and replica: a parent may have thousands of replicas."""
+    """The PodGroups by Workload and replica of a parent, which may have thousands.
+
+    True in the key: those being deleted.
+    """
 
     _groups_by_controller: dict[tuple[OwnerKey, str, bool], tuple[GroupKey, ...]] = field(
         default_factory=dict, init=False
     )
-    """The PodGroups by controlling owner and replica."""
+    """The PodGroups by controlling owner and its replica. True in the key: those that are being deleted."""
 
     def __post_init__(self) -> None:
         self._jobs = self.owners.jobs
@@ -345,8 +349,9 @@ class Membership:
     def workloads_of(self, owner: Owner) -> list[Workload]:
         """Return the Workloads of an owner that count (KEP-5547 discovery), sorted by name.
 
-        They have the owner as controllerRef. Replaced ones do not count (`split_replaced`). Those of the second API
-        level count only if there are none of the level in use.
+        They have the owner as controllerRef. Replaced ones do not count (`split_replaced`). Workloads that are read at
+        the second API level (Serried's CRD beside Kubernetes' own API) count only if there are none of the level in
+        use.
         """
         found = split_replaced(self.referring_to(owner), owner)[0]
         return [workload for workload in found if not workload.api] or found
@@ -385,11 +390,11 @@ class Membership:
         return []
 
     def _groups_at(self, workload: Workload, owner: Owner, template: str, replica: str) -> list[PodGroup]:
-        """Return the PodGroups for a template and replica of an owner; two at most, as two are ambiguous already.
+        """Return the PodGroups for one template of a Workload, and one replica of its owner; "" for no replica.
 
-        A PodGroup that is being deleted counts only if there is no other, as in kube-scheduler's own gang scheduling.
-        One that an earlier owner of the same name controls does not count. For a Job, all PodGroups of its Workload
-        count, whatever the template.
+        Two at most, as two are ambiguous already. A PodGroup that is being deleted counts only if there is no other, as
+        in kube-scheduler's own gang scheduling. One that an earlier owner of the same name controls does not count. For
+        a Job, all PodGroups of its Workload count, whatever the template.
         """
         for goes in (_LIVE, _DELETING):
             if isinstance(owner, Job):
@@ -403,9 +408,10 @@ class Membership:
         return []
 
     def _groups_left_at(self, owner: Owner, stage: str, replica: str) -> list[PodGroup]:
-        """Return the PodGroups for a stage and replica of an owner whose Workload does not exist any more.
+        """Return the PodGroups for a part of an owner's pods, after the Workload of the owner was deleted.
 
-        Which of them are for the stage, their template names say, as in `find_template`.
+        The part is given by ``stage`` (the pods for which the Workload had one template) and ``replica``, "" for none.
+        The PodGroups of the stage are found by the name of their template, as in `find_template`.
         """
         controlled = self.groups_controlled_by(owner, replica)
         if isinstance(owner, Job):
@@ -554,9 +560,10 @@ class Membership:
         return self._resolve_at(job, WHOLE, "")
 
     def _admit(self, pod: Pod, key: GroupKey) -> GroupKey:
-        """Return the group ``key``, which a pod or its Job's template names, or the key for pods that may not join it.
+        """Return the key under which a pod waits that names the group ``key``, or whose Job's template names it.
 
-        See `GroupKey.non_members`.
+        That is ``key`` itself, or `GroupKey.non_members` if the group is a Job's but the pod is not: then the pod may
+        not join.
         """
         return key.non_members if self._may_not_join(pod, key) else key
 
@@ -593,9 +600,10 @@ class Membership:
         return provisional(parent_key) if parent is None else self._resolve_at(parent, place.stage, place.replica)
 
     def _resolve_at(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
-        """Return the group of the pods in a stage and replica of an owner; None if there is none, or more than one.
+        """Return the group of a part of an owner's pods; None if there is none, or more than one.
 
-        A stage is the pods of a parent for which its Workload has one template; a Job has the stage WHOLE only.
+        The part is given by ``stage`` and ``replica``. A stage is the pods of a parent for which its Workload has one
+        template; a Job has the stage WHOLE only. A replica is one of the equal parts of a parent, "" for none.
         """
         workloads = self.workloads_of(owner)
         if len(workloads) > 1:
@@ -620,9 +628,10 @@ class Membership:
         return provisional(owner_key_of(owner), stage if template.name == stage else WHOLE, replica)
 
     def _await_workload(self, owner: Owner, stage: str, replica: str) -> GroupKey | None:
-        """Return the provisional key for pods in a stage and replica of an owner without Workload and PodGroups.
+        """Return the provisional key of a part of an owner's pods, which wait until Workload and PodGroups are created.
 
-        None if the pods do not have to wait for a Workload.
+        The part is given by ``stage`` (the pods that get one template of the Workload) and ``replica``, "" for none.
+        None if the pods do not have to wait.
         """
         if not self._awaits_workload(owner):
             return None
@@ -712,7 +721,7 @@ def _place_in_workload(group: PodGroup | None) -> tuple[Key, bool] | None:
 
 
 def _place_in_replica(group: PodGroup | None) -> tuple[Key, str, bool] | None:
-    """Return the place of a PodGroup in the index by Workload and replica.
+    """Return the index key of a PodGroup: its Workload, its replica ("" for none), and True if it is being deleted.
 
     None if it has no Workload, or if it is defined in the Workload (v1alpha1).
     """
@@ -722,7 +731,10 @@ def _place_in_replica(group: PodGroup | None) -> tuple[Key, str, bool] | None:
 
 
 def _place_below(group: PodGroup | None) -> tuple[OwnerKey, str, bool] | None:
-    """Return the place of a PodGroup in the index by controlling owner and replica; None without such an owner."""
+    """Return the index key of a PodGroup: controlling owner, replica ("" for none), and True if it is being deleted.
+
+    None if no Job or parent controls it.
+    """
     if group is None:
         return None
     if (job := _controlling_job(group)) is not None:

@@ -205,14 +205,14 @@ class GroupPriorities:
             return None
         if not self._is_fallback(group):
             return resolve_priority(group.priority_class, self._classes) if _names_class(group) else group.priority
-        granted = self._grant(group)
+        granted = self._find_class_value(group)
         return granted if group.priority is None else min(group.priority, granted)
 
     def _is_fallback(self, group: PodGroup) -> bool:
         """Return whether the group is of Serried's own CRD, for which no admission resolves the priority."""
         return FALLBACK.api_version in {group.api, self._level.api_version}
 
-    def _grant(self, group: PodGroup) -> int:
+    def _find_class_value(self, group: PodGroup) -> int:
         """Return the value of the group's PriorityClass; that of the default class if the group's does not exist."""
         granted = resolve_priority(group.priority_class, self._classes)
         return (resolve_priority("", self._classes) or 0) if granted is None else granted

@@ -91,23 +91,32 @@ class RuleKind:
 
 @dataclass(slots=True)
 class RuleChanges:
-    """A portion of the changes that a rule reports to the Store."""
+    """A portion of the changes that a rule reports to the Store: pods to update, and what may have become feasible."""
 
     pods: Collection[str] = ()
     """The UIDs of pods whose shape may have changed. The Store calls `Rule.shape_pod` for them again."""
 
     recounted: Sequence[Pod] = ()
-    """Pods with their new shape, in which only pseudo resources have changed, so that no resources are freed."""
+    """Pods with their new shape, in which only pseudo resources have changed.
+
+    No real resources are freed by that. The Store stores these pods as they are.
+    """
 
     reached: Collection[str] = ()
-    """The names of amounts (`Rule.list_reached`) by which waiting pods may fit on other nodes now."""
+    """The names of pseudo resources that mark pods for rules of other pods, such as affinity (`Rule.list_reached`).
+
+    Waiting pods with such a rule may fit on other nodes now.
+    """
 
     members: Collection[str] = ()
     """The UIDs of waiting pods that may fit on some node now, although their own shape has not changed."""
 
 
 class Rule(ABC):
-    """One rule for the whole cluster. The Store owns it, and is its only caller."""
+    """One rule for the whole cluster, for instance about volumes: it changes pods and nodes because of other objects.
+
+    The Store owns it, and is its only caller.
+    """
 
     kinds: Sequence[RuleKind] = ()
 
@@ -132,13 +141,14 @@ class Rule(ABC):
 
     @abstractmethod
     def shape_pod(self, raw: Pod, pod: Pod) -> Pod:
-        """Return the pod with the shape that the rule gives it, and remember the pod, to report later changes.
+        """Return the pod as changed by this rule, for instance with node affinity to the nodes that its volumes reach.
 
-        ``raw`` is the pod from the watch, ``pod`` is the same pod as changed by the rules before this one.
+        The rule remembers the pod, to report when it has to be changed again. ``raw`` is the pod from the watch,
+        ``pod`` is the same pod as changed by the rules before this one.
         """
 
     def shape_hypothetical(self, pod: Pod, coming: HypotheticalClaims = NOTHING) -> Pod:  # noqa: ARG002 - claims matter to few rules
-        """Return a hypothetical pod, of a what-if question, with the shape that it would have.
+        """Return a hypothetical pod, of a what-if question, as `shape_pod` would change it.
 
         ``coming`` are the claims that would be created with it. The rule may remember the pod until
         `forget_hypothetical` is called.
@@ -156,7 +166,7 @@ class Rule(ABC):
         """Forget a deleted pod, given in its last state."""
 
     def extend_node(self, node: Node) -> Node:
-        """Return the node with the amounts and labels that the rule adds to it.
+        """Return the node with the pseudo resources (such as one for its devices) and labels that the rule adds to it.
 
         ``node`` is the node from the watch, as changed by the rules before this one.
         """
@@ -178,15 +188,15 @@ class Rule(ABC):
         """Handle that an object of this kind, one of ``reads``, has changed."""
 
     def list_reached(self, shape: Shape) -> Iterable[str]:  # noqa: ARG002 - most rules are about the node alone
-        """Return the names of the amounts by which a pod of this shape affects pods on other nodes.
+        """Return the names of pseudo resources by which a pod of this shape affects other pods on other nodes.
 
-        For instance the amount that stands for matching the affinity of another pod. If a bound pod with such an amount
-        starts or ends, waiting pods may fit on any node of its domain.
+        For instance the one that marks pods which the affinity of another pod selects. If a bound pod with such a
+        pseudo resource starts or ends, waiting pods may fit on any node of its domain.
         """
         return ()
 
     def run_deferred(self) -> bool:
-        """Do some of the work that changes have left to the rule, for a few milliseconds.
+        """Do one piece of the work that changes have left to the rule, a few milliseconds long.
 
         Return whether there was any.
         """

@@ -157,9 +157,10 @@ class PodEnds:
         """Return the expected ends of all pods outside of ``group`` that use a node: bound, assumed or with a slot.
 
         The slot of a vacancy counts as free when the ended member would have ended; that of a vacancy of ``group`` is
-        free now. ``request`` says in which domains the gang is exclusive. ``vain`` is by node how often Serried kept it
-        free for ``group`` in vain; it makes an unknown end on this node less likely to be soon. ``limit`` is charged
-        for each pod, and raises an exception if the time for the plan is used up.
+        free now. ``request`` is what the gang asks of the planner; if it is exclusive, pods of other exclusive gangs
+        are marked. ``vain`` is the number of times, by node, that Serried kept the node free for ``group`` in vain. It
+        makes an unknown end on this node less likely to be soon. ``limit`` is charged for each pod, and raises an
+        exception if the time for the plan is used up.
         """
         key = request.topology_key if request.exclusive else None
         endings = self._list_vacant(group, key)
@@ -167,7 +168,9 @@ class PodEnds:
             limit.spend()
             node = pod.node if pod.bound else self.occupancy.node_of(pod.uid)
             if node and (other := self.members.group_of(pod.uid)) != group:
-                endings.append(self._forecast_end(pod, node, vain.get(node, 0), holds_domain=self._holds(other, key)))
+                endings.append(
+                    self._forecast_end(pod, node, vain.get(node, 0), holds_domain=self._is_exclusive(other, key))
+                )
         return endings
 
     def _list_vacant(self, group: GroupKey, key: str | None) -> list[Ending]:
@@ -177,12 +180,12 @@ class PodEnds:
             own = vacancy.group == group
             if node and (own or not vacancy.replacement):
                 at = self.clock() if own else self._expect(vacancy.pod)
-                held = not own and self._holds(vacancy.group, key)
+                held = not own and self._is_exclusive(vacancy.group, key)
                 endings.append(Ending(node, vacancy.pod.shape.requests, at, 0, held, vacancy.holder))
         return endings
 
-    def _holds(self, group: GroupKey | None, key: str | None) -> bool:
-        """Return whether a group shares its domain of this topology key with no other gang; False without group."""
+    def _is_exclusive(self, group: GroupKey | None, key: str | None) -> bool:
+        """Return whether a group shares its domain of this topology key with no other gang; False if one is None."""
         return key is not None and group is not None and find_exclusive_key(self.groups.get(group)) == key
 
     def _forecast_end(self, pod: Pod, node: str, vain: int, *, holds_domain: bool) -> Ending:

@@ -47,7 +47,7 @@ class UsageSource(IntEnum):
 
 
 PodUsage = tuple[str, tuple[tuple[str, int], ...]]
-"""The name of the node that a pod uses, and the amounts that it uses there: (resource, amount) pairs."""
+"""The node that a pod uses (its name), and its requests there as (resource, amount) pairs, with pseudo resources."""
 
 
 Freed = Mapping[str, Resources | None]
@@ -60,7 +60,8 @@ The value is None if the node itself was added or changed.
 class FreedNodes:
     """Collects the nodes on which resources were freed since the last `take`, so that waiting gangs are planned again.
 
-    It also collects the rules about other pods by which pods may fit elsewhere since then (`take_reached`).
+    It also collects for which rules about other pods, such as affinity, nodes may have become feasible
+    (`take_reached`).
     """
 
     def __init__(self) -> None:
@@ -82,15 +83,16 @@ class FreedNodes:
             self._before = None
 
     def add_reached(self, names: Iterable[str]) -> None:
-        """Add names of amounts that stand for rules about other pods (`serried.api.interpod.find_affecting_names`).
+        """Record that waiting pods with certain rules about other pods, such as affinity, may fit on any node now.
 
-        For a waiting pod that such a rule concerns (`serried.api.interpod.list_affected_names`), any node may be
-        feasible now.
+        ``names`` are the pseudo resources that stand for these rules in the requests of pods
+        (`serried.api.interpod.find_affecting_names`). `serried.api.interpod.list_affected_names` says for which pods
+        they matter.
         """
         self._reached.update(names)
 
     def take_reached(self) -> Collection[str]:
-        """Return the names added by `add_reached` since the last call, and clear them."""
+        """Return the pseudo resources added by `add_reached` since the last call, and clear them."""
         taken, self._reached = self._reached, set()
         return taken
 
@@ -149,9 +151,10 @@ class Occupancy:
         self._replace_usage(before, _find_counted(usages))
 
     def recount(self, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
-        """Change the requests of a pod whose pseudo resources have changed, because other rules count it now.
+        """Change the requests of a pod of which only pseudo resources have changed, because other rules select it now.
 
-        Real resources are the same, so nothing is recorded as freed.
+        A rule is, for instance, the affinity of another pod. Real resources are the same, so nothing is recorded as
+        freed.
         """
         usages = self._usages.get(uid, {})
         before = _find_counted(usages)
@@ -215,9 +218,10 @@ class Occupancy:
         self.freed_nodes.add(node)
 
     def note_reached(self, names: Iterable[str]) -> None:
-        """Record that a pod started or ended by which waiting pods may fit on other nodes, by rules about other pods.
+        """Record that a pod started or ended, so that waiting pods with rules about it may fit on other nodes.
 
-        ``names`` are the amounts that stand for these rules (`serried.api.interpod.find_affecting_names`).
+        ``names`` are the pseudo resources that stand for these rules in the requests of pods
+        (`serried.api.interpod.find_affecting_names`).
         """
         reached = frozenset(names)
         if reached:
@@ -342,7 +346,10 @@ class Vacancy:
     """The reason with which the kubelet rejected the member; its node is not kept then. "" for any other end."""
 
     since: float | None = None
-    """The time from which it is counted how long the slot is kept, in loop seconds; None until it is first reviewed."""
+    """The time in loop seconds from which it is counted how long the slot is kept for a replacement.
+
+    None until `extender.features.repair` handles the vacancy for the first time.
+    """
 
     replacement: str = ""
     """The UID of the replacement pod; "" while there is none."""
@@ -434,9 +441,9 @@ class Vacancies:
             self._note_free(vacancy)
 
     def fill(self, uid: str, node: str) -> None:
-        """Close the vacancy of the replacement ``uid``, which was bound to ``node``, and add it to ``filled``.
+        """Close the vacancy of the replacement ``uid``, which was bound to ``node``.
 
-        No effect if the pod is no replacement.
+        Append both to the list ``filled``. No effect if the pod is no replacement.
         """
         vacancy = self._by_replacement.get(uid)
         if vacancy is not None:
